@@ -1,0 +1,1 @@
+//! The words two MongoDB nodes say to each other.

@@ -1,0 +1,1 @@
+//! Follows a replica set.

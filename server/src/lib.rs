@@ -1,0 +1,1 @@
+//! Looks like mongod to clients and peers.

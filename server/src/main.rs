@@ -1,0 +1,2 @@
+//! The `understudy` server.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Versioned documents on an embedded engine.
