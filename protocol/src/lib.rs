@@ -1,13 +1,40 @@
 //! The words two MongoDB nodes say to each other.
+//!
+//! ```text
+//!  socket bytes -> framing (Frame) -> message (Message: OP_MSG, OP_QUERY, OP_REPLY, in an envelope or not)
+//!                                        |
+//!            raw BSON (RawDoc, shares the frame) -> fields, oplog_entry, repl_metadata
+//! ```
+//! Everything is synchronous and owns no socket. Documents stay raw:
+//! what is only passed on, compared or looked into is never turned into a tree.
 
+mod bson_check;
+mod codec;
+mod error;
 mod error_code;
+mod framing;
+pub mod header;
 mod host;
+mod message;
 mod namespace;
+mod op_compressed;
+mod op_msg;
+mod op_query;
 mod optime;
 mod raw_doc;
+mod wire;
 
+pub use bson_check::{DEPTH_MAX, InvalidBson, check as check_bson};
+pub use codec::{BadMessage, CodecError, MessageCodec};
+pub use error::{EncodeError, FrameError, ParseError};
 pub use error_code::ErrorCode;
+pub use framing::{Frame, Framing};
+pub use header::Header;
 pub use host::{DEFAULT_PORT, HostAndPort, HostParseError};
+pub use message::{Accept, Message, MessageBuf, Op};
 pub use namespace::Namespace;
+pub use op_compressed::{Compressor, Compressors};
+pub use op_msg::{DocRun, DocSequence, MsgFlags, OpMsg};
+pub use op_query::{OpQuery, OpReply};
 pub use optime::{OpTime, OpTimeAndWall, Timestamp};
 pub use raw_doc::RawDoc;

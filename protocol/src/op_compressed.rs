@@ -1,0 +1,244 @@
+//! OP_COMPRESSED: an envelope around another message, and the list of compressors two peers agreed on.
+//!
+//! ```text
+//!  | header (2012) | original opcode | uncompressed length | compressor (1) | compressed body ... |
+//! ```
+//! The header's ids are those of the message inside; the uncompressed length leaves its header out.
+//!
+//! C1 Nothing longer than [`MESSAGE_LEN_MAX`] is ever unpacked, and never more than the envelope says.
+//! C2 Room for the unpacked bytes is made by what the input can plausibly hold; a claim alone gets none.
+
+use std::{fmt, io};
+
+use bytes::{Buf, Bytes};
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+
+use crate::{
+    ParseError,
+    framing::Frame,
+    header::{HEADER_LEN, Header, MESSAGE_LEN_MAX, op_code},
+};
+
+/// A way of compressing messages. The numbers are those of the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Compressor {
+    /// Copies; for tests of the envelope.
+    Noop = 0,
+    /// Snappy without framing.
+    Snappy = 1,
+    /// zlib (RFC 1950).
+    Zlib = 2,
+    /// Zstandard.
+    Zstd = 3,
+}
+
+impl Compressor {
+    const ALL: [Self; 4] = [Self::Noop, Self::Snappy, Self::Zlib, Self::Zstd];
+
+    /// By its number on the wire.
+    pub fn from_id(id: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|compressor| compressor.id() == id)
+    }
+
+    /// By its name in the handshake and in `networkMessageCompressors`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|compressor| compressor.name() == name)
+    }
+
+    /// Its number on the wire.
+    pub const fn id(self) -> u8 {
+        self as u8
+    }
+
+    /// Its name in the handshake.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Noop => "noop",
+            Self::Snappy => "snappy",
+            Self::Zlib => "zlib",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+impl fmt::Display for Compressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Compressors in order of preference.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Compressors([Option<Compressor>; 4]);
+
+impl Compressors {
+    /// No compression.
+    pub const NONE: Self = Self([None; 4]);
+
+    /// mongod's default, `snappy,zstd,zlib`.
+    pub const DEFAULT: Self =
+        Self([Some(Compressor::Snappy), Some(Compressor::Zstd), Some(Compressor::Zlib), None]);
+
+    /// From a list; repetitions are dropped.
+    pub fn new(list: impl IntoIterator<Item = Compressor>) -> Self {
+        let mut these = Self::NONE;
+        for compressor in list {
+            if !these.contains(compressor)
+                && let Some(slot) = these.0.iter_mut().find(|slot| slot.is_none())
+            {
+                *slot = Some(compressor);
+            }
+        }
+        these
+    }
+
+    /// From the text of `networkMessageCompressors`: names with commas between, or `disabled`.
+    /// An unknown name is given back as the error.
+    pub fn from_setting(setting: &str) -> Result<Self, String> {
+        if setting == "disabled" {
+            return Ok(Self::NONE);
+        }
+        let names = setting.split(',').filter(|name| !name.is_empty());
+        let list: Result<Vec<_>, _> =
+            names.map(|name| Compressor::from_name(name).ok_or_else(|| name.to_owned())).collect();
+        list.map(Self::new)
+    }
+
+    /// Those of the names that a peer offers which are also ours, in the peer's order.
+    pub fn negotiate<'a>(self, offered: impl IntoIterator<Item = &'a str>) -> Self {
+        let known = offered.into_iter().filter_map(Compressor::from_name);
+        Self::new(known.filter(|compressor| self.contains(*compressor)))
+    }
+
+    /// In order of preference.
+    pub fn iter(self) -> impl Iterator<Item = Compressor> {
+        self.0.into_iter().flatten()
+    }
+
+    /// The one to send with.
+    pub fn first(self) -> Option<Compressor> {
+        self.iter().next()
+    }
+
+    /// True if it is in the list.
+    pub fn contains(self, compressor: Compressor) -> bool {
+        self.0.contains(&Some(compressor))
+    }
+}
+
+impl fmt::Debug for Compressors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// Opens the envelope: the frame of the message inside, as if it had come without one.
+pub(crate) fn open(frame: &Frame, agreed: Compressors) -> Result<(Frame, Compressor), ParseError> {
+    let overrun = |_| ParseError::Overrun { what: "compression header" };
+    let mut data = frame.body();
+    let inner_op = data.try_get_i32_le().map_err(overrun)?;
+    let claimed = data.try_get_i32_le().map_err(overrun)?;
+    let id = data.try_get_u8().map_err(overrun)?;
+    let compressor = Compressor::from_id(id).ok_or(ParseError::UnknownCompressor(id))?;
+    if !agreed.contains(compressor) {
+        return Err(ParseError::NotNegotiated(compressor));
+    }
+    let len = usize::try_from(claimed).ok().filter(|len| *len <= MESSAGE_LEN_MAX - HEADER_LEN);
+    let len = len.ok_or(ParseError::DecompressedLength(i64::from(claimed)))?;
+    if inner_op == op_code::COMPRESSED {
+        return Err(ParseError::OpCode(inner_op));
+    }
+    let header = Header { len: HEADER_LEN + len, op_code: inner_op, ..frame.header() };
+    let bytes = decompress(compressor, &data, header).ok_or(ParseError::Decompress(compressor))?;
+    let inner = Frame::new(bytes).map_err(|_| ParseError::Decompress(compressor))?;
+    Ok((inner, compressor))
+}
+
+/// The body that goes into an envelope after its nine bytes.
+pub(crate) fn compress(compressor: Compressor, body: &[u8]) -> Option<Vec<u8>> {
+    match compressor {
+        Compressor::Noop => Some(body.to_vec()),
+        Compressor::Snappy => snap::raw::Encoder::new().compress_vec(body).ok(),
+        Compressor::Zlib => deflate(body),
+        Compressor::Zstd => zstd::bulk::compress(body, zstd::DEFAULT_COMPRESSION_LEVEL).ok(),
+    }
+}
+
+/// A whole message, header included, of exactly the length that `header` gives; `None` if damaged.
+fn decompress(compressor: Compressor, data: &Bytes, header: Header) -> Option<Bytes> {
+    let out = match compressor {
+        Compressor::Noop => [header.to_bytes().as_slice(), data].concat(),
+        Compressor::Snappy => unsnap(data, header)?,
+        Compressor::Zlib => inflate(data, header)?,
+        Compressor::Zstd => unzstd(data, header)?,
+    };
+    (out.len() == header.len).then(|| out.into())
+}
+
+/// A snappy copy element of two bytes yields at most 64; anything beyond that ratio is a lie (C2).
+const SNAPPY_RATIO_MAX: usize = 32;
+
+fn unsnap(data: &[u8], header: Header) -> Option<Vec<u8>> {
+    let len = snap::raw::decompress_len(data).ok()?;
+    if HEADER_LEN + len != header.len || len > data.len() * SNAPPY_RATIO_MAX {
+        return None;
+    }
+    let mut out = vec![0; header.len];
+    let (head, body) = out.split_at_mut_checked(HEADER_LEN)?;
+    head.copy_from_slice(&header.to_bytes());
+    snap::raw::Decoder::new().decompress(data, body).ok()?;
+    Some(out)
+}
+
+/// Room for a first try: what ordinary documents unpack to, never more than claimed.
+fn likely_len(data: &[u8], header: Header) -> usize {
+    header.len.min(HEADER_LEN + 4096 + data.len() * 16)
+}
+
+fn inflate(data: &[u8], header: Header) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(likely_len(data, header));
+    out.extend_from_slice(&header.to_bytes());
+    let mut state = Decompress::new(true);
+    loop {
+        let read = usize::try_from(state.total_in()).ok()?;
+        let before = out.len();
+        let status = state.decompress_vec(data.get(read..)?, &mut out, FlushDecompress::Finish);
+        match status.ok()? {
+            Status::StreamEnd => return Some(out),
+            _ if out.len() > header.len => return None,
+            _ if out.len() < out.capacity() && out.len() == before => return None,
+            // One byte beyond the claim shows that there is more than claimed.
+            _ => out.reserve_exact(out.len().min(header.len + 1 - out.len()).max(1)),
+        }
+    }
+}
+
+fn deflate(body: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(body.len() / 2 + 64);
+    let mut state = Compress::new(Compression::default(), true);
+    loop {
+        let read = usize::try_from(state.total_in()).ok()?;
+        let rest = body.get(read..)?;
+        match state.compress_vec(rest, &mut out, FlushCompress::Finish).ok()? {
+            Status::StreamEnd => return Some(out),
+            _ => out.reserve(rest.len() / 2 + 64),
+        }
+    }
+}
+
+fn unzstd(data: &[u8], header: Header) -> Option<Vec<u8>> {
+    let likely = likely_len(data, header);
+    unzstd_into(data, header, likely).or_else(|| {
+        // Too small, or damaged: the second try with all that was claimed tells which.
+        (likely < header.len).then(|| unzstd_into(data, header, header.len))?
+    })
+}
+
+fn unzstd_into(data: &[u8], header: Header, capacity: usize) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(capacity);
+    out.extend_from_slice(&header.to_bytes());
+    let mut out = io::Cursor::new(out);
+    out.set_position(HEADER_LEN as u64);
+    zstd::bulk::Decompressor::new().ok()?.decompress_to_buffer(data, &mut out).ok()?;
+    Some(out.into_inner())
+}

@@ -1,0 +1,152 @@
+//! Reading and writing the pieces of a message: a cursor over shared bytes, and sinks.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::{ParseError, RawDoc, bson_check::InvalidBson};
+
+/// Reads from the front of a shared buffer; what it returns shares the buffer too.
+pub(crate) struct Cursor(Bytes);
+
+impl Cursor {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All that is left.
+    pub(crate) fn rest(self) -> Bytes {
+        self.0
+    }
+
+    pub(crate) fn drop_last(&mut self, n: usize) -> Result<(), ParseError> {
+        let keep = self.0.len().checked_sub(n).ok_or(overrun("checksum"))?;
+        self.0.truncate(keep);
+        Ok(())
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, ParseError> {
+        self.0.try_get_u8().map_err(|_| overrun("section"))
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, ParseError> {
+        self.0.try_get_u32_le().map_err(|_| overrun("number"))
+    }
+
+    pub(crate) fn i32(&mut self) -> Result<i32, ParseError> {
+        self.0.try_get_i32_le().map_err(|_| overrun("number"))
+    }
+
+    pub(crate) fn i64(&mut self) -> Result<i64, ParseError> {
+        self.0.try_get_i64_le().map_err(|_| overrun("number"))
+    }
+
+    /// The text before the next zero byte.
+    pub(crate) fn cstring(&mut self, what: &'static str) -> Result<Bytes, ParseError> {
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or(overrun(what))?;
+        let text = self.0.split_to(end);
+        self.0.advance(1);
+        Ok(text)
+    }
+
+    /// A part whose length, itself included, stands before it.
+    pub(crate) fn length_prefixed(&mut self, what: &'static str) -> Result<Self, ParseError> {
+        let len = self.peek_len().filter(|len| *len >= 4).ok_or(overrun(what))?;
+        let mut part = self.0.split_to(len);
+        part.advance(4);
+        Ok(Self(part))
+    }
+
+    /// A document, its outer shape checked.
+    pub(crate) fn doc(&mut self) -> Result<RawDoc, ParseError> {
+        let broken = |what| InvalidBson::Shape { what, at: 0 };
+        let len = self.peek_len().ok_or(broken("document overruns its buffer"))?;
+        let doc = self.0.split_to(len);
+        Ok(RawDoc::new(doc).map_err(|_| broken("document is not closed"))?)
+    }
+
+    /// The length that stands at the front, if that much is there.
+    fn peek_len(&self) -> Option<usize> {
+        let len = i32::from_le_bytes(*self.0.first_chunk()?);
+        usize::try_from(len).ok().filter(|len| *len <= self.0.len())
+    }
+}
+
+fn overrun(what: &'static str) -> ParseError {
+    ParseError::Overrun { what }
+}
+
+/// Where an encoded message goes.
+pub(crate) trait Sink {
+    /// Copies a few bytes.
+    fn put(&mut self, bytes: &[u8]);
+    /// Takes a document or a run of them: copied once, or shared.
+    fn share(&mut self, bytes: &Bytes);
+}
+
+impl Sink for BytesMut {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    fn share(&mut self, bytes: &Bytes) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// Passes everything on and keeps the CRC-32C of what passed.
+pub(crate) struct Checksummed<'a, S> {
+    pub(crate) inner: &'a mut S,
+    pub(crate) crc: u32,
+}
+
+impl<S: Sink> Sink for Checksummed<'_, S> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.crc = crc32c::crc32c_append(self.crc, bytes);
+        self.inner.put(bytes);
+    }
+
+    fn share(&mut self, bytes: &Bytes) {
+        self.crc = crc32c::crc32c_append(self.crc, bytes);
+        self.inner.share(bytes);
+    }
+}
+
+/// Collects what to write without copying large parts.
+#[derive(Default)]
+pub(crate) struct Parts {
+    done: Vec<Bytes>,
+    small: BytesMut,
+}
+
+/// Below this a copy is cheaper than one more entry in a vectored write.
+const SHARE_LEN_MIN: usize = 4 * 1024;
+
+impl Parts {
+    pub(crate) fn finish(mut self) -> Vec<Bytes> {
+        self.flush();
+        self.done
+    }
+
+    fn flush(&mut self) {
+        if !self.small.is_empty() {
+            self.done.push(self.small.split().freeze());
+        }
+    }
+}
+
+impl Sink for Parts {
+    fn put(&mut self, bytes: &[u8]) {
+        self.small.extend_from_slice(bytes);
+    }
+
+    fn share(&mut self, bytes: &Bytes) {
+        if bytes.len() < SHARE_LEN_MIN {
+            return self.put(bytes);
+        }
+        self.flush();
+        self.done.push(bytes.clone());
+    }
+}
