@@ -1,1 +1,17 @@
 //! The meaning of the query language; pure.
+//!
+//! ```text
+//!   value        what a BSON value is worth: order, paths          collation   text by language
+//!   update       what an oplog update entry does to a document
+//! ```
+//! No I/O, no clock, no randomness: what a query needs of them it is given.
+
+pub mod collation;
+pub mod error;
+pub mod update;
+pub mod value;
+
+pub use error::QueryError;
+
+#[cfg(test)]
+mod testdata;

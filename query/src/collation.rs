@@ -1,0 +1,345 @@
+//! Collation: text in the order of a language.
+//!
+//! mongod carries ICU 57; we carry today's data. Options and their defaults are mongod's, the order of
+//! rare characters is today's. Text that is not UTF-8 is compared with U+FFFD in place of bad bytes.
+
+use std::{cmp::Ordering, fmt};
+
+use bson::RawDocument;
+use icu_collator::{
+    CollatorBorrowed, CollatorPreferences,
+    options::{AlternateHandling, CaseLevel, CollatorOptions, MaxVariable, Strength},
+    preferences::{CollationCaseFirst, CollationNumericOrdering},
+};
+use icu_locale_core::Locale;
+
+use crate::{
+    error::QueryError,
+    value::{Elements, Value},
+};
+
+/// The options of a collation, as a user writes them and as `listCollections` shows them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CollationSpec {
+    /// ICU's name of the language, never "simple".
+    pub locale: String,
+    /// Compare case on its own level.
+    pub case_level: bool,
+    /// Which case comes first.
+    pub case_first: CaseFirst,
+    /// How many levels decide: 1 to 5.
+    pub strength: u8,
+    /// "10" after "9".
+    pub numeric_ordering: bool,
+    /// Leave spaces and punctuation out of account below level 4.
+    pub alternate_shifted: bool,
+    /// With shifted: spaces only, not punctuation.
+    pub max_variable_space: bool,
+    /// Check for text that needs normalizing.
+    pub normalization: bool,
+    /// Compare accents from the end of the text.
+    pub backwards: bool,
+}
+
+/// Which case comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CaseFirst {
+    /// As the language has it.
+    Off,
+    /// Upper case first.
+    Upper,
+    /// Lower case first.
+    Lower,
+}
+
+impl CollationSpec {
+    /// Reads a collation document. `None` is the simple one: bytes.
+    pub fn parse(spec: &RawDocument) -> Result<Option<Self>, QueryError> {
+        let mut locale = None;
+        for field in Elements::new(spec) {
+            if field.key == b"locale" {
+                locale = Some(expect_string("collation.locale", field.value())?.to_owned());
+            } else if !KNOWN_FIELDS.contains(&field.key) {
+                return Err(QueryError::location(
+                    40_415,
+                    format!(
+                        "BSON field 'collation.{}' is an unknown field.",
+                        String::from_utf8_lossy(field.key)
+                    ),
+                ));
+            }
+        }
+        let Some(locale) = locale else {
+            return Err(QueryError::location(
+                40_414,
+                "BSON field 'collation.locale' is missing but a required field",
+            ));
+        };
+        let mut parsed = Self::defaults(&locale);
+        for field in Elements::new(spec) {
+            parsed.set(field.key, field.value())?;
+        }
+        if locale == "simple" {
+            return if Elements::new(spec).count() == 1 {
+                Ok(None)
+            } else {
+                Err(QueryError::bad_value(
+                    "If locale=simple, no other fields should be present in collation",
+                ))
+            };
+        }
+        parsed.check()?;
+        Ok(Some(parsed))
+    }
+
+    fn defaults(locale: &str) -> Self {
+        let language = locale.split(['_', '-', '@']).next().unwrap_or(locale);
+        Self {
+            locale: locale.to_owned(),
+            case_level: false,
+            case_first: if matches!(language, "da" | "mt") {
+                CaseFirst::Upper
+            } else {
+                CaseFirst::Off
+            },
+            strength: 3,
+            numeric_ordering: false,
+            alternate_shifted: language == "th",
+            max_variable_space: false,
+            normalization: false,
+            backwards: locale.starts_with("fr_CA"),
+        }
+    }
+
+    fn set(&mut self, name: &[u8], value: Value<'_>) -> Result<(), QueryError> {
+        match name {
+            b"caseLevel" => self.case_level = expect_bool("collation.caseLevel", value)?,
+            b"numericOrdering" => {
+                self.numeric_ordering = expect_bool("collation.numericOrdering", value)?;
+            }
+            b"normalization" => {
+                self.normalization = expect_bool("collation.normalization", value)?;
+            }
+            b"backwards" => self.backwards = expect_bool("collation.backwards", value)?,
+            b"strength" => self.strength = expect_strength(value)?,
+            b"caseFirst" => {
+                self.case_first = match expect_string("collation.caseFirst", value)? {
+                    "off" => CaseFirst::Off,
+                    "upper" => CaseFirst::Upper,
+                    "lower" => CaseFirst::Lower,
+                    other => return Err(bad_enum("collation.caseFirst", other)),
+                };
+            }
+            b"alternate" => {
+                self.alternate_shifted = match expect_string("collation.alternate", value)? {
+                    "non-ignorable" => false,
+                    "shifted" => true,
+                    other => return Err(bad_enum("collation.alternate", other)),
+                };
+            }
+            b"maxVariable" => {
+                self.max_variable_space = match expect_string("collation.maxVariable", value)? {
+                    "punct" => false,
+                    "space" => true,
+                    other => return Err(bad_enum("collation.maxVariable", other)),
+                };
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), QueryError> {
+        if self.backwards && self.strength == 1 {
+            return Err(QueryError::bad_value(format!(
+                "'backwards' is invalid with 'strength' of 1 in: {self}"
+            )));
+        }
+        if self.case_first != CaseFirst::Off && !self.case_level && self.strength <= 2 {
+            return Err(QueryError::bad_value(format!(
+                "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2 in: {self}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+const KNOWN_FIELDS: &[&[u8]] = &[
+    b"locale",
+    b"caseLevel",
+    b"caseFirst",
+    b"strength",
+    b"numericOrdering",
+    b"alternate",
+    b"maxVariable",
+    b"normalization",
+    b"backwards",
+    b"version",
+];
+
+impl fmt::Display for CollationSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let case_first = match self.case_first {
+            CaseFirst::Off => "off",
+            CaseFirst::Upper => "upper",
+            CaseFirst::Lower => "lower",
+        };
+        write!(
+            f,
+            "{{ locale: \"{}\", caseLevel: {}, caseFirst: \"{case_first}\", strength: {}, \
+             numericOrdering: {}, alternate: \"{}\", maxVariable: \"{}\", normalization: {}, \
+             backwards: {}, version: \"57.1\" }}",
+            self.locale,
+            self.case_level,
+            self.strength,
+            self.numeric_ordering,
+            if self.alternate_shifted { "shifted" } else { "non-ignorable" },
+            if self.max_variable_space { "space" } else { "punct" },
+            self.normalization,
+            self.backwards,
+        )
+    }
+}
+
+fn expect_string<'a>(path: &str, value: Value<'a>) -> Result<&'a str, QueryError> {
+    value.as_str().ok_or_else(|| wrong_type(path, value, "expected type 'string'"))
+}
+
+fn expect_bool(path: &str, value: Value<'_>) -> Result<bool, QueryError> {
+    match value {
+        Value::Bool(b) => Ok(b),
+        other => Err(wrong_type(path, other, "expected type 'bool'")),
+    }
+}
+
+fn expect_strength(value: Value<'_>) -> Result<u8, QueryError> {
+    let number = match value {
+        Value::Int32(n) => Some(i64::from(n)),
+        Value::Int64(n) => Some(n),
+        #[allow(clippy::cast_possible_truncation, reason = "saturating is what is wanted")]
+        Value::Double(n) => Some(n as i64),
+        _ => None,
+    };
+    let Some(number) = number else {
+        return Err(wrong_type(
+            "collation.strength",
+            value,
+            "expected types '[long, int, decimal, double]'",
+        ));
+    };
+    u8::try_from(number).ok().filter(|n| (1..=5).contains(n)).ok_or_else(|| {
+        QueryError::new(
+            protocol::ErrorCode::BadValue,
+            format!(
+                "Enumeration value '{number}' for field 'collation.strength' is not a valid value."
+            ),
+        )
+    })
+}
+
+fn wrong_type(path: &str, value: Value<'_>, expected: &str) -> QueryError {
+    QueryError::type_mismatch(format!(
+        "BSON field '{path}' is the wrong type '{}', {expected}",
+        value.type_name()
+    ))
+}
+
+fn bad_enum(path: &str, found: &str) -> QueryError {
+    QueryError::bad_value(format!(
+        "Enumeration value '{found}' for field '{path}' is not a valid value."
+    ))
+}
+
+/// Compares text by a collation.
+#[derive(Debug)]
+pub struct Collator {
+    spec: CollationSpec,
+    icu: CollatorBorrowed<'static>,
+}
+
+impl Collator {
+    /// Makes the collator of a spec.
+    pub fn new(spec: CollationSpec) -> Result<Self, QueryError> {
+        let locale = icu_locale(&spec)?;
+        let mut prefs = CollatorPreferences::from(&locale);
+        prefs.case_first = Some(match spec.case_first {
+            CaseFirst::Off => CollationCaseFirst::False,
+            CaseFirst::Upper => CollationCaseFirst::Upper,
+            CaseFirst::Lower => CollationCaseFirst::Lower,
+        });
+        prefs.numeric_ordering = Some(if spec.numeric_ordering {
+            CollationNumericOrdering::True
+        } else {
+            CollationNumericOrdering::False
+        });
+        let mut options = CollatorOptions::default();
+        options.strength = Some(match spec.strength {
+            1 => Strength::Primary,
+            2 => Strength::Secondary,
+            3 => Strength::Tertiary,
+            4 => Strength::Quaternary,
+            _ => Strength::Identical,
+        });
+        options.alternate_handling = Some(if spec.alternate_shifted {
+            AlternateHandling::Shifted
+        } else {
+            AlternateHandling::NonIgnorable
+        });
+        options.max_variable = Some(if spec.max_variable_space {
+            MaxVariable::Space
+        } else {
+            MaxVariable::Punctuation
+        });
+        options.case_level = Some(if spec.case_level { CaseLevel::On } else { CaseLevel::Off });
+        let icu = CollatorBorrowed::try_new(prefs, options).map_err(|_| invalid_locale(&spec))?;
+        Ok(Self { spec, icu })
+    }
+
+    /// The options.
+    pub fn spec(&self) -> &CollationSpec {
+        &self.spec
+    }
+
+    /// Orders two texts.
+    pub fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        if a == b { Ordering::Equal } else { self.icu.compare_utf8(a, b) }
+    }
+
+    /// Appends bytes whose order is the order of the texts.
+    pub fn sort_key(&self, text: &[u8], out: &mut Vec<u8>) {
+        let Ok(()) = self.icu.write_sort_key_utf8_to(text, out);
+    }
+}
+
+/// ICU's locale as BCP 47. Accents from the end are data of Canadian French and no option of the
+/// library, so French is the one language that can have them or not.
+fn icu_locale(spec: &CollationSpec) -> Result<Locale, QueryError> {
+    let french = spec.locale.split(['_', '-', '@']).next() == Some("fr");
+    let (name, keywords) = spec.locale.split_once('@').unwrap_or((&spec.locale, ""));
+    let mut tag = match (french, spec.backwards) {
+        (true, true) => "fr-CA".to_owned(),
+        (true, false) => "fr".to_owned(),
+        (false, true) => {
+            return Err(QueryError::bad_value(format!(
+                "'backwards' is not supported with locale '{}' by this server: use a French locale",
+                spec.locale
+            )));
+        }
+        (false, false) => name.replace('_', "-"),
+    };
+    if let Some(kind) = keywords.split(';').find_map(|k| k.strip_prefix("collation=")) {
+        let kind = match kind {
+            "phonebook" => "phonebk",
+            "dictionary" => "dict",
+            "gb2312han" => "gb2312",
+            "traditional" => "trad",
+            other => other,
+        };
+        tag = format!("{tag}-u-co-{kind}");
+    }
+    Locale::try_from_str(&tag).map_err(|_| invalid_locale(spec))
+}
+
+fn invalid_locale(spec: &CollationSpec) -> QueryError {
+    QueryError::bad_value(format!("Field 'locale' is invalid in: {spec}"))
+}

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Records what a real mongod answers into the fixtures beside this file.
+
+    record.py compare mongodb://host:port      order of values           -> compare.bson
+    record.py updates mongodb://host:port OUT  update entries and images -> OUT (primary of a replica set)
+    record.py cases   mongodb://host:port NAME commands of NAME.cases.json and their answers -> NAME.bson
+
+A fixture is a plain sequence of BSON documents. Needs pymongo. The same SEED gives the same cases.
+"""
+import itertools, json, os, random, struct, sys
+from pathlib import Path
+
+import bson
+from bson import Decimal128, Int64, ObjectId, Timestamp, json_util
+from bson.binary import Binary
+from bson.code import Code
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from bson.raw_bson import RawBSONDocument
+from bson.regex import Regex
+import datetime
+import pymongo
+
+HERE = Path(__file__).parent
+SEED = int(os.environ.get("SEED", "7"))
+
+
+class Raw:
+    """A value given as its BSON type and bytes: for the types that the driver can't write."""
+    def __init__(self, kind, data):
+        self.kind, self.data = kind, data
+
+
+def element(key, value):
+    """One BSON element as bytes."""
+    name = key.encode() + b"\0"
+    if isinstance(value, Raw):
+        return bytes([value.kind]) + name + value.data
+    if isinstance(value, dict):
+        return b"\x03" + name + document(value)
+    if isinstance(value, list):
+        return b"\x04" + name + document({str(i): v for i, v in enumerate(value)})
+    return bson.encode({key: value})[4:-1]
+
+
+def document(fields):
+    body = b"".join(element(k, v) for k, v in fields.items())
+    return struct.pack("<i", len(body) + 5) + body + b"\0"
+
+
+def string(kind, text):
+    data = text if isinstance(text, bytes) else text.encode()
+    return Raw(kind, struct.pack("<i", len(data) + 1) + data + b"\0")
+
+
+def numbers():
+    doubles = [0.0, -0.0, 1.0, -1.0, 0.1, 0.5, 1.5, 2.0**53, 2.0**53 + 2, 2.0**63, -(2.0**63), 2.0**62, 2.0**64, 1e308, -1e308,
+               5e-324, -5e-324, 2.2250738585072014e-308, float("inf"), float("-inf"), float("nan"), 1e15 + 0.5, 123456.789, 1e22, 1e23,
+               9007199254740993.0, 3.0e-320, 0.3, 1 / 3]
+    longs = [0, 1, -1, 2**53, 2**53 + 1, 2**53 - 1, -(2**53) - 1, 2**63 - 1, -(2**63), 2**62 + 1, 2**62 - 1, 10**18, 10**18 + 1, 123456, 10]
+    ints = [0, 1, -1, 2**31 - 1, -(2**31), 10, 123456]
+    decimals = ["0", "-0", "0E+6111", "0E-6176", "1", "-1", "1.0", "1.00000000000000000000000000000000", "0.1", "0.5", "1.5",
+                "0.1000000000000000055511151231257827", "0.1000000000000000055511151231257828", "0.3", "0.333333333333333314829616256247391",
+                "9007199254740993", "9007199254740992.5", "9223372036854775807", "9223372036854775807.5", "9223372036854775808", "9223372036854775809",
+                "-9223372036854775808", "-9223372036854775809", "1E+6144", "-1E+6144", "1E-6176", "-1E-6176", "9.999999999999999999999999999999999E+6144",
+                "Infinity", "-Infinity", "NaN", "-NaN", "1E+308", "1E+309", "1.797693134862315708145274237317043E+308",
+                "1.797693134862315708145274237317044E+308", "4.9E-324", "5E-324", "4.940656458412465441765687928682213E-324",
+                "4.940656458412465441765687928682214E-324", "1E+22", "1E+23", "99999999999999991611392", "123456.789", "123456.7890000000000",
+                "1E+1", "10", "1234567890123456789012345678901234"]
+    return doubles + [Int64(n) for n in longs] + ints + [Decimal128(d) for d in decimals]
+
+
+def scalars():
+    oid = ObjectId("0123456789abcdef01234567")
+    epoch = datetime.datetime(1970, 1, 1)
+    return [MinKey(), Raw(6, b""), None, MaxKey(), True, False, epoch, epoch + datetime.timedelta(milliseconds=1), epoch - datetime.timedelta(days=9999),
+            Raw(9, struct.pack("<q", -(2**63))), Raw(9, struct.pack("<q", 2**63 - 1)),
+            Timestamp(0, 0), Timestamp(1, 5), Timestamp(2**32 - 1, 0), Timestamp(2**31, 1), Timestamp(1, 2**31),
+            oid, ObjectId("ffffffffffffffffffffffff"), ObjectId("000000000000000000000000"),
+            "", "a", "A", "b", "aa", "ab", "é", "e\u0301", "日本", "\U0001f600", "a\0b", "a\0", string(2, b"\xff\xfe"), string(2, b"a\x80"),
+            string(14, ""), string(14, "a"), string(14, "aa"), string(13, "a"), string(13, "b"), string(13, "function(){}"),
+            Code("a", {}), Code("a", {"x": 1}), Code("b", {}), Code("a", {"x": 1.0}),
+            Regex("a"), Regex("a", "i"), Regex("b"), Regex(""), Regex("a", "m"),
+            Binary(b"", 0), Binary(b"a", 0), Binary(b"b", 0), Binary(b"a", 5), Binary(b"aa", 0), Binary(b"a" * 16, 4), Binary(b"a" * 16, 3),
+            Raw(5, struct.pack("<i", 5) + b"\x02" + struct.pack("<i", 1) + b"z"), Binary(b"zzzzz", 0), Binary(b"\xff", 128),
+            Raw(12, string(2, "db.c").data + oid.binary), Raw(12, string(2, "d").data + oid.binary)]
+
+
+def containers():
+    return [{}, {"a": 1}, {"a": 1.0}, {"a": 2}, {"b": 1}, {"a": "x"}, {"a": 1, "b": 1}, {"b": 0, "a": 1}, {"a": None}, {"a": {}}, {"a": {"b": 1}},
+            {"a": []}, {"a": Raw(6, b"")}, {"a": MinKey()}, {"": 1}, {"a": {"b": {"c": [1, {"d": 2}]}}}, {"é": 1}, {"A": 1},
+            [], [1], [1.0], [1, 2], [2], [[]], [[1]], [None], ["a"], [{}], [{"a": 1}], [MaxKey()], [1, [2, 3]], [Raw(6, b"")]]
+
+
+def record_compare(client):
+    values = numbers() + scalars() + containers()
+    coll = client.understudy_record.compare
+    coll.drop()
+    coll.database.create_collection("compare")
+    # In a document of its own each value is compared as it is: sort would look into an array.
+    coll.insert_many([RawBSONDocument(document({"_id": i, "v": {"x": v}})) for i, v in enumerate(values)])
+    ranks = [doc["rank"] for doc in client.get_database("understudy_record", bson.codec_options.CodecOptions(document_class=RawBSONDocument))
+             .compare.aggregate([{"$setWindowFields": {"sortBy": {"v": 1}, "output": {"rank": {"$denseRank": {}}}}}, {"$sort": {"_id": 1}}, {"$project": {"rank": 1}}])]
+    with open(HERE / "compare.bson", "wb") as out:
+        for value, rank in zip(values, ranks):
+            out.write(document({"rank": int(rank), "v": value}))
+    print(len(values), "values,", max(ranks), "ranks")
+
+
+# --- updates -----------------------------------------------------------------------------------------
+
+NAMES = ["a", "b", "c", "d", "zz", "A", "é", "10", "2", "x y"]
+
+
+def some_value(rng, depth=0):
+    kind = rng.randrange(12 if depth < 3 else 8)
+    if kind == 0: return rng.randrange(-5, 100)
+    if kind == 1: return Int64(rng.randrange(-(2**62), 2**62))
+    if kind == 2: return rng.random() * 1000
+    if kind == 3: return "s" * rng.randrange(0, 40)
+    if kind == 4: return rng.choice([None, True, False])
+    if kind == 5: return Binary(bytes(rng.randrange(256) for _ in range(rng.randrange(20))), rng.choice([0, 5, 128]))
+    if kind == 6: return rng.choice([ObjectId(), Timestamp(rng.randrange(1, 99), 1), Decimal128("1.50"), Regex("a", "i"), datetime.datetime(2020, 1, 1)])
+    if kind == 7: return rng.choice([MinKey(), MaxKey(), "", {}, []])
+    if kind < 10: return {n: some_value(rng, depth + 1) for n in rng.sample(NAMES, rng.randrange(5))}
+    return [some_value(rng, depth + 1) for _ in range(rng.randrange(6))]
+
+
+def some_path(rng):
+    parts = [rng.choice(NAMES[:7])]
+    while rng.random() < 0.5 and len(parts) < 4:
+        parts.append(rng.choice(NAMES[:5] + ["0", "1", "2", "3", "7", "12"]))
+    return ".".join(parts)
+
+
+def some_update(rng, pipelines):
+    kind = rng.randrange(12 if pipelines else 10)
+    if kind < 4: return {"$set": {some_path(rng): some_value(rng) for _ in range(rng.randrange(1, 5))}}
+    if kind == 4: return {"$unset": {some_path(rng): 1 for _ in range(rng.randrange(1, 4))}}
+    if kind == 5: return {"$set": {some_path(rng): some_value(rng)}, "$unset": {some_path(rng): 1}}
+    if kind == 6: return {rng.choice(["$push", "$addToSet"]): {some_path(rng): {"$each": [some_value(rng) for _ in range(rng.randrange(3))]}}}
+    if kind == 7: return {"$push": {some_path(rng): {"$each": [some_value(rng, 2) for _ in range(rng.randrange(4))], "$position": rng.randrange(4), "$slice": rng.randrange(-4, 6)}}}
+    if kind == 8: return rng.choice([{"$pop": {some_path(rng): rng.choice([1, -1])}}, {"$inc": {some_path(rng): 1}}, {"$rename": {some_path(rng): some_path(rng)}}])
+    if kind == 9: return "replace"
+    if kind == 10: return [{"$set": {some_path(rng): some_value(rng)}}, {"$unset": [some_path(rng)]}]
+    return [{"$replaceWith": {"$mergeObjects": ["$$ROOT", {n: some_value(rng) for n in rng.sample(NAMES, 3)}]}}]
+
+
+def record_updates(client, out_name, count=1500):
+    rng = random.Random(SEED)
+    raw = bson.codec_options.CodecOptions(document_class=RawBSONDocument)
+    pipelines = client.server_info()["versionArray"][0] >= 5
+    db = client.get_database("understudy_record", raw)
+    db.drop_collection("updates")
+    oplog = client.local.get_collection("oplog.rs", raw)
+    with open(HERE / out_name, "wb") as out:
+        done = 0
+        while done < count:
+            _id = done % 40
+            key = {"_id": _id}
+            pre = db.updates.find_one(key)
+            if pre is None or len(pre.raw) > 4000 or rng.random() < 0.05:
+                db.updates.replace_one(key, {n: some_value(rng) for n in rng.sample(NAMES, rng.randrange(1, 8))}, upsert=True)
+                pre = db.updates.find_one(key)
+            update = some_update(rng, pipelines)
+            try:
+                if update == "replace":
+                    db.updates.replace_one(key, {n: some_value(rng) for n in rng.sample(NAMES, 4)})
+                else:
+                    db.updates.update_one(key, update)
+            except pymongo.errors.WriteError:
+                continue
+            post = db.updates.find_one(key)
+            if post.raw == pre.raw:
+                continue
+            entry = next(oplog.find({"ns": "understudy_record.updates", "op": "u"}).sort("$natural", -1).limit(1))
+            out.write(bson.encode({"pre": pre, "o": entry["o"], "post": post}))
+            done += 1
+    print(done, "updates")
+
+
+if __name__ == "__main__":
+    what, uri, *rest = sys.argv[1:]
+    client = pymongo.MongoClient(uri, directConnection=True)
+    {"compare": record_compare, "updates": record_updates}[what](client, *rest)
+    client.drop_database("understudy_record")
