@@ -1,1 +1,36 @@
 //! Real servers as test partners.
+//!
+//! Understudy is judged by real mongods, drivers, shells and tools, never by its own codec. This
+//! crate finds or fetches them, starts them in temporary directories, joins them and our built
+//! binary into replica sets, puts a proxy between them and compares what they answer. The cases
+//! (`cases/`), the demo and the benchmarks stand on it.
+//!
+//! ```text
+//!   servers ── fetch            where a mongod, mongosh, pymongo, mongodump comes from
+//!      │
+//!    node ── process, port      one server: started, stopped, killed, restarted on its own port
+//!      │
+//!  repl_set ── hashes, logs     a set of them: joined, awaited, compared, looked through at the end
+//!      │
+//!  proxy   compare   scripts    faults on the wire; replies side by side; foreign clients
+//! ```
+//!
+//! Functions return `anyhow::Result`; a case uses `?` and ends with `finish()`. A case that does
+//! not reach `finish()`, by an error or a panic, prints the tail of every server's log.
+
+pub mod compare;
+pub mod driver;
+pub mod fetch;
+pub mod hashes;
+pub mod logs;
+pub mod mongod;
+pub mod node;
+pub mod port;
+pub mod process;
+pub mod proxy;
+pub mod repl_set;
+pub mod scratch;
+pub mod scripts;
+pub mod servers;
+pub mod understudy;
+pub mod wait;

@@ -1,0 +1,29 @@
+//! All cases in one binary: real servers, real drivers, and ours among them.
+//!
+//! A case for one version of MongoDB is a function of [`tests::servers::Version`]; `on_each_version!` makes one
+//! test of it per version, so that `cargo test -p tests --test cases v8_2` runs one version and
+//! `… --test cases harness::` one subject.
+
+/// Makes `name::v8_2`, `name::v5_0` and `name::v4_4` of each function `name(version)`.
+macro_rules! on_each_version {
+    ($($name:ident),* $(,)?) => {$(
+        mod $name {
+            #[test]
+            fn v8_2() -> anyhow::Result<()> {
+                super::$name(tests::servers::Version::V8_2)
+            }
+
+            #[test]
+            fn v5_0() -> anyhow::Result<()> {
+                super::$name(tests::servers::Version::V5_0)
+            }
+
+            #[test]
+            fn v4_4() -> anyhow::Result<()> {
+                super::$name(tests::servers::Version::V4_4)
+            }
+        }
+    )*};
+}
+
+mod harness;

@@ -1,0 +1,67 @@
+//! The official driver, pointed at exactly one server.
+//!
+//! Every question to a server in the tests goes through it, so that our own codec is never its own
+//! judge.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use bson::{Document, doc};
+use mongodb::error::{Error, ErrorKind};
+use mongodb::options::{ClientOptions, ServerAddress};
+use mongodb::sync::Client;
+
+/// A client of the server on this port, with direct connection: it answers whatever its state.
+pub fn connect(port: u16) -> Result<Client> {
+    let address = ServerAddress::Tcp { host: Ipv4Addr::LOCALHOST.to_string(), port: Some(port) };
+    let options = ClientOptions::builder()
+        .hosts(vec![address])
+        .direct_connection(true)
+        .app_name("understudy-tests".to_owned())
+        .connect_timeout(CONNECT_LIMIT)
+        .server_selection_timeout(SELECTION_LIMIT)
+        .retry_writes(false)
+        .retry_reads(false)
+        .build();
+    Client::with_options(options).context("make a client")
+}
+
+/// Runs one command; `ok: 0` is an error.
+pub fn run(client: &Client, db: &str, command: Document) -> Result<Document> {
+    let name = command.keys().next().cloned().unwrap_or_default();
+    let reply = client.database(db).run_command(command).run();
+    reply.with_context(|| format!("{name} on {db}"))
+}
+
+/// Runs one command and gives the server's answer, also when it is a refusal with `ok: 0`.
+pub fn answer(client: &Client, db: &str, command: Document) -> Result<Document> {
+    match client.database(db).run_command(command).run() {
+        Ok(reply) => Ok(reply),
+        Err(error) => refusal(&error).ok_or_else(|| anyhow!(error)),
+    }
+}
+
+/// The server's code in an error, if the server answered at all.
+pub fn code_of(error: &anyhow::Error) -> Option<i32> {
+    let error = error.chain().find_map(|cause| cause.downcast_ref::<Error>())?;
+    match error.kind.as_ref() {
+        ErrorKind::Command(refused) => Some(refused.code),
+        _ => None,
+    }
+}
+
+fn refusal(error: &Error) -> Option<Document> {
+    match error.kind.as_ref() {
+        ErrorKind::Command(refused) => Some(doc! {
+            "ok": 0.0,
+            "errmsg": &refused.message,
+            "code": refused.code,
+            "codeName": &refused.code_name,
+        }),
+        _ => None,
+    }
+}
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+const SELECTION_LIMIT: Duration = Duration::from_secs(10);

@@ -1,0 +1,142 @@
+//! Whether two nodes hold the same data.
+//!
+//! `dbHash` of every database, then listCollections and listIndexes, at the same optime: if the
+//! primary writes meanwhile (a periodic noop, a session refresh), the comparison starts again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bson::{Bson, Document, doc};
+
+use crate::node::Node;
+use crate::repl_set::applied;
+use crate::wait::wait_until;
+
+/// Fails, with what differs, unless `other` has what `primary` has.
+pub fn assert_same_data(primary: &Node, other: &Node) -> Result<()> {
+    let what = format!("{} and {} stand at the same optime", primary.name(), other.name());
+    let differences = wait_until(&what, SETTLE_LIMIT, || {
+        let before = applied(primary)?;
+        if applied(other)? != before {
+            return Ok(None);
+        }
+        let differences = differences(primary, other);
+        Ok((applied(primary)? == before).then_some(differences))
+    })??;
+    if differences.is_empty() {
+        return Ok(());
+    }
+    bail!("{} differs from {}:\n  {}", other.name(), primary.name(), differences.join("\n  "))
+}
+
+/// All that differs now, in words.
+pub fn differences(primary: &Node, other: &Node) -> Result<Vec<String>> {
+    let mut differences = Vec::new();
+    let (want, got) = (databases(primary)?, databases(other)?);
+    if want != got {
+        differences.push(format!("databases: {want:?} and {got:?}"));
+    }
+    for db in want.iter().filter(|db| got.contains(db)) {
+        compare_hashes(db, primary, other, &mut differences)?;
+        let (want, got) = (collections(primary, db)?, collections(other, db)?);
+        compare_maps(&format!("listCollections of {db}"), &want, &got, &mut differences);
+        for (name, info) in &want {
+            if info.get_str("type").is_ok_and(|kind| kind == "view") || !got.contains_key(name) {
+                continue;
+            }
+            let of = format!("listIndexes of {db}.{name}");
+            let (want, got) = (indexes(primary, db, name)?, indexes(other, db, name)?);
+            compare_maps(&of, &want, &got, &mut differences);
+        }
+    }
+    Ok(differences)
+}
+
+fn compare_hashes(db: &str, a: &Node, b: &Node, differences: &mut Vec<String>) -> Result<()> {
+    let (want, got) = (db_hash(a, db)?, db_hash(b, db)?);
+    for part in ["collections", "uuids"] {
+        let want = flatten(want.get_document(part).unwrap_or(&Document::new()), db);
+        let got = flatten(got.get_document(part).unwrap_or(&Document::new()), db);
+        compare_maps(&format!("dbHash {part} of {db}"), &want, &got, differences);
+    }
+    Ok(())
+}
+
+/// `md5` of the whole follows from the parts; comparing the parts says which collection it is.
+fn db_hash(node: &Node, db: &str) -> Result<Document> {
+    node.run(db, doc! { "dbHash": 1 })
+}
+
+fn flatten(document: &Document, db: &str) -> BTreeMap<String, Bson> {
+    document
+        .iter()
+        .filter(|(name, _)| !differs_among_mongods(db, name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// Collections that each member fills or trims by its own clock.
+fn differs_among_mongods(db: &str, collection: &str) -> bool {
+    db == "config" && matches!(collection, "image_collection" | "system.preimages")
+}
+
+fn databases(node: &Node) -> Result<Vec<String>> {
+    let reply = node.admin(doc! { "listDatabases": 1, "nameOnly": true })?;
+    let mut names: Vec<String> = reply
+        .get_array("databases")?
+        .iter()
+        .filter_map(|db| Some(db.as_document()?.get_str("name").ok()?.to_owned()))
+        .filter(|name| name != "local")
+        .collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn collections(node: &Node, db: &str) -> Result<BTreeMap<String, Document>> {
+    let reply = node.run(db, doc! { "listCollections": 1, "cursor": { "batchSize": ALL } })?;
+    by_name(reply)
+}
+
+fn indexes(node: &Node, db: &str, collection: &str) -> Result<BTreeMap<String, Document>> {
+    by_name(node.run(db, doc! { "listIndexes": collection, "cursor": { "batchSize": ALL } })?)
+}
+
+/// The documents of a whole first batch, by their `name`.
+fn by_name(reply: Document) -> Result<BTreeMap<String, Document>> {
+    let cursor = reply.get_document("cursor")?;
+    if cursor.get_i64("id")? != 0 {
+        bail!("more than one batch");
+    }
+    cursor
+        .get_array("firstBatch")?
+        .iter()
+        .map(|entry| {
+            let entry = entry.as_document().context("an entry is no document")?;
+            Ok((entry.get_str("name")?.to_owned(), entry.clone()))
+        })
+        .collect()
+}
+
+fn compare_maps<V: PartialEq + std::fmt::Debug>(
+    what: &str,
+    want: &BTreeMap<String, V>,
+    got: &BTreeMap<String, V>,
+    differences: &mut Vec<String>,
+) {
+    for (name, want) in want {
+        match got.get(name) {
+            None => differences.push(format!("{what}: {name} is missing")),
+            Some(got) if got != want => {
+                differences.push(format!("{what}: {name}: expected {want:?}, got {got:?}"));
+            }
+            Some(_) => {}
+        }
+    }
+    for name in got.keys().filter(|name| !want.contains_key(*name)) {
+        differences.push(format!("{what}: {name} is too many"));
+    }
+}
+
+const ALL: i32 = 100_000;
+const SETTLE_LIMIT: Duration = Duration::from_secs(60);

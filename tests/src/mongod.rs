@@ -1,0 +1,39 @@
+//! How a real mongod is started: small, quiet, on this machine only.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::node::{NodeOptions, Program};
+use crate::servers::{MongodBinary, Version};
+
+/// Options of a mongod of this version; it is fetched if need be.
+pub fn options(name: &str, version: Version, repl_set: Option<&str>) -> Result<NodeOptions> {
+    Ok(NodeOptions {
+        name: name.to_owned(),
+        program: Program::Mongod(MongodBinary::find(version)?),
+        repl_set: repl_set.map(str::to_owned),
+        args: Vec::new(),
+        proxied: false,
+    })
+}
+
+/// The command line: a small cache, no diagnostic files, fail points allowed.
+pub(crate) fn command(
+    binary: &MongodBinary,
+    port: u16,
+    data: &Path,
+    repl_set: Option<&str>,
+) -> Command {
+    let mut command = binary.command();
+    command.args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1", "--nounixsocket"]);
+    command.arg("--dbpath").arg(data);
+    command.args(["--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "256"]);
+    command.args(["--setParameter", "enableTestCommands=1"]);
+    command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
+    if let Some(set) = repl_set {
+        command.args(["--replSet", set]);
+    }
+    command
+}

@@ -1,0 +1,249 @@
+//! One server: a mongod or ours.
+//!
+//! A node keeps its port, its data and its place in the set's config while it is stopped, killed and
+//! started again.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use bson::{Document, doc};
+use mongodb::sync::Client;
+use rustix::process::Signal;
+
+use crate::driver;
+use crate::logs;
+use crate::port::Port;
+use crate::process::Process;
+use crate::proxy::Proxy;
+use crate::scratch::Scratch;
+use crate::servers::{MongodBinary, Version};
+use crate::wait::{PATIENCE, wait_until};
+use crate::{mongod, understudy};
+
+/// What runs in a node.
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// A real server.
+    Mongod(MongodBinary),
+    /// Our binary.
+    Understudy(PathBuf),
+}
+
+/// How a node is started.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// What its logs and messages call it.
+    pub name: String,
+    /// What runs.
+    pub program: Program,
+    /// The set's name, or none for a server on its own.
+    pub repl_set: Option<String>,
+    /// More command line arguments.
+    pub args: Vec<String>,
+    /// Whether the set reaches it through a proxy.
+    pub proxied: bool,
+}
+
+/// A server with its port, its data directory and its log.
+#[derive(Debug)]
+pub struct Node {
+    options: NodeOptions,
+    port: Port,
+    dir: PathBuf,
+    process: Option<Process>,
+    client: Client,
+    proxy: Option<Proxy>,
+}
+
+impl Node {
+    /// Starts a server in a directory of its own below `scratch` and waits until it answers.
+    pub fn start(options: NodeOptions, scratch: &mut Scratch) -> Result<Self> {
+        let mut node = Self::prepare(options, scratch)?;
+        node.launch()?;
+        node.await_answer()?;
+        Ok(node)
+    }
+
+    /// A node that is not started yet; [`Node::launch`] starts it.
+    pub fn prepare(options: NodeOptions, scratch: &mut Scratch) -> Result<Self> {
+        let dir = scratch.path().join(&options.name);
+        std::fs::create_dir_all(dir.join("data")).context("create the data directory")?;
+        scratch.watch_log(&options.name, &dir.join("log"));
+        let port = Port::take()?;
+        let proxy = options.proxied.then(|| Proxy::to(port.number())).transpose()?;
+        let client = driver::connect(port.number())?;
+        Ok(Self { options, port, dir, process: None, client, proxy })
+    }
+
+    /// Starts the process and returns at once.
+    pub fn launch(&mut self) -> Result<()> {
+        let process = Process::spawn(&self.options.name, &self.command(), &self.log_path())?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Waits until it answers `ping`; an early exit is an error with the end of its log.
+    pub fn await_answer(&mut self) -> Result<()> {
+        let what = format!("{} answers ping on port {}", self.name(), self.port());
+        let mut ended = None;
+        let answered = wait_until(&what, PATIENCE, || {
+            ended = match &mut self.process {
+                Some(process) => process.exit_status()?,
+                None => bail!("it is not started"),
+            };
+            if ended.is_some() {
+                return Ok(Some(false));
+            }
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port.number()))?;
+            driver::run(&self.client, "admin", doc! { "ping": 1 })?;
+            Ok(Some(true))
+        });
+        let tail = || logs::tail(&self.log_path(), 15);
+        match answered {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let status = ended.map_or_else(String::new, |status| status.to_string());
+                bail!("{} ended at its start ({status}); its log:\n{}", self.name(), tail())
+            }
+            Err(e) => Err(e.context(format!("the log of {}:\n{}", self.name(), tail()))),
+        }
+    }
+
+    /// SIGTERM; waits until the process has ended and tells how.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        let mut process = self.take_process()?;
+        process.signal(Signal::TERM)?;
+        process.await_exit(PATIENCE)
+    }
+
+    /// kill -9.
+    pub fn kill(&mut self) -> Result<()> {
+        self.take_process()?.kill()
+    }
+
+    /// Starts it again on its port with its data, and waits until it answers.
+    pub fn restart(&mut self) -> Result<()> {
+        if self.is_running() {
+            bail!("{} still runs", self.name());
+        }
+        // A new client: the old one's pool is full of dead connections.
+        self.client = driver::connect(self.port.number())?;
+        self.launch()?;
+        self.await_answer()
+    }
+
+    /// Freezes the process as a hung machine would be (SIGSTOP).
+    pub fn freeze(&self) -> Result<()> {
+        self.process()?.signal(Signal::STOP)
+    }
+
+    /// Lets a frozen process go on.
+    pub fn thaw(&self) -> Result<()> {
+        self.process()?.signal(Signal::CONT)
+    }
+
+    /// Runs one command; `ok: 0` is an error.
+    pub fn run(&self, db: &str, command: Document) -> Result<Document> {
+        driver::run(&self.client, db, command).with_context(|| self.name().to_owned())
+    }
+
+    /// Runs one command on the admin database.
+    pub fn admin(&self, command: Document) -> Result<Document> {
+        self.run("admin", command)
+    }
+
+    /// Runs one command and gives the answer, also a refusal.
+    pub fn answer(&self, db: &str, command: Document) -> Result<Document> {
+        driver::answer(&self.client, db, command).with_context(|| self.name().to_owned())
+    }
+
+    /// The driver's client for this node alone.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What its logs and messages call it.
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// What the set's config calls it: its proxy, if it has one.
+    pub fn host(&self) -> String {
+        let port = self.proxy.as_ref().map_or(self.port(), Proxy::port);
+        format!("127.0.0.1:{port}")
+    }
+
+    /// The proxy through which the set reaches it.
+    pub fn proxy(&self) -> Result<&Proxy> {
+        self.proxy.as_ref().ok_or_else(|| anyhow!("{} was started without proxy", self.name()))
+    }
+
+    /// Whether it is ours.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.options.program, Program::Understudy(_))
+    }
+
+    /// The version of a real server.
+    pub fn version(&self) -> Option<Version> {
+        match &self.options.program {
+            Program::Mongod(binary) => Some(binary.version),
+            Program::Understudy(_) => None,
+        }
+    }
+
+    /// Whether its process is there.
+    pub fn is_running(&mut self) -> bool {
+        let status = self.process.as_mut().map(Process::exit_status);
+        matches!(status, Some(Ok(None)))
+    }
+
+    /// Its process.
+    pub fn process(&self) -> Result<&Process> {
+        self.process.as_ref().ok_or_else(|| anyhow!("{} does not run", self.name()))
+    }
+
+    /// Its log.
+    pub fn log_path(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    /// Its data directory.
+    pub fn data_path(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// Whether its log has a line with this text.
+    pub fn log_has(&self, text: &str) -> Result<bool> {
+        let log = std::fs::read(self.log_path()).context("read the log")?;
+        Ok(String::from_utf8_lossy(&log).contains(text))
+    }
+
+    /// Waits for a line in the log.
+    pub fn await_log(&self, text: &str, limit: Duration) -> Result<()> {
+        let what = format!("the log of {} says {text:?}", self.name());
+        wait_until(&what, limit, || Ok(self.log_has(text)?.then_some(())))
+    }
+
+    fn take_process(&mut self) -> Result<Process> {
+        self.process.take().ok_or_else(|| anyhow!("{} does not run", self.options.name))
+    }
+
+    fn command(&self) -> Command {
+        let set = self.options.repl_set.as_deref();
+        let data: &Path = &self.data_path();
+        let mut command = match &self.options.program {
+            Program::Mongod(binary) => mongod::command(binary, self.port(), data, set),
+            Program::Understudy(path) => understudy::command(path, self.port(), data, set),
+        };
+        command.args(&self.options.args);
+        command
+    }
+}

@@ -1,0 +1,380 @@
+//! A replica set of real mongods, with our node as one of its members.
+//!
+//! ```ignore
+//! let mut set = ReplSet::named("steady").version(Version::V8_2).mongods(1).ours_hidden(1).start()?;
+//! set.primary()?.run("shop", doc! { "insert": "carts", "documents": [{ "_id": 1 }] })?;
+//! set.await_caught_up()?;
+//! set.finish()?; // same data, no unexpected log line, nothing left running
+//! ```
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use bson::{Bson, Document, Timestamp, doc};
+
+use crate::hashes;
+use crate::logs;
+use crate::node::{Node, NodeOptions};
+use crate::scratch::Scratch;
+use crate::servers::Version;
+use crate::wait::{PATIENCE, wait_until};
+use crate::{mongod, understudy};
+
+/// A running set.
+#[derive(Debug)]
+pub struct ReplSet {
+    name: String,
+    // Nodes end before the scratch directory goes and shows their logs.
+    nodes: Vec<Node>,
+    scratch: Scratch,
+    expected_log: Vec<String>,
+}
+
+/// What a set is to be.
+#[derive(Clone, Debug)]
+pub struct ReplSetOptions {
+    test: String,
+    version: Version,
+    mongods: usize,
+    ours: Vec<Member>,
+    mongod_args: Vec<String>,
+    our_args: Vec<String>,
+    election_timeout: Duration,
+    proxied: bool,
+}
+
+/// How a node stands in the config besides its host.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// 0 or 1.
+    pub votes: i32,
+}
+
+impl ReplSetOptions {
+    /// The version of its mongods; 8.2 unless told.
+    #[must_use]
+    pub fn version(mut self, version: Version) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// How many voting mongods; one unless told.
+    #[must_use]
+    pub fn mongods(mut self, n: usize) -> Self {
+        self.mongods = n;
+        self
+    }
+
+    /// Adds `n` of our nodes, hidden, without vote.
+    #[must_use]
+    pub fn ours_hidden(mut self, n: usize) -> Self {
+        self.ours.extend(std::iter::repeat_n(Member { votes: 0 }, n));
+        self
+    }
+
+    /// Adds `n` of our nodes, hidden, with a vote.
+    #[must_use]
+    pub fn ours_voting(mut self, n: usize) -> Self {
+        self.ours.extend(std::iter::repeat_n(Member { votes: 1 }, n));
+        self
+    }
+
+    /// More arguments for every mongod.
+    #[must_use]
+    pub fn mongod_args(mut self, args: &[&str]) -> Self {
+        self.mongod_args.extend(args.iter().map(|&arg| arg.to_owned()));
+        self
+    }
+
+    /// More arguments for our nodes.
+    #[must_use]
+    pub fn our_args(mut self, args: &[&str]) -> Self {
+        self.our_args.extend(args.iter().map(|&arg| arg.to_owned()));
+        self
+    }
+
+    /// electionTimeoutMillis; the default of ten seconds keeps a busy machine from needless elections.
+    #[must_use]
+    pub fn election_timeout(mut self, timeout: Duration) -> Self {
+        self.election_timeout = timeout;
+        self
+    }
+
+    /// Puts a proxy before every node: the config names the proxies.
+    #[must_use]
+    pub fn proxied(mut self) -> Self {
+        self.proxied = true;
+        self
+    }
+
+    /// Starts the mongods, initiates the set, waits for a primary, then starts and adds our nodes.
+    pub fn start(self) -> Result<ReplSet> {
+        let scratch = Scratch::new(&self.test)?;
+        let mut set = ReplSet {
+            name: format!("{}-set", self.test),
+            nodes: Vec::new(),
+            scratch,
+            expected_log: Vec::new(),
+        };
+        for i in 0..self.mongods {
+            let mut node = mongod::options(&format!("mongod-{i}"), self.version, Some(&set.name))?;
+            node.args = self.mongod_args.clone();
+            node.proxied = self.proxied;
+            let mut node = Node::prepare(node, &mut set.scratch)?;
+            node.launch()?;
+            set.nodes.push(node);
+        }
+        for node in &mut set.nodes {
+            node.await_answer()?;
+        }
+        set.initiate(self.election_timeout)?;
+        for (i, member) in self.ours.iter().enumerate() {
+            let mut node = understudy::options(&format!("ours-{i}"), Some(&set.name))?;
+            node.args = self.our_args.clone();
+            node.proxied = self.proxied;
+            set.add(node, *member)?;
+        }
+        Ok(set)
+    }
+}
+
+impl ReplSet {
+    /// Begins to describe a set for the test of this name.
+    pub fn named(test: &str) -> ReplSetOptions {
+        ReplSetOptions {
+            test: test.to_owned(),
+            version: Version::V8_2,
+            mongods: 1,
+            ours: Vec::new(),
+            mongod_args: Vec::new(),
+            our_args: Vec::new(),
+            election_timeout: Duration::from_secs(10),
+            proxied: false,
+        }
+    }
+
+    /// Starts a node (ours or a mongod) and adds it as a hidden member. Returns its index.
+    pub fn add(&mut self, options: NodeOptions, member: Member) -> Result<usize> {
+        let node = Node::start(options, &mut self.scratch)?;
+        let host = node.host();
+        self.nodes.push(node);
+        self.reconfig(|config| {
+            let members = config.get_array_mut("members")?;
+            let next = members
+                .iter()
+                .filter_map(|member| member.as_document()?.get_i32("_id").ok())
+                .max()
+                .map_or(0, |id| id + 1);
+            members.push(Bson::Document(doc! {
+                "_id": next, "host": &host, "hidden": true, "priority": 0, "votes": member.votes,
+            }));
+            Ok(())
+        })?;
+        Ok(self.nodes.len() - 1)
+    }
+
+    /// Changes the config on the primary, with the next version.
+    pub fn reconfig(&self, change: impl Fn(&mut Document) -> Result<()>) -> Result<()> {
+        // A config that is not committed yet refuses the next one for a moment.
+        wait_until("the set takes a new config", PATIENCE, || {
+            let primary = self.primary()?;
+            let mut config =
+                primary.admin(doc! { "replSetGetConfig": 1 })?.get_document("config")?.clone();
+            let version = config.get_i32("version")?;
+            config.insert("version", version + 1);
+            change(&mut config)?;
+            primary.admin(doc! { "replSetReconfig": config })?;
+            Ok(Some(()))
+        })
+    }
+
+    /// The set's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All nodes: the mongods first, then what was added.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// One node.
+    pub fn node(&self, index: usize) -> Result<&Node> {
+        self.nodes.get(index).ok_or_else(|| anyhow!("the set has no node {index}"))
+    }
+
+    /// One node, to stop, kill or restart it.
+    pub fn node_mut(&mut self, index: usize) -> Result<&mut Node> {
+        self.nodes.get_mut(index).ok_or_else(|| anyhow!("the set has no node {index}"))
+    }
+
+    /// The node that says it is primary now.
+    pub fn primary(&self) -> Result<&Node> {
+        self.nodes.get(self.primary_index()?).context("the primary")
+    }
+
+    /// Its index.
+    pub fn primary_index(&self) -> Result<usize> {
+        let is_primary = |node: &Node| {
+            !node.is_ours()
+                && node.process().is_ok()
+                && node
+                    .admin(doc! { "isMaster": 1 })
+                    .is_ok_and(|reply| reply.get_bool("ismaster").unwrap_or_default())
+        };
+        self.nodes.iter().position(is_primary).ok_or_else(|| anyhow!("no node is primary"))
+    }
+
+    /// Waits for a primary.
+    pub fn await_primary(&self) -> Result<&Node> {
+        let index =
+            wait_until("the set has a primary", PATIENCE, || self.primary_index().map(Some))?;
+        self.node(index)
+    }
+
+    /// Our node; the first, if there are several.
+    pub fn ours(&self) -> Result<&Node> {
+        self.node(self.our_index()?)
+    }
+
+    /// Its index.
+    pub fn our_index(&self) -> Result<usize> {
+        self.nodes.iter().position(Node::is_ours).ok_or_else(|| anyhow!("no node is ours"))
+    }
+
+    /// Our node, to stop, kill or restart it.
+    pub fn ours_mut(&mut self) -> Result<&mut Node> {
+        let index = self.our_index()?;
+        self.node_mut(index)
+    }
+
+    /// Waits until the primary shows this node in this state ("SECONDARY").
+    pub fn await_state(&self, node: &Node, state: &str, limit: Duration) -> Result<()> {
+        let what = format!("the primary shows {} as {state}", node.name());
+        wait_until(&what, limit, || {
+            let shown = self.shown_state(node)?;
+            if shown == state { Ok(Some(())) } else { bail!("it shows {shown}") }
+        })
+    }
+
+    /// The state in which the primary shows a node.
+    pub fn shown_state(&self, node: &Node) -> Result<String> {
+        let status = self.primary()?.admin(doc! { "replSetGetStatus": 1 })?;
+        let host = node.host();
+        let members = status.get_array("members")?.iter().filter_map(Bson::as_document);
+        let member = members
+            .into_iter()
+            .find(|member| member.get_str("name").is_ok_and(|name| name == host))
+            .ok_or_else(|| anyhow!("the primary knows no member {host}"))?;
+        Ok(member.get_str("stateStr")?.to_owned())
+    }
+
+    /// Waits until every node but the primary has applied what the primary had when called.
+    pub fn await_caught_up(&self) -> Result<()> {
+        self.await_caught_up_within(PATIENCE)
+    }
+
+    /// The same with a limit.
+    pub fn await_caught_up_within(&self, limit: Duration) -> Result<()> {
+        let primary = self.await_primary()?;
+        let goal = applied(primary)?;
+        for node in self.nodes.iter().filter(|node| node.process().is_ok()) {
+            let what = format!("{} has applied {goal}", node.name());
+            wait_until(&what, limit, || {
+                let there = applied(node)?;
+                if there >= goal { Ok(Some(())) } else { bail!("it has applied {there}") }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Fails unless every node has the primary's data, collections and indexes.
+    pub fn assert_same_data(&self) -> Result<()> {
+        let primary = self.await_primary()?;
+        for node in self.nodes.iter().filter(|node| node.port() != primary.port()) {
+            self.await_caught_up()?;
+            hashes::assert_same_data(primary, node)?;
+        }
+        Ok(())
+    }
+
+    /// A text in our log that the end of the test must not take for a failure.
+    pub fn expect_log(&mut self, text: &str) {
+        self.expected_log.push(text.to_owned());
+    }
+
+    /// The end of a test that went well: all nodes have the same data, our nodes end cleanly on
+    /// SIGTERM, and their logs have no unexpected line.
+    pub fn finish(self) -> Result<()> {
+        self.assert_same_data()?;
+        self.finish_without_comparing()
+    }
+
+    /// The same for a test in which the data cannot be equal.
+    pub fn finish_without_comparing(mut self) -> Result<()> {
+        for node in self.nodes.iter_mut().filter(|node| node.is_ours()) {
+            if node.is_running() {
+                let status = node.stop()?;
+                if !status.success() {
+                    bail!("{} ended with {status} on SIGTERM", node.name());
+                }
+            }
+            logs::assert_no_unexpected_line(&node.log_path(), &self.expected_log)?;
+        }
+        self.scratch.finish();
+        Ok(())
+    }
+
+    fn initiate(&self, election_timeout: Duration) -> Result<()> {
+        let members: Vec<Document> = (0i32..)
+            .zip(&self.nodes)
+            .map(|(id, node)| doc! { "_id": id, "host": node.host() })
+            .collect();
+        let timeout = i32::try_from(election_timeout.as_millis()).context("election timeout")?;
+        let first = self.nodes.first().ok_or_else(|| anyhow!("a set needs a mongod"))?;
+        first.admin(doc! { "replSetInitiate": {
+            "_id": &self.name,
+            "members": members,
+            "settings": { "electionTimeoutMillis": timeout, "heartbeatIntervalMillis": HEARTBEAT_MS },
+        }})?;
+        wait_until("the new set has a primary", PATIENCE, || {
+            if self.primary_index().is_ok() {
+                return Ok(Some(()));
+            }
+            // Without this it waits for an election timeout before its first election.
+            if self.nodes.len() > 1 {
+                first.admin(doc! { "replSetStepUp": 1 })?;
+            }
+            Ok(None)
+        })?;
+        self.await_caught_up()
+    }
+}
+
+/// How far a node says it has applied.
+pub fn applied(node: &Node) -> Result<AppliedOpTime> {
+    let status = node.admin(doc! { "replSetGetStatus": 1 })?;
+    let op_time = status.get_document("optimes")?.get_document("appliedOpTime")?;
+    let Timestamp { time, increment } = op_time.get_timestamp("ts")?;
+    Ok(AppliedOpTime { term: op_time.get_i64("t")?, time, increment })
+}
+
+/// An optime, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AppliedOpTime {
+    /// The election term.
+    pub term: i64,
+    /// Seconds.
+    pub time: u32,
+    /// Place within the second.
+    pub increment: u32,
+}
+
+impl std::fmt::Display for AppliedOpTime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Timestamp({}, {}) of term {}", self.time, self.increment, self.term)
+    }
+}
+
+/// Four times as often as by default: members see each other's states sooner.
+const HEARTBEAT_MS: i32 = 500;

@@ -1,0 +1,75 @@
+//! Foreign clients: pymongo, the Node driver, mongosh and the database tools, run against a port.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::process::Process;
+use crate::servers;
+
+/// Runs a Python program with pymongo; `port` is its first argument. Returns what it printed.
+pub fn python(program: &str, port: u16) -> Result<String> {
+    let mut command = Command::new("python3");
+    command.env("PYTHONPATH", servers::pymongo_dir()?);
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command.args(["-c", program, &port.to_string()]);
+    output_of("python3", &command)
+}
+
+/// The same, when the last line that it prints is JSON.
+pub fn python_json(program: &str, port: u16) -> Result<Value> {
+    last_line_as_json(&python(program, port)?)
+}
+
+/// Runs a Node program with the official driver at hand; `port` is `process.argv[1]`.
+pub fn node(program: &str, port: u16) -> Result<String> {
+    let mut command = Command::new("node");
+    command.env("NODE_PATH", servers::mongosh_dir()?.join("node_modules"));
+    command.args(["-e", program, "--", &port.to_string()]);
+    output_of("node", &command)
+}
+
+/// Evaluates an expression in mongosh and gives its value, as canonical extended JSON.
+pub fn mongosh(expression: &str, port: u16) -> Result<Value> {
+    let home = tempfile::tempdir().context("create a home for mongosh")?;
+    let mut command = Command::new("node");
+    command.arg(servers::mongosh_dir()?.join("node_modules/mongosh/bin/mongosh.js"));
+    command.env("HOME", home.path());
+    command.args(["--quiet", "--norc", "--json=canonical", "--eval", expression]);
+    command.arg(format!("mongodb://127.0.0.1:{port}/?directConnection=true"));
+    let printed = output_of("mongosh", &command)?;
+    serde_json::from_str(&printed).with_context(|| format!("mongosh printed: {printed}"))
+}
+
+/// Runs one of the database tools (`mongodump`, …) against a port in a directory.
+pub fn tool(name: &str, port: u16, args: &[&str], dir: &Path) -> Result<String> {
+    let mut command = Command::new(servers::tool(name)?);
+    let uri = format!("mongodb://127.0.0.1:{port}/?directConnection=true");
+    command.arg(format!("--uri={uri}")).args(args).current_dir(dir);
+    output_of(name, &command)
+}
+
+/// Runs a command to its end within a limit; a failure is an error with what it printed.
+fn output_of(name: &str, command: &Command) -> Result<String> {
+    let dir = tempfile::tempdir().context("create a directory for the output")?;
+    let log = dir.path().join("output");
+    let mut process = Process::spawn(name, command, &log)?;
+    let ended = process.await_exit(SCRIPT_LIMIT);
+    let printed =
+        std::fs::read_to_string(&log).with_context(|| format!("read what {name} said"))?;
+    let status = ended.with_context(|| format!("{name} printed so far:\n{printed}"))?;
+    if !status.success() {
+        bail!("{name} failed ({status}):\n{printed}");
+    }
+    Ok(printed)
+}
+
+fn last_line_as_json(printed: &str) -> Result<Value> {
+    let last = printed.lines().last().unwrap_or_default();
+    serde_json::from_str(last).with_context(|| format!("the last line is no JSON:\n{printed}"))
+}
+
+const SCRIPT_LIMIT: Duration = Duration::from_secs(120);

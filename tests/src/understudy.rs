@@ -1,0 +1,83 @@
+//! How our server is built and started.
+//!
+//! The binary comes from `UNDERSTUDY_BIN`, or is built once per test process by cargo, with the
+//! profile of the test itself; that costs nothing when it is fresh.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::Value;
+
+use crate::node::{NodeOptions, Program};
+
+/// Options of our server.
+pub fn options(name: &str, repl_set: Option<&str>) -> Result<NodeOptions> {
+    Ok(NodeOptions {
+        name: name.to_owned(),
+        program: Program::Understudy(binary()?),
+        repl_set: repl_set.map(str::to_owned),
+        args: Vec::new(),
+        proxied: false,
+    })
+}
+
+/// The `understudy` binary.
+pub fn binary() -> Result<PathBuf> {
+    static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
+    if let Some(named) = std::env::var_os("UNDERSTUDY_BIN") {
+        return Ok(PathBuf::from(named));
+    }
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = &*built {
+        return Ok(path.clone());
+    }
+    let path = build().context("build the understudy binary")?;
+    *built = Some(path.clone());
+    Ok(path)
+}
+
+/// mongod's own flags.
+pub(crate) fn command(binary: &Path, port: u16, data: &Path, repl_set: Option<&str>) -> Command {
+    let mut command = Command::new(binary);
+    command.args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1"]);
+    command.arg("--dbpath").arg(data);
+    if let Some(set) = repl_set {
+        command.args(["--replSet", set]);
+    }
+    command
+}
+
+/// The workspace as a whole, so that features are unified as in the build that made this test and no
+/// dependency is compiled twice.
+fn build() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    let mut command = Command::new(cargo);
+    command.args(["build", "--workspace", "--bin", "understudy", "--manifest-path"]).arg(manifest);
+    command.args(["--message-format", "json-render-diagnostics"]);
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    if let Some(dir) = target_dir() {
+        command.arg("--target-dir").arg(dir);
+    }
+    let output = command.output().context("run cargo")?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr));
+    }
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message.pointer("/target/name") == Some(&Value::from("understudy")))
+        .find_map(|message| message.get("executable")?.as_str().map(PathBuf::from))
+        .ok_or_else(|| anyhow!("cargo did not say where the binary is"))
+}
+
+/// The target directory in which this program was built: `target/debug/deps/cases-…`.
+fn target_dir() -> Option<PathBuf> {
+    let exe = std::env::current_exe().ok()?;
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    exe.ancestors().find(|dir| dir.ends_with(profile))?.parent().map(Path::to_owned)
+}
