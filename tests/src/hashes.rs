@@ -81,7 +81,8 @@ fn differs_among_mongods(db: &str, collection: &str) -> bool {
     db == "config" && matches!(collection, "image_collection" | "system.preimages")
 }
 
-fn databases(node: &Node) -> Result<Vec<String>> {
+/// All databases but `local`, which is each node's own.
+pub fn databases(node: &Node) -> Result<Vec<String>> {
     let reply = node.admin(doc! { "listDatabases": 1, "nameOnly": true })?;
     let mut names: Vec<String> = reply
         .get_array("databases")?

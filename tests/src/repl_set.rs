@@ -298,6 +298,11 @@ impl ReplSet {
         Ok(())
     }
 
+    /// How many lines of each log are shown on failure.
+    pub fn show_tail(&mut self, lines: usize) {
+        self.scratch.show_tail(lines);
+    }
+
     /// A text in our log that the end of the test must not take for a failure.
     pub fn expect_log(&mut self, text: &str) {
         self.expected_log.push(text.to_owned());

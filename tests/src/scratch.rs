@@ -18,6 +18,7 @@ pub struct Scratch {
     dir: Option<TempDir>,
     logs: Vec<(String, PathBuf)>,
     finished: bool,
+    tail_lines: usize,
 }
 
 impl Scratch {
@@ -27,7 +28,13 @@ impl Scratch {
             .prefix(&format!("understudy-{name}-"))
             .tempdir()
             .context("create a temporary directory")?;
-        Ok(Self { name: name.to_owned(), dir: Some(dir), logs: Vec::new(), finished: false })
+        Ok(Self {
+            name: name.to_owned(),
+            dir: Some(dir),
+            logs: Vec::new(),
+            finished: false,
+            tail_lines: TAIL_LINES,
+        })
     }
 
     /// The directory.
@@ -45,6 +52,11 @@ impl Scratch {
         self.logs.push((name.to_owned(), path.to_owned()));
     }
 
+    /// How many lines of each log are shown; none for a program that tells the end itself.
+    pub fn show_tail(&mut self, lines: usize) {
+        self.tail_lines = lines;
+    }
+
     /// The test ended well: no logs are shown.
     pub fn finish(&mut self) {
         self.finished = true;
@@ -56,9 +68,9 @@ impl Drop for Scratch {
         if self.finished || wait::interrupted() {
             return;
         }
-        for (name, path) in &self.logs {
+        for (name, path) in self.logs.iter().filter(|_| self.tail_lines > 0) {
             eprintln!("---- {} of {}: the end of its log ----", name, self.name);
-            eprintln!("{}", logs::tail(path, TAIL_LINES));
+            eprintln!("{}", logs::tail(path, self.tail_lines));
         }
         if std::env::var_os("UNDERSTUDY_KEEP").is_some()
             && let Some(dir) = self.dir.take()

@@ -3,8 +3,9 @@
 //! The binary comes from `UNDERSTUDY_BIN`, or is built once per test process by cargo, with the
 //! profile of the test itself; that costs nothing when it is fresh.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -62,6 +63,9 @@ fn build() -> Result<PathBuf> {
     }
     if let Some(dir) = target_dir() {
         command.arg("--target-dir").arg(dir);
+    }
+    if std::io::stderr().is_terminal() {
+        command.stderr(Stdio::inherit());
     }
     let output = command.output().context("run cargo")?;
     if !output.status.success() {
