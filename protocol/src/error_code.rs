@@ -1,12 +1,76 @@
-//! MongoDB's error codes and their names.
+//! MongoDB's error codes: numbers, names, and the categories that decide how a client goes on.
+//!
+//! A name that MongoDB 8.2 knows and an older server does not is sent by that server as `Location` and
+//! the number; the numbers mean the same everywhere.
 
 use std::fmt;
 
+mod table;
+
+pub use table::ErrorCode;
+
+/// A group of codes that are handled alike (MongoDB's own groups and names).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ErrorCategory {
+    /// The network failed.
+    NetworkError,
+    /// The same request may succeed later or elsewhere; in a retryable write it earns the label `RetryableWriteError`.
+    RetriableError,
+    /// A document is not what it must be.
+    ValidationError,
+    /// The operation was interrupted.
+    Interruption,
+    /// The cursor is gone.
+    CursorInvalidatedError,
+    /// A time limit passed.
+    ExceededTimeLimitError,
+    /// Written, but not as widely as asked.
+    WriteConcernError,
+    /// The network was silent too long.
+    NetworkTimeoutError,
+    /// The operation was told to stop.
+    CancellationError,
+    /// The server is going away.
+    ShutdownError,
+    /// A participant votes to abort its transaction.
+    VoteAbortError,
+    /// The router knows an old shard version.
+    StaleShardVersionError,
+    /// The router must choose its shards again.
+    NeedRetargettingError,
+    /// The node was not primary at some point while it ran the command.
+    NotPrimaryError,
+    /// The message cannot be read and the connection must close.
+    ConnectionFatalMessageParseError,
+    /// The participant has already forgotten the transaction.
+    TwoPhaseDecisionAckError,
+    /// The snapshot is gone or not there yet; in a transaction it may be tried again.
+    SnapshotError,
+    /// The change stream cannot be resumed.
+    NonResumableChangeStreamError,
+    /// Never sent to a client.
+    InternalOnly,
+    /// The connection closes after the reply.
+    CloseConnectionError,
+    /// The stable API forbids it.
+    VersionedAPIError,
+    /// A stream processor was used wrongly.
+    StreamProcessorUserError,
+    /// A stream processor may try again.
+    StreamProcessorRetryableError,
+    /// The server has too much to do.
+    SystemOverloadedError,
+    /// A command has a missing, unknown or repeated field.
+    IDLParseError,
+    /// The planner could not estimate.
+    PlannerEstimationError,
+}
+
 macro_rules! error_codes {
-    ($($name:ident = $code:literal,)*) => {
+    ($($name:ident = $code:literal $([$($category:ident)+])?,)*) => {
         /// An error code of the server. The names are MongoDB's own and are not explained here.
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-        #[allow(missing_docs, reason = "a table of names that MongoDB documents")]
+        #[allow(missing_docs, non_camel_case_types, reason = "a table of MongoDB's own names")]
         pub enum ErrorCode {
             $($name,)*
             /// A code without a name of its own: mongod calls it `Location` and the number.
@@ -14,6 +78,9 @@ macro_rules! error_codes {
         }
 
         impl ErrorCode {
+            /// Every code that has a name.
+            pub const NAMED: &[Self] = &[$(Self::$name,)*];
+
             /// The number on the wire.
             pub const fn code(self) -> i32 {
                 match self {
@@ -30,7 +97,15 @@ macro_rules! error_codes {
                 }
             }
 
-            const fn fixed_name(self) -> Option<&'static str> {
+            /// The groups that it belongs to.
+            pub const fn categories(self) -> &'static [super::ErrorCategory] {
+                match self {
+                    $(Self::$name => &[$($(super::ErrorCategory::$category,)+)?],)*
+                    Self::Location(_) => &[],
+                }
+            }
+
+            pub(super) const fn fixed_name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some(stringify!($name)),)*
                     Self::Location(_) => None,
@@ -39,11 +114,25 @@ macro_rules! error_codes {
         }
     };
 }
+use error_codes;
 
 impl ErrorCode {
     /// The `codeName` of a reply.
     pub fn name(self) -> String {
         self.fixed_name().map_or_else(|| format!("Location{}", self.code()), str::to_owned)
+    }
+
+    /// The code of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        if let Some(code) = name.strip_prefix("Location") {
+            return code.parse().ok().map(Self::from_code);
+        }
+        Self::NAMED.iter().copied().find(|code| code.fixed_name() == Some(name))
+    }
+
+    /// True if it belongs to the group.
+    pub fn is(self, category: ErrorCategory) -> bool {
+        self.categories().contains(&category)
     }
 }
 
@@ -59,43 +148,6 @@ impl fmt::Debug for ErrorCode {
     }
 }
 
-error_codes! {
-    InternalError = 1,
-    BadValue = 2,
-    NoSuchKey = 4,
-    HostUnreachable = 6,
-    FailedToParse = 9,
-    Unauthorized = 13,
-    TypeMismatch = 14,
-    Overflow = 15,
-    InvalidLength = 16,
-    ProtocolError = 17,
-    IllegalOperation = 20,
-    InvalidBSON = 22,
-    NamespaceNotFound = 26,
-    IndexNotFound = 27,
-    CursorNotFound = 43,
-    MaxTimeMSExpired = 50,
-    CommandNotFound = 59,
-    InvalidOptions = 72,
-    InvalidNamespace = 73,
-    NodeNotFound = 74,
-    ShutdownInProgress = 91,
-    InvalidReplicaSetConfig = 93,
-    NotYetInitialized = 94,
-    NotSecondary = 95,
-    InconsistentReplicaSetNames = 108,
-    CommandFailed = 125,
-    KeyNotFound = 211,
-    IllegalOpMsgFlag = 223,
-    SnapshotTooOld = 239,
-    SnapshotUnavailable = 246,
-    ChecksumMismatch = 288,
-    NotWritablePrimary = 10107,
-    NotPrimaryNoSecondaryOk = 13435,
-    NotPrimaryOrSecondary = 13436,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +156,27 @@ mod tests {
     fn codes_and_names_go_together() {
         assert_eq!(ErrorCode::from_code(59), ErrorCode::CommandNotFound);
         assert_eq!(ErrorCode::CommandNotFound.name(), "CommandNotFound");
-        assert_eq!(ErrorCode::from_code(40414).name(), "Location40414");
-        assert_eq!(ErrorCode::from_code(40414).code(), 40414);
+        assert_eq!(ErrorCode::from_code(40432).name(), "Location40432");
+        assert_eq!(ErrorCode::from_code(40432).code(), 40432);
+        for code in ErrorCode::NAMED {
+            assert_eq!(ErrorCode::from_code(code.code()), *code);
+            assert_eq!(ErrorCode::from_name(&code.name()), Some(*code));
+        }
+        assert_eq!(ErrorCode::from_name("Location7"), Some(ErrorCode::HostNotFound));
+        assert_eq!(ErrorCode::from_name("NoSuchName"), None);
+    }
+
+    #[test]
+    fn the_table_is_in_order() {
+        assert!(ErrorCode::NAMED.is_sorted_by_key(|code| code.code()));
+    }
+
+    #[test]
+    fn categories_say_how_to_go_on() {
+        use ErrorCategory::{NotPrimaryError, RetriableError};
+        assert!(ErrorCode::NotWritablePrimary.is(NotPrimaryError));
+        assert!(ErrorCode::InterruptedAtShutdown.is(RetriableError));
+        assert!(!ErrorCode::InterruptedAtShutdown.is(NotPrimaryError));
+        assert!(!ErrorCode::BadValue.is(RetriableError));
     }
 }

@@ -1,0 +1,246 @@
+//! Typed access to the fields of a raw document, with mongod's words where one is missing or wrong.
+//!
+//! mongod has two ways of reading a command, and their errors differ:
+//! ```text
+//!  Fields::idl("find", doc)  most commands     BSON field 'find.limit' is the wrong type 'string', expected ...
+//!  Fields::extract(doc)      replSet commands  "optimes" had the wrong type. Expected array, found int
+//! ```
+//! A null counts as absent where a field is optional, as it does in mongod.
+
+use std::borrow::Cow;
+
+use bson::{RawArray, RawBsonRef, RawDocument, oid::ObjectId, spec::BinarySubtype};
+
+use crate::{ErrorCode, OpTime, Timestamp};
+
+mod value;
+
+pub use value::type_name;
+
+/// Why a field could not be read. Displays as mongod's `errmsg`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// A required field is not there.
+    #[error("BSON field '{path}' is missing but a required field")]
+    Missing {
+        /// Command and field, with dots.
+        path: String,
+    },
+    /// A field of another type.
+    #[error("BSON field '{path}' is the wrong type '{found}', expected {}", value::list(expected))]
+    Type {
+        /// Command and field, with dots.
+        path: String,
+        /// The type it has.
+        found: &'static str,
+        /// The types it may have.
+        expected: &'static [&'static str],
+    },
+    /// A field that the command does not have.
+    #[error("BSON field '{path}' is an unknown field.")]
+    Unknown {
+        /// Command and field, with dots.
+        path: String,
+    },
+    /// A field that is there twice.
+    #[error("BSON field '{path}' is a duplicate field")]
+    Duplicate {
+        /// Command and field, with dots.
+        path: String,
+    },
+    /// A number out of bounds.
+    #[error("BSON field '{name}' value must be {bound}, actual value '{actual}'")]
+    OutOfBounds {
+        /// The field alone.
+        name: String,
+        /// For instance `>= 0`.
+        bound: &'static str,
+        /// The number.
+        actual: i64,
+    },
+    /// A text that is none of the words it may be.
+    #[error("Enumeration value '{actual}' for field '{path}' is not a valid value.")]
+    Enumeration {
+        /// Command and field, with dots.
+        path: String,
+        /// The text.
+        actual: String,
+    },
+    /// A required field is not there, in the words of the replSet commands.
+    #[error("Missing expected field \"{name}\"")]
+    ExtractMissing {
+        /// The field.
+        name: String,
+    },
+    /// A field of another type, in the words of the replSet commands.
+    #[error("\"{name}\" had the wrong type. Expected {expected}, found {found}")]
+    ExtractType {
+        /// The field.
+        name: String,
+        /// The type it should have.
+        expected: &'static str,
+        /// The type it has.
+        found: &'static str,
+    },
+    /// A field that should be a number, in the words of the replSet commands.
+    #[error("Expected field \"{name}\" to have numeric type, but found {found}")]
+    ExtractNotNumeric {
+        /// The field.
+        name: String,
+        /// The type it has.
+        found: &'static str,
+    },
+    /// The document breaks before the field is found.
+    #[error("invalid bson in field '{path}'")]
+    Bson {
+        /// Command and field, with dots.
+        path: String,
+    },
+}
+
+impl FieldError {
+    /// The code of mongod's answer.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Missing { .. } => ErrorCode::IDLFailedToParse,
+            Self::Unknown { .. } => ErrorCode::IDLUnknownField,
+            Self::Duplicate { .. } => ErrorCode::IDLDuplicateField,
+            Self::Type { .. } | Self::ExtractType { .. } | Self::ExtractNotNumeric { .. } => {
+                ErrorCode::TypeMismatch
+            }
+            Self::OutOfBounds { .. } | Self::Enumeration { .. } => ErrorCode::BadValue,
+            Self::ExtractMissing { .. } => ErrorCode::NoSuchKey,
+            Self::Bson { .. } => ErrorCode::InvalidBSON,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Style {
+    Idl,
+    Extract,
+}
+
+/// The fields of one document.
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    doc: &'a RawDocument,
+    context: Cow<'a, str>,
+    style: Style,
+}
+
+impl<'a> Fields<'a> {
+    /// In the words of mongod's generated parsers. `context` is the command as they name it, mostly
+    /// its own name, but `FindCommandRequest` for find.
+    pub fn idl(context: &'a str, doc: &'a RawDocument) -> Self {
+        Self { doc, context: context.into(), style: Style::Idl }
+    }
+
+    /// In the words of mongod's hand-written parsers.
+    pub fn extract(doc: &'a RawDocument) -> Self {
+        Self { doc, context: Cow::Borrowed(""), style: Style::Extract }
+    }
+
+    /// The document itself.
+    pub fn doc(&self) -> &'a RawDocument {
+        self.doc
+    }
+
+    /// A field, null included.
+    pub fn get(&self, name: &'a str) -> Result<Option<Value<'a>>, FieldError> {
+        let found = self.doc.get(name).map_err(|_| FieldError::Bson { path: self.path(name) })?;
+        Ok(found.map(|raw| Value { raw, path: self.path_of(name), style: self.style }))
+    }
+
+    /// A field that may be absent or null.
+    pub fn optional(&self, name: &'a str) -> Result<Option<Value<'a>>, FieldError> {
+        Ok(self.get(name)?.filter(|value| value.raw != RawBsonRef::Null))
+    }
+
+    /// A field that must be there.
+    pub fn required(&self, name: &'a str) -> Result<Value<'a>, FieldError> {
+        self.get(name)?.ok_or_else(|| match self.style {
+            Style::Idl => FieldError::Missing { path: self.path(name) },
+            Style::Extract => FieldError::ExtractMissing { name: name.to_owned() },
+        })
+    }
+
+    /// Refuses fields that are neither in `known` nor arguments that every command takes, and fields
+    /// that are there twice.
+    pub fn only(&self, known: &[&str]) -> Result<(), FieldError> {
+        let mut elements = self.doc.iter_elements();
+        let mut at = 0;
+        while let Some(element) = elements.next() {
+            let element = element.map_err(|_| FieldError::Bson { path: self.path("?") })?;
+            let name = element.key().as_str();
+            let earlier = self.doc.iter_elements().take(at).flatten();
+            if earlier.map(|e| e.key().as_str()).any(|e| e == name) {
+                return Err(FieldError::Duplicate { path: self.path(name) });
+            }
+            if !known.contains(&name)
+                && !GENERIC_ARGUMENTS.contains(&name)
+                && !name.starts_with('$')
+            {
+                return Err(FieldError::Unknown { path: self.path(name) });
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> String {
+        join(&self.context, name)
+    }
+
+    fn path_of(&self, name: &'a str) -> Path<'a> {
+        Path { context: self.context.clone(), name: name.into() }
+    }
+}
+
+/// Arguments that every command takes (mongod's generic arguments). Those that begin with `$` are
+/// taken too.
+const GENERIC_ARGUMENTS: [&str; 22] = [
+    "apiDeprecationErrors",
+    "apiStrict",
+    "apiVersion",
+    "autocommit",
+    "clientOperationKey",
+    "collectionUUID",
+    "comment",
+    "coordinator",
+    "databaseVersion",
+    "help",
+    "lsid",
+    "maxTimeMS",
+    "maxTimeMSOpOnly",
+    "mayBypassWriteBlocking",
+    "rawData",
+    "readConcern",
+    "shardVersion",
+    "startOrContinueTransaction",
+    "startTransaction",
+    "stmtId",
+    "txnNumber",
+    "writeConcern",
+];
+
+#[derive(Clone, Debug)]
+struct Path<'a> {
+    context: Cow<'a, str>,
+    name: Cow<'a, str>,
+}
+
+fn join(context: &str, name: &str) -> String {
+    if context.is_empty() { name.to_owned() } else { format!("{context}.{name}") }
+}
+
+/// A field that was found.
+#[derive(Clone, Debug)]
+pub struct Value<'a> {
+    raw: RawBsonRef<'a>,
+    path: Path<'a>,
+    style: Style,
+}
+
+#[cfg(test)]
+mod tests;
