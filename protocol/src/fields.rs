@@ -168,9 +168,7 @@ impl<'a> Fields<'a> {
     /// Refuses fields that are neither in `known` nor arguments that every command takes, and fields
     /// that are there twice.
     pub fn only(&self, known: &[&str]) -> Result<(), FieldError> {
-        let mut elements = self.doc.iter_elements();
-        let mut at = 0;
-        while let Some(element) = elements.next() {
+        for (at, element) in self.doc.iter_elements().enumerate() {
             let element = element.map_err(|_| FieldError::Bson { path: self.path("?") })?;
             let name = element.key().as_str();
             let earlier = self.doc.iter_elements().take(at).flatten();
@@ -183,7 +181,6 @@ impl<'a> Fields<'a> {
             {
                 return Err(FieldError::Unknown { path: self.path(name) });
             }
-            at += 1;
         }
         Ok(())
     }

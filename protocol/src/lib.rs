@@ -21,8 +21,10 @@ mod namespace;
 mod op_compressed;
 mod op_msg;
 mod op_query;
+pub mod oplog_entry;
 mod optime;
 mod raw_doc;
+pub mod repl_metadata;
 mod wire;
 
 pub use bson_check::{DEPTH_MAX, InvalidBson, check as check_bson};
@@ -38,5 +40,7 @@ pub use namespace::Namespace;
 pub use op_compressed::{Compressor, Compressors};
 pub use op_msg::{DocRun, DocSequence, MsgFlags, OpMsg};
 pub use op_query::{OpQuery, OpReply};
+pub use oplog_entry::{OplogEntry, OplogEntryError};
 pub use optime::{OpTime, OpTimeAndWall, Timestamp};
 pub use raw_doc::RawDoc;
+pub use repl_metadata::{ClusterTime, OplogQueryMetadata, ReplSetMetadata};

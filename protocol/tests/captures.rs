@@ -7,8 +7,13 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
+use bson::{RawDocument, RawDocumentBuf};
 use bytes::{Bytes, BytesMut};
-use protocol::{Accept, Compressor, Compressors, Frame, Framing, Message, MsgFlags, Op};
+use protocol::{
+    Accept, ClusterTime, Compressor, Compressors, Frame, Framing, Message, MsgFlags, Op,
+    OplogQueryMetadata, ReplSetMetadata,
+    oplog_entry::{Command, OpKind, OplogEntry},
+};
 
 struct Captured {
     connection: (u8, u32),
@@ -122,4 +127,59 @@ fn every_kind_of_message_is_there() {
     }
     assert_eq!((queries, replies), (29, 29));
     assert_eq!((exhaust, more), (8, 7));
+}
+
+/// Every part that replication attaches is written as the mongod wrote it.
+#[test]
+fn metadata_comes_back_byte_for_byte() {
+    let (mut repl, mut oplog, mut time) = (0, 0, 0);
+    for captured in PLAIN.into_iter().flat_map(capture) {
+        let body = parse(&captured.bytes, Compressors::NONE).body().unwrap();
+        let part = |name: &str| body.get_document(name).map(RawDocument::to_owned).unwrap();
+        let rewritten = |name: &str, append: &dyn Fn(&mut RawDocumentBuf)| {
+            let mut doc = RawDocumentBuf::new();
+            append(&mut doc);
+            doc.get_document(name).map(RawDocument::to_owned).unwrap()
+        };
+        if let Some(data) = ReplSetMetadata::from_message(&body).unwrap() {
+            repl += 1;
+            assert_eq!(rewritten("$replData", &|doc| data.append_to(doc)), part("$replData"));
+        }
+        if let Some(data) = OplogQueryMetadata::from_message(&body).unwrap() {
+            oplog += 1;
+            let name = "$oplogQueryData";
+            assert_eq!(rewritten(name, &|doc| data.append_to(doc)), part(name));
+        }
+        if let Some(data) = ClusterTime::from_message(&body).unwrap() {
+            time += 1;
+            assert_eq!(rewritten("$clusterTime", &|doc| data.append_to(doc)), part("$clusterTime"));
+        }
+    }
+    assert!(repl > 20 && oplog > 10 && time > 300, "{repl} {oplog} {time}");
+}
+
+#[test]
+fn every_oplog_entry_is_understood() {
+    for version in ["4.4.10", "5.0.3", "8.2.0"] {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/captures").join(version);
+        let lines = fs::read_to_string(path.join("oplog.jsonl")).unwrap();
+        let (mut entries, mut commands, mut inner) = (0, 0, 0);
+        for line in lines.lines() {
+            let document: bson::Document = serde_json::from_str(line).unwrap();
+            let raw = RawDocumentBuf::try_from(&document).unwrap();
+            let entry = OplogEntry::parse(&raw).unwrap_or_else(|e| panic!("{version} {line}: {e}"));
+            entries += 1;
+            assert_eq!(entry.version, 2);
+            if let OpKind::Command(command) = &entry.op.kind {
+                commands += 1;
+                if let Command::ApplyOps(apply_ops) = command {
+                    inner += apply_ops.iter().map(Result::unwrap).count();
+                }
+            }
+        }
+        assert!(
+            entries > 400 && commands > 20 && inner > 2,
+            "{version}: {entries} {commands} {inner}"
+        );
+    }
 }

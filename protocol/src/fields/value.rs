@@ -44,6 +44,17 @@ const NUMBER: &[&str] = &["long", "int", "decimal", "double"];
 const BOOL_OR_NUMBER: &[&str] = &["bool", "long", "int", "decimal", "double"];
 
 impl<'a> Value<'a> {
+    /// A value met while walking a document, in the words of mongod's generated parsers.
+    pub fn new(context: &'a str, name: &'a str, raw: RawBsonRef<'a>) -> Self {
+        let path = super::Path { context: context.into(), name: name.into() };
+        Self { raw, path, style: Style::Idl }
+    }
+
+    /// The field alone.
+    pub fn name(&self) -> &str {
+        &self.path.name
+    }
+
     /// As it lies in the document.
     pub fn raw(&self) -> RawBsonRef<'a> {
         self.raw

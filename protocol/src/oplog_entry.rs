@@ -1,0 +1,415 @@
+//! One entry of the oplog, as a typed view on its raw bytes.
+//!
+//! ```text
+//!  { op: "u", ns: "shop.items", ui: UUID, o: {...}, o2: {_id: 5},        the operation
+//!    ts: Timestamp, t: 3, v: 2, wall: Date,                              where it stands
+//!    lsid: {...}, txnNumber: 7, stmtId: 0, prevOpTime: {...} }           whose retryable write it is
+//! ```
+//! Parsing is one pass over the entry's own fields and copies nothing; `o` and `o2` stay raw. Fields
+//! that nobody needs are passed over, as mongod does; an operation or a command that is not known is
+//! an error that names it, since skipping it would lose data silently.
+
+use bson::{RawArray, RawBsonRef, RawDocument, Uuid};
+
+use crate::{
+    FieldError, OpTime, Timestamp,
+    fields::{Fields, Value},
+};
+
+mod command;
+
+pub use command::{
+    ApplyOps, Command, DropTarget, IndexBuild, IndexRef, IndexSpec, RenameCollection,
+};
+
+/// Why an entry cannot be understood. Replication stops at such an entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OplogEntryError {
+    /// A field is missing or has another type.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// An `op` of a newer MongoDB.
+    #[error(
+        "oplog entry has the unknown operation '{0}': this version of Understudy cannot apply it"
+    )]
+    UnknownOp(String),
+    /// A command of a newer MongoDB.
+    #[error(
+        "oplog entry has the unknown command '{0}': this version of Understudy cannot apply it"
+    )]
+    UnknownCommand(String),
+    /// A field has a value that none of the known versions writes.
+    #[error("oplog entry has the unknown value {value} in field '{field}'")]
+    UnknownValue {
+        /// The field.
+        field: &'static str,
+        /// What it says.
+        value: String,
+    },
+}
+
+/// An entry. It borrows; [`crate::RawDoc::share`] makes any part of it outlive the borrow.
+#[derive(Clone, Debug)]
+pub struct OplogEntry<'a> {
+    /// The whole entry.
+    pub raw: &'a RawDocument,
+    /// Where it stands in the history. Entries before the first election have term -1.
+    pub op_time: OpTime,
+    /// The clock of the primary that wrote it.
+    pub wall: bson::DateTime,
+    /// Version of the oplog's format, 2 in every version we follow.
+    pub version: i64,
+    /// What it does.
+    pub op: ReplOperation<'a>,
+    /// The session and transaction that wrote it.
+    pub session: Option<Session<'a>>,
+    /// The entry before it in its transaction or retryable write; null in the first one.
+    pub prev_op_time: Option<OpTime>,
+    /// How an applyOps with statement ids is meant (8.0 and later).
+    pub multi_op_type: Option<MultiOpType>,
+}
+
+/// The session part of an entry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Session<'a> {
+    /// The logical session.
+    pub lsid: &'a RawDocument,
+    /// The transaction or retryable write in the session.
+    pub txn_number: i64,
+    /// How often the transaction was retried by a router.
+    pub txn_retry_counter: Option<i32>,
+}
+
+/// How the operations of an applyOps belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MultiOpType {
+    /// As ever: one transaction or one atomic batch.
+    Legacy,
+    /// A vectored insert: each is applied on its own, never accumulated into a transaction.
+    AppliedSeparately,
+}
+
+/// Which image a retryable findAndModify needs, if every node is to write its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryImage {
+    /// The document as it was.
+    PreImage,
+    /// The document as it became.
+    PostImage,
+}
+
+/// The operation of an entry, or one inside an applyOps.
+#[derive(Clone, Debug)]
+pub struct ReplOperation<'a> {
+    /// The namespace; `db.$cmd` for a command, empty for most no-ops.
+    pub ns: &'a str,
+    /// The collection, whatever its name is now.
+    pub ui: Option<Uuid>,
+    /// What is done.
+    pub kind: OpKind<'a>,
+    /// The document, the change, the key or the command.
+    pub o: &'a RawDocument,
+    /// The key of an insert or update, the old state of a command.
+    pub o2: Option<&'a RawDocument>,
+    /// The statements of a retryable write that it carries out.
+    pub stmt_ids: StmtIds<'a>,
+    /// The no-op entry that holds the document before (4.4 and 5.0).
+    pub pre_image_op_time: Option<OpTime>,
+    /// The no-op entry that holds the document after (4.4 and 5.0).
+    pub post_image_op_time: Option<OpTime>,
+    /// The image that every node writes to `config.image_collection` itself.
+    pub needs_retry_image: Option<RetryImage>,
+    /// Written by a chunk migration; change streams leave it out.
+    pub from_migrate: bool,
+    /// The replicated record id, where the collection has those.
+    pub rid: Option<i64>,
+    /// Time-series inserts by diff that must look whether the field is there (8.0 and later).
+    pub check_existence_for_diff_insert: bool,
+}
+
+/// What an operation does.
+#[derive(Clone, Debug)]
+pub enum OpKind<'a> {
+    /// `o` is inserted.
+    Insert,
+    /// The document with the key `o2` becomes or is changed by `o`.
+    Update {
+        /// Inserted if it is not there (`b`).
+        upsert: bool,
+    },
+    /// The document with the key `o` goes.
+    Delete,
+    /// Nothing is done.
+    Noop,
+    /// A command in `o`.
+    Command(Command<'a>),
+}
+
+/// Statement ids: none, one, or an array (5.0 and later).
+#[derive(Clone, Copy, Debug)]
+pub enum StmtIds<'a> {
+    /// No retryable write.
+    None,
+    /// One.
+    One(i32),
+    /// Several.
+    Many(&'a RawArray),
+}
+
+impl StmtIds<'_> {
+    /// The ids, in order.
+    pub fn iter(&self) -> impl Iterator<Item = i32> {
+        let (one, many) = match self {
+            Self::None => (None, None),
+            Self::One(id) => (Some(*id), None),
+            Self::Many(ids) => (None, Some(ids.into_iter().flatten().filter_map(|id| id.as_i32()))),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// True without any.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::None)
+    }
+}
+
+impl<'a> OplogEntry<'a> {
+    /// Parses an entry as it lies in an oplog.
+    pub fn parse(raw: &'a RawDocument) -> Result<Self, OplogEntryError> {
+        let Parts { op, ts, t, v, wall, lsid, txn_number, txn_retry_counter, prev, multi } =
+            Parts::read(raw)?;
+        let session = match (lsid, txn_number) {
+            (Some(lsid), Some(txn_number)) => Some(Session { lsid, txn_number, txn_retry_counter }),
+            _ => None,
+        };
+        Ok(Self {
+            raw,
+            op_time: OpTime::new(ts.ok_or_else(|| missing("ts"))?, t.unwrap_or(-1)),
+            wall: wall.ok_or_else(|| missing("wall"))?,
+            version: v.unwrap_or(1),
+            op,
+            session,
+            prev_op_time: prev,
+            multi_op_type: multi,
+        })
+    }
+
+    /// The position and the clock alone, without parsing the rest.
+    pub fn op_time_and_wall(raw: &RawDocument) -> Result<crate::OpTimeAndWall, OplogEntryError> {
+        let fields = Fields::idl(CONTEXT, raw);
+        let t = fields.optional("t")?.map(|t| t.safe_i64()).transpose()?;
+        let op_time = OpTime::new(fields.required("ts")?.timestamp()?, t.unwrap_or(-1));
+        Ok(crate::OpTimeAndWall { op_time, wall: fields.required("wall")?.date()? })
+    }
+}
+
+impl<'a> ReplOperation<'a> {
+    /// Parses an operation inside an applyOps.
+    pub fn parse(raw: &'a RawDocument) -> Result<Self, OplogEntryError> {
+        Ok(Parts::read(raw)?.op)
+    }
+
+    /// The command, if it is one.
+    pub fn command(&self) -> Option<&Command<'a>> {
+        match &self.kind {
+            OpKind::Command(command) => Some(command),
+            _ => None,
+        }
+    }
+
+    /// The database of [`Self::ns`].
+    pub fn db(&self) -> &'a str {
+        self.ns.split('.').next().unwrap_or_default()
+    }
+}
+
+/// What mongod names an entry in its messages.
+const CONTEXT: &str = "OplogEntryBase";
+
+fn missing(name: &'static str) -> FieldError {
+    FieldError::Missing { path: format!("{CONTEXT}.{name}") }
+}
+
+/// The operation, and what an entry has around it.
+struct Parts<'a> {
+    op: ReplOperation<'a>,
+    ts: Option<Timestamp>,
+    t: Option<i64>,
+    v: Option<i64>,
+    wall: Option<bson::DateTime>,
+    lsid: Option<&'a RawDocument>,
+    txn_number: Option<i64>,
+    txn_retry_counter: Option<i32>,
+    prev: Option<OpTime>,
+    multi: Option<MultiOpType>,
+}
+
+/// The fields whose meaning hangs on others, as found.
+#[derive(Default)]
+struct Shape<'a> {
+    op: Option<&'a str>,
+    ns: Option<&'a str>,
+    o: Option<&'a RawDocument>,
+    upsert: bool,
+}
+
+impl<'a> Parts<'a> {
+    fn read(raw: &'a RawDocument) -> Result<Self, OplogEntryError> {
+        let mut shape = Shape::default();
+        let mut parts = Self::empty(raw);
+        for element in raw.iter_elements() {
+            let broken = || FieldError::Bson { path: CONTEXT.to_owned() };
+            let element = element.map_err(|_| broken())?;
+            // Keys that are not in the list are passed over without a look at their values.
+            let name = element.key().as_str();
+            if !KNOWN.contains(&name) {
+                continue;
+            }
+            let value = element.value().map_err(|_| broken())?;
+            parts.take(&mut shape, &Value::new(CONTEXT, name, value))?;
+        }
+        parts.finish(shape)
+    }
+
+    fn empty(raw: &'a RawDocument) -> Self {
+        let op = ReplOperation {
+            ns: "",
+            ui: None,
+            kind: OpKind::Noop,
+            o: raw,
+            o2: None,
+            stmt_ids: StmtIds::None,
+            pre_image_op_time: None,
+            post_image_op_time: None,
+            needs_retry_image: None,
+            from_migrate: false,
+            rid: None,
+            check_existence_for_diff_insert: false,
+        };
+        Self {
+            op,
+            ts: None,
+            t: None,
+            v: None,
+            wall: None,
+            lsid: None,
+            txn_number: None,
+            txn_retry_counter: None,
+            prev: None,
+            multi: None,
+        }
+    }
+
+    fn take(&mut self, shape: &mut Shape<'a>, value: &Value<'a>) -> Result<(), OplogEntryError> {
+        match value.name() {
+            "op" => shape.op = Some(value.str()?),
+            "ns" => shape.ns = Some(value.str()?),
+            "o" => shape.o = Some(value.document()?),
+            "b" => shape.upsert = value.safe_bool()?,
+            "ui" => self.op.ui = Some(value.uuid()?),
+            "o2" => self.op.o2 = Some(value.document()?),
+            "ts" => self.ts = Some(value.timestamp()?),
+            "t" => self.t = Some(value.safe_i64()?),
+            "v" => self.v = Some(value.safe_i64()?),
+            "wall" => self.wall = Some(value.date()?),
+            "lsid" => self.lsid = Some(value.document()?),
+            "txnNumber" => self.txn_number = Some(value.safe_i64()?),
+            "txnRetryCounter" => self.txn_retry_counter = Some(value.safe_i32()?),
+            "prevOpTime" => self.prev = Some(value.op_time()?),
+            "multiOpType" => self.multi = Some(multi_op_type(value.safe_i64()?)?),
+            _ => self.take_rare(value)?,
+        }
+        Ok(())
+    }
+
+    fn take_rare(&mut self, value: &Value<'a>) -> Result<(), OplogEntryError> {
+        match value.name() {
+            "stmtId" => self.op.stmt_ids = stmt_ids(value)?,
+            "preImageOpTime" => self.op.pre_image_op_time = Some(value.op_time()?),
+            "postImageOpTime" => self.op.post_image_op_time = Some(value.op_time()?),
+            "needsRetryImage" => self.op.needs_retry_image = Some(retry_image(value.str()?)?),
+            "fromMigrate" => self.op.from_migrate = value.safe_bool()?,
+            "rid" => self.op.rid = Some(value.safe_i64()?),
+            "checkExistenceForDiffInsert" => {
+                self.op.check_existence_for_diff_insert = value.safe_bool()?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, shape: Shape<'a>) -> Result<Self, OplogEntryError> {
+        self.op.ns = shape.ns.ok_or_else(|| missing("ns"))?;
+        self.op.o = shape.o.ok_or_else(|| missing("o"))?;
+        self.op.kind = match shape.op.ok_or_else(|| missing("op"))? {
+            "i" => OpKind::Insert,
+            "u" => OpKind::Update { upsert: shape.upsert },
+            "d" => OpKind::Delete,
+            "n" => OpKind::Noop,
+            "c" => OpKind::Command(Command::parse(self.op.o, self.op.o2)?),
+            other => return Err(OplogEntryError::UnknownOp(other.to_owned())),
+        };
+        Ok(self)
+    }
+}
+
+/// Every field that is read.
+const KNOWN: [&str; 22] = [
+    "op",
+    "ns",
+    "o",
+    "o2",
+    "ui",
+    "ts",
+    "t",
+    "v",
+    "wall",
+    "b",
+    "lsid",
+    "txnNumber",
+    "txnRetryCounter",
+    "stmtId",
+    "prevOpTime",
+    "preImageOpTime",
+    "postImageOpTime",
+    "needsRetryImage",
+    "fromMigrate",
+    "multiOpType",
+    "rid",
+    "checkExistenceForDiffInsert",
+];
+
+fn stmt_ids<'a>(value: &Value<'a>) -> Result<StmtIds<'a>, FieldError> {
+    match value.raw() {
+        RawBsonRef::Array(ids) => {
+            for id in value.elements()? {
+                id?.int()?;
+            }
+            Ok(StmtIds::Many(ids))
+        }
+        _ => Ok(StmtIds::One(value.int()?)),
+    }
+}
+
+fn retry_image(text: &str) -> Result<RetryImage, OplogEntryError> {
+    match text {
+        "preImage" => Ok(RetryImage::PreImage),
+        "postImage" => Ok(RetryImage::PostImage),
+        other => {
+            Err(OplogEntryError::UnknownValue { field: "needsRetryImage", value: other.to_owned() })
+        }
+    }
+}
+
+fn multi_op_type(number: i64) -> Result<MultiOpType, OplogEntryError> {
+    match number {
+        0 => Ok(MultiOpType::Legacy),
+        1 => Ok(MultiOpType::AppliedSeparately),
+        other => {
+            Err(OplogEntryError::UnknownValue { field: "multiOpType", value: other.to_string() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
