@@ -1,0 +1,67 @@
+//! mongod's YAML config file, flattened: nested mappings and dotted names are the same.
+
+use serde_json::{Map, Value};
+
+use super::{
+    ConfigError,
+    options::{self, Given, Kind},
+};
+
+pub(super) fn parse(text: &str) -> Result<Given, ConfigError> {
+    let mut given = Given::default();
+    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        return Ok(given);
+    }
+    let root: Value = serde_saphyr::from_str(text).map_err(|err| {
+        let text = err.to_string();
+        ConfigError::Yaml(text.lines().next().unwrap_or_default().trim().to_owned())
+    })?;
+    match root {
+        Value::Null => {}
+        Value::Object(root) => flatten("", &root, &mut given)?,
+        _ => return Err(ConfigError::Yaml("the file must be a mapping of options".to_owned())),
+    }
+    Ok(given)
+}
+
+fn flatten(prefix: &str, map: &Map<String, Value>, given: &mut Given) -> Result<(), ConfigError> {
+    for (name, value) in map {
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        match (options::by_key(&key), value) {
+            (Some(opt), Value::Object(pairs)) if opt.kind == Kind::Pairs => {
+                for (name, value) in pairs {
+                    given.put_parameter(name, &scalar(&key, value)?);
+                }
+            }
+            (_, Value::Object(inner)) => flatten(&key, inner, given)?,
+            // A section that is there with nothing in it.
+            (None, Value::Null) if is_section(&key) => {}
+            // An option of the command line alone has no dot in its name.
+            (Some(opt), value) if key.contains('.') => {
+                given.put(opt, &key, &scalar(&key, value)?)?;
+            }
+            _ => return Err(ConfigError::UnknownKey(key)),
+        }
+    }
+    Ok(())
+}
+
+fn is_section(key: &str) -> bool {
+    options::OPTIONS.iter().any(|opt| {
+        opt.key.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'))
+    })
+}
+
+fn scalar(key: &str, value: &Value) -> Result<String, ConfigError> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Bool(flag) => Ok(flag.to_string()),
+        Value::Null => Ok(String::new()),
+        Value::Array(_) | Value::Object(_) => Err(ConfigError::Type {
+            name: key.to_owned(),
+            kind: "a value",
+            reason: "Expected a single value.",
+        }),
+    }
+}

@@ -1,0 +1,246 @@
+//! Every option of mongod: its flag, its name in the config file, its type, and what we do about it.
+
+use std::collections::BTreeMap;
+
+use super::ConfigError;
+
+/// One option.
+#[derive(Debug)]
+pub(super) struct Opt {
+    /// `--flag`; empty for an option that only the file has.
+    pub(super) flag: &'static str,
+    /// Dotted name in the YAML file; the flag itself where the file has no such option.
+    pub(super) key: &'static str,
+    pub(super) kind: Kind,
+    pub(super) support: Support,
+    /// Shown by `--help`; empty for what isn't supported.
+    pub(super) help: &'static str,
+}
+
+/// The type of an option's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Int,
+    Float,
+    /// True without an argument on the command line.
+    Switch,
+    /// `-v` with as many letters as levels; a number in the file.
+    Verbosity,
+    /// `name=value`, many times; a mapping in the file.
+    Pairs,
+}
+
+/// What an option does here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Support {
+    Yes,
+    /// Taken with a warning: it tunes an engine that isn't ours and changes nothing a client could see.
+    NoEffect,
+    /// Refused, with what to do instead.
+    No(&'static str),
+}
+
+/// A value as it was written, and where.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Written {
+    /// The flag or key that the user wrote, for messages.
+    pub(super) name: String,
+    pub(super) text: String,
+}
+
+/// Step one's result: dotted key to text, and the `setParameter` pairs.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    pub(super) values: BTreeMap<&'static str, Written>,
+    pub(super) parameters: BTreeMap<String, String>,
+}
+
+impl Given {
+    /// Notes a value, unless the option is one that we refuse.
+    pub(super) fn put(&mut self, opt: &'static Opt, name: &str, text: &str) -> Result<(), ConfigError> {
+        if let Support::No(why) = opt.support {
+            let off = opt.kind == Kind::Switch && text == "false";
+            if !off {
+                return Err(ConfigError::Unsupported { name: name.to_owned(), why });
+            }
+        }
+        self.values.insert(opt.key, Written { name: name.to_owned(), text: text.to_owned() });
+        Ok(())
+    }
+
+    /// Notes a `setParameter` pair.
+    pub(super) fn put_parameter(&mut self, name: &str, value: &str) {
+        self.parameters.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// Lets `other` win where both have a value.
+    pub(super) fn overlay(&mut self, other: Given) {
+        self.values.extend(other.values);
+        self.parameters.extend(other.parameters);
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        self.values.get(key).map(|written| written.text.as_str())
+    }
+
+    pub(super) fn switch(&self, key: &str) -> Result<bool, ConfigError> {
+        match self.values.get(key) {
+            None => Ok(false),
+            Some(written) => match written.text.as_str() {
+                "true" => Ok(true),
+                "false" => Ok(false),
+                _ => Err(written.mistyped("bool", "Did not consume whole string.")),
+            },
+        }
+    }
+
+    pub(super) fn int(&self, key: &str) -> Result<Option<i64>, ConfigError> {
+        self.values
+            .get(key)
+            .map(|written| {
+                written
+                    .text
+                    .parse()
+                    .map_err(|_| written.mistyped("int", "Did not consume whole string."))
+            })
+            .transpose()
+    }
+}
+
+impl Written {
+    fn mistyped(&self, kind: &'static str, reason: &'static str) -> ConfigError {
+        ConfigError::Type { name: self.name.clone(), kind, reason }
+    }
+}
+
+/// The option with this key of the config file.
+pub(super) fn by_key(key: &str) -> Option<&'static Opt> {
+    let key = if key == "replication.replSetName" { "replication.replSet" } else { key };
+    OPTIONS.iter().find(|opt| opt.key == key)
+}
+
+const fn yes(flag: &'static str, key: &'static str, kind: Kind, help: &'static str) -> Opt {
+    Opt { flag, key, kind, support: Support::Yes, help }
+}
+
+const fn no_effect(flag: &'static str, key: &'static str, kind: Kind) -> Opt {
+    Opt { flag, key, kind, support: Support::NoEffect, help: "" }
+}
+
+const fn no(flag: &'static str, key: &'static str, kind: Kind, why: &'static str) -> Opt {
+    Opt { flag, key, kind, support: Support::No(why), help: "" }
+}
+
+const NO_AUTH: &str = "access control is not there yet; bind to addresses that only trusted hosts can reach";
+const NO_TLS: &str = "TLS is not there yet; put a TLS proxy in front of it";
+const NO_SHARDING: &str = "it is a member of a replica set and holds no sharding role of its own";
+const NO_UNIX: &str = "it listens on TCP only";
+const NO_SERVICE: &str = "run it in the foreground under the service manager of the system";
+const NO_JOB: &str = "it is done by a command of its own, not by a start option";
+const NO_PROFILER: &str = "there is no profiler";
+
+use Kind::{Float, Int, Pairs, Switch, Text, Verbosity};
+
+/// The table. Ordered as mongod's own help has it.
+#[rustfmt::skip]
+pub(super) static OPTIONS: &[Opt] = &[
+    yes("networkMessageCompressors", "net.compression.compressors", Text, "Comma-separated compressors for the network, or 'disabled' (default snappy,zstd,zlib)"),
+    yes("config", "config", Text, "mongod's YAML configuration file"),
+    no("configExpand", "configExpand", Text, "expand the file before it is read"),
+    yes("port", "net.port", Int, "Port to listen on (default 27017)"),
+    yes("ipv6", "net.ipv6", Switch, "Enable IPv6"),
+    yes("listenBacklog", "net.listenBacklog", Int, "Backlog of the listening sockets (default SOMAXCONN)"),
+    yes("maxConns", "net.maxIncomingConnections", Int, "Most connections at one time (default 1000000)"),
+    yes("pidfilepath", "processManagement.pidFilePath", Text, "File to write the process id to"),
+    no("timeZoneInfo", "processManagement.timeZoneInfo", Text, "the zone database is built in"),
+    yes("nounixsocket", "nounixsocket", Switch, "Taken for mongod's sake: there are no unix sockets"),
+    no("", "net.unixDomainSocket.enabled", Switch, NO_UNIX),
+    no("unixSocketPrefix", "net.unixDomainSocket.pathPrefix", Text, NO_UNIX),
+    no("filePermissions", "net.unixDomainSocket.filePermissions", Text, NO_UNIX),
+    no("fork", "processManagement.fork", Switch, NO_SERVICE),
+    yes("verbose", "systemLog.verbosity", Verbosity, "Log more; -vvvvv for the most"),
+    yes("quiet", "systemLog.quiet", Switch, "Do not log connections"),
+    yes("logpath", "systemLog.path", Text, "Log file, instead of standard output"),
+    no("syslog", "syslog", Switch, NO_SERVICE),
+    no("syslogFacility", "systemLog.syslogFacility", Text, NO_SERVICE),
+    yes("", "systemLog.destination", Text, ""),
+    yes("logappend", "systemLog.logAppend", Switch, "Append to the log file instead of moving it aside"),
+    yes("logRotate", "systemLog.logRotate", Text, "What logRotate does: rename or reopen (default rename)"),
+    yes("timeStampFormat", "systemLog.timeStampFormat", Text, "Times in the log: iso8601-utc or iso8601-local"),
+    yes("logFormat", "systemLog.logFormat", Text, "json (mongod's structured lines) or text (default: text at a terminal, else json)"),
+    no("", "systemLog.traceAllExceptions", Switch, "errors are logged where they are handled"),
+    yes("setParameter", "setParameter", Pairs, "Set a server parameter: name=value"),
+    no("extensions", "processManagement.loadExtensions", Text, "there are no extensions"),
+    yes("bind_ip", "net.bindIp", Text, "Comma-separated addresses to listen on (default localhost)"),
+    yes("bind_ip_all", "net.bindIpAll", Switch, "Listen on all addresses"),
+    yes("noauth", "noauth", Switch, "Run without access control"),
+    no("auth", "auth", Switch, NO_AUTH),
+    no("", "security.authorization", Text, NO_AUTH),
+    no("transitionToAuth", "security.transitionToAuth", Switch, NO_AUTH),
+    no("keyFile", "security.keyFile", Text, NO_AUTH),
+    no("clusterAuthMode", "security.clusterAuthMode", Text, NO_AUTH),
+    no("clusterIpSourceAllowlist", "security.clusterIpSourceAllowlist", Text, NO_AUTH),
+    no("", "security.javascriptEnabled", Switch, "JavaScript is never run"),
+    yes("noscripting", "noscripting", Switch, "Taken for mongod's sake: JavaScript is never run"),
+    yes("slowms", "operationProfiling.slowOpThresholdMs", Int, "Log operations slower than this (default 100)"),
+    no("slowTaskWaitTimeProfilingMs", "operationProfiling.slowTaskWaitTimeProfilingMs", Int, NO_PROFILER),
+    no("slowOpSampleRate", "operationProfiling.slowOpSampleRate", Float, NO_PROFILER),
+    no("profileFilter", "operationProfiling.filter", Text, NO_PROFILER),
+    no("profile", "profile", Int, NO_PROFILER),
+    no("", "operationProfiling.mode", Text, NO_PROFILER),
+    no("cpu", "cpu", Switch, NO_PROFILER),
+    no("sysinfo", "sysinfo", Switch, "run the hostInfo command"),
+    no("notablescan", "notablescan", Switch, "every query is answered"),
+    no("shutdown", "shutdown", Switch, "send SIGTERM to the process, or run the shutdown command"),
+    no("proxyPort", "net.proxyPort", Int, "the proxy protocol is not spoken"),
+    yes("oplogSize", "replication.oplogSizeMB", Int, "Size of the oplog in MB"),
+    yes("replSet", "replication.replSet", Text, "Name of the replica set"),
+    yes("replSetName", "replication.replSet", Text, "Name of the replica set"),
+    no("", "replication.enableMajorityReadConcern", Switch, "majority reads are always on; leave the option out"),
+    no("enableMajorityReadConcern", "enableMajorityReadConcern", Text, "majority reads are always on; leave the option out"),
+    no("serverless", "replication.serverless", Text, "serverless mode belongs to Atlas"),
+    no("configsvr", "configsvr", Switch, NO_SHARDING),
+    no("shardsvr", "shardsvr", Switch, NO_SHARDING),
+    no("", "sharding.clusterRole", Text, NO_SHARDING),
+    no("routerPort", "net.routerPort", Int, NO_SHARDING),
+    no("maintenanceMode", "sharding.maintenanceMode", Text, NO_SHARDING),
+    yes("storageEngine", "storage.engine", Text, "Storage engine: fjall (default) or memory"),
+    yes("dbpath", "storage.dbPath", Text, "Directory of the data (default /data/db)"),
+    yes("historyWindow", "storage.historyWindow", Text, "How far back reads can go: 24h, 90m, 3600s or 0 (default: 24h, less if it outgrows half of the data)"),
+    no_effect("directoryperdb", "storage.directoryPerDB", Switch),
+    no_effect("syncdelay", "storage.syncPeriodSecs", Float),
+    no_effect("journalCommitInterval", "storage.journal.commitIntervalMs", Int),
+    no_effect("journal", "storage.journal.enabled", Switch),
+    no("nojournal", "nojournal", Switch, "it is always durable"),
+    no("upgrade", "upgrade", Switch, NO_JOB),
+    no("repair", "repair", Switch, NO_JOB),
+    no("validate", "validate", Switch, NO_JOB),
+    no("restore", "restore", Switch, NO_JOB),
+    no("queryableBackupMode", "storage.queryableBackupMode", Switch, NO_JOB),
+    no("oplogMinRetentionHours", "storage.oplogMinRetentionHours", Float, "give the oplog a size with --oplogSize"),
+    no("grpcPort", "net.grpc.port", Int, "gRPC is not spoken"),
+    no("grpcServerMaxThreads", "net.grpc.serverMaxThreads", Int, "gRPC is not spoken"),
+    no("tlsOnNormalPorts", "tlsOnNormalPorts", Switch, NO_TLS),
+    no("tlsMode", "net.tls.mode", Text, NO_TLS),
+    no("tlsCertificateKeyFile", "net.tls.certificateKeyFile", Text, NO_TLS),
+    no("tlsCertificateKeyFilePassword", "net.tls.certificateKeyFilePassword", Text, NO_TLS),
+    no("tlsClusterFile", "net.tls.clusterFile", Text, NO_TLS),
+    no("tlsClusterPassword", "net.tls.clusterPassword", Text, NO_TLS),
+    no("tlsCAFile", "net.tls.CAFile", Text, NO_TLS),
+    no("tlsClusterCAFile", "net.tls.clusterCAFile", Text, NO_TLS),
+    no("tlsCRLFile", "net.tls.CRLFile", Text, NO_TLS),
+    no("tlsDisabledProtocols", "net.tls.disabledProtocols", Text, NO_TLS),
+    no("tlsAllowConnectionsWithoutCertificates", "net.tls.allowConnectionsWithoutCertificates", Switch, NO_TLS),
+    no("tlsAllowInvalidHostnames", "net.tls.allowInvalidHostnames", Switch, NO_TLS),
+    no("tlsAllowInvalidCertificates", "net.tls.allowInvalidCertificates", Switch, NO_TLS),
+    no("tlsLogVersions", "net.tls.logVersions", Text, NO_TLS),
+    no_effect("wiredTigerCacheSizeGB", "storage.wiredTiger.engineConfig.cacheSizeGB", Float),
+    no_effect("wiredTigerCacheSizePct", "storage.wiredTiger.engineConfig.cacheSizePct", Float),
+    no_effect("zstdDefaultCompressionLevel", "storage.wiredTiger.engineConfig.zstdCompressionLevel", Int),
+    no_effect("wiredTigerJournalCompressor", "storage.wiredTiger.engineConfig.journalCompressor", Text),
+    no_effect("wiredTigerDirectoryForIndexes", "storage.wiredTiger.engineConfig.directoryForIndexes", Switch),
+    no_effect("wiredTigerCollectionBlockCompressor", "storage.wiredTiger.collectionConfig.blockCompressor", Text),
+    no_effect("wiredTigerIndexPrefixCompression", "storage.wiredTiger.indexConfig.prefixCompression", Text),
+    yes("impersonate", "processManagement.impersonate", Text, "Pin the MongoDB version shown to clients and members: 4.4, 5.0, 6.0, 7.0, 8.0 or 8.2 (default: the set's own)"),
+];

@@ -1,0 +1,306 @@
+//! Step two: meanings, defaults and limits.
+
+use std::{path::PathBuf, time::Duration};
+
+use bson::{Bson, Document};
+
+use super::{
+    ConfigError,
+    options::{Given, Kind, OPTIONS, Support, by_key},
+};
+use crate::profile::Profile;
+
+/// Everything that is decided before the server starts.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The command line, for getCmdLineOpts.
+    pub argv: Vec<String>,
+    /// The options given, nested as getCmdLineOpts shows them.
+    pub parsed: Document,
+    /// Port to listen on.
+    pub port: u16,
+    /// Addresses to listen on.
+    pub bind_ips: Vec<String>,
+    /// Backlog of the listening sockets.
+    pub listen_backlog: u32,
+    /// Connections beyond this number are refused.
+    pub max_conns: usize,
+    /// Names of the compressors to negotiate, best first.
+    pub compressors: Vec<String>,
+    /// Where the data lives.
+    pub db_path: PathBuf,
+    /// Name of the storage engine.
+    pub storage_engine: String,
+    /// How far back reads can go; `None` leaves the choice to the store.
+    pub history_window: Option<Duration>,
+    /// The replica set to join; `None` runs alone.
+    pub repl_set: Option<String>,
+    /// Size of our oplog.
+    pub oplog_size_mb: Option<u64>,
+    /// The log.
+    pub log: LogSettings,
+    /// Operations slower than this are logged.
+    pub slow_ms: u64,
+    /// Where to write the process id.
+    pub pid_file: Option<PathBuf>,
+    /// The version that is shown whatever the set's is.
+    pub impersonate: Option<&'static Profile>,
+    /// `--setParameter` pairs.
+    pub parameters: Vec<(String, String)>,
+    /// Options that were taken and do nothing, by the name the user wrote.
+    pub without_effect: Vec<String>,
+}
+
+/// Where log lines go, and which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    /// The file; `None` is standard output.
+    pub path: Option<PathBuf>,
+    /// Append to an existing file instead of moving it aside.
+    pub append: bool,
+    /// What logRotate does.
+    pub rotate: LogRotate,
+    /// How lines look; `None`: as text at a terminal, else as JSON.
+    pub format: Option<LogFormat>,
+    /// 0 to 5.
+    pub verbosity: u8,
+    /// Leave connections out.
+    pub quiet: bool,
+    /// Times in the local zone instead of UTC.
+    pub local_time: bool,
+}
+
+/// What happens to the log file when it is rotated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogRotate {
+    /// The file gets the time as suffix and a new one is begun.
+    Rename,
+    /// The file is opened anew: somebody else has moved it.
+    Reopen,
+}
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// mongod's structured lines.
+    Json,
+    /// For a person.
+    Text,
+}
+
+const DEFAULT_COMPRESSORS: &str = "snappy,zstd,zlib";
+/// mongod's default; the file descriptors of the process bound it first.
+const MAX_CONNS: i64 = 1_000_000;
+/// The system cuts it to its own `somaxconn`.
+const LISTEN_BACKLOG: i64 = 4096;
+const VERBOSITY_MAX: i64 = 5;
+
+impl Settings {
+    pub(super) fn resolve(argv: &[String], given: Given) -> Result<Self, ConfigError> {
+        let in_range = |key: &'static str, default: i64, min: i64, max: i64| {
+            let value = given.int(key)?.unwrap_or(default);
+            if value < min {
+                return Err(ConfigError::Value(format!("{key} must be greater than or equal to {min}")));
+            }
+            if value > max {
+                return Err(ConfigError::Value(format!("{key} must be less than or equal to {max}")));
+            }
+            Ok(value)
+        };
+        let text = |key: &str| given.text(key).map(str::to_owned);
+        let replication = given.text("replication.replSet").map(set_name).transpose()?;
+        Ok(Self {
+            argv: argv.to_vec(),
+            parsed: nested(&given),
+            port: narrow(in_range("net.port", 27017, 1, 65535)?),
+            bind_ips: bind_ips(&given)?,
+            listen_backlog: narrow(in_range("net.listenBacklog", LISTEN_BACKLOG, 1, 1 << 30)?),
+            max_conns: narrow(in_range("net.maxIncomingConnections", MAX_CONNS, 5, MAX_CONNS)?),
+            compressors: compressors(given.text("net.compression.compressors"))?,
+            db_path: text("storage.dbPath").unwrap_or_else(|| "/data/db".to_owned()).into(),
+            storage_engine: engine(given.text("storage.engine"))?,
+            history_window: given.text("storage.historyWindow").map(duration).transpose()?,
+            repl_set: replication,
+            oplog_size_mb: given
+                .int("replication.oplogSizeMB")?
+                .map(|_| in_range("replication.oplogSizeMB", 0, 1, 1 << 31).map(narrow))
+                .transpose()?,
+            log: log_settings(&given, narrow(in_range("systemLog.verbosity", 0, 0, VERBOSITY_MAX)?))?,
+            slow_ms: narrow(in_range("operationProfiling.slowOpThresholdMs", 100, 0, i64::MAX)?),
+            pid_file: text("processManagement.pidFilePath").map(PathBuf::from),
+            impersonate: given.text("processManagement.impersonate").map(profile).transpose()?,
+            without_effect: without_effect(&given),
+            parameters: given.parameters.into_iter().collect(),
+        })
+    }
+}
+
+/// For a number whose range was checked.
+fn narrow<T: TryFrom<i64>>(value: i64) -> T {
+    T::try_from(value).ok().expect("the range was checked")
+}
+
+fn bind_ips(given: &Given) -> Result<Vec<String>, ConfigError> {
+    let ipv6 = given.switch("net.ipv6")?;
+    let all = || if ipv6 { vec!["::".to_owned()] } else { vec!["0.0.0.0".to_owned()] };
+    if given.switch("net.bindIpAll")? {
+        return Ok(all());
+    }
+    let Some(list) = given.text("net.bindIp") else { return Ok(vec!["127.0.0.1".to_owned()]) };
+    if list == "*" {
+        return Ok(all());
+    }
+    let ips: Vec<String> =
+        list.split(',').map(str::trim).filter(|ip| !ip.is_empty()).map(str::to_owned).collect();
+    if ips.is_empty() {
+        return Err(ConfigError::Value("net.bindIp must name an address".to_owned()));
+    }
+    Ok(ips)
+}
+
+fn compressors(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
+    let list = list.unwrap_or(DEFAULT_COMPRESSORS);
+    if list == "disabled" {
+        return Ok(Vec::new());
+    }
+    list.split(',')
+        .map(|name| match name {
+            "snappy" | "zstd" | "zlib" => Ok(name.to_owned()),
+            _ => Err(ConfigError::Value(format!(
+                "Invalid network message compressor specified in configuration: {name}"
+            ))),
+        })
+        .collect()
+}
+
+fn engine(name: Option<&str>) -> Result<String, ConfigError> {
+    match name {
+        // The same file may start a mongod.
+        None | Some("fjall" | "wiredTiger") => Ok("fjall".to_owned()),
+        Some("memory") => Ok("memory".to_owned()),
+        Some(name) => Err(ConfigError::Value(format!(
+            "Cannot start server with an unknown storage engine: {name}; use fjall or memory"
+        ))),
+    }
+}
+
+/// `<setname>` or `<setname>/<seeds>`; the seeds were never needed.
+fn set_name(text: &str) -> Result<String, ConfigError> {
+    let name = text.split('/').next().unwrap_or_default();
+    if name.is_empty() {
+        return Err(ConfigError::Value("replication.replSetName must not be empty".to_owned()));
+    }
+    Ok(name.to_owned())
+}
+
+fn duration(text: &str) -> Result<Duration, ConfigError> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let wrong = || ConfigError::Value(format!("historyWindow '{text}' is not like 24h, 90m, 3600s or 0"));
+    let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let secs = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(secs).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+fn profile(text: &str) -> Result<&'static Profile, ConfigError> {
+    Profile::named(text).ok_or_else(|| {
+        let known: Vec<_> = Profile::all().iter().map(|profile| profile.fcv).collect();
+        ConfigError::Value(format!("--impersonate {text} is not one of {}", known.join(", ")))
+    })
+}
+
+fn log_settings(given: &Given, verbosity: u8) -> Result<LogSettings, ConfigError> {
+    let one_of = |key: &str, what: &str| {
+        ConfigError::Value(format!("{key} must be {what}, not '{}'", given.text(key).unwrap_or("")))
+    };
+    let path = given.text("systemLog.path").map(PathBuf::from);
+    match (given.text("systemLog.destination"), &path) {
+        (None, _) | (Some("file"), Some(_)) => {}
+        (Some("file"), None) => {
+            return Err(ConfigError::Value(
+                "systemLog.path is required if systemLog.destination is to file".to_owned(),
+            ));
+        }
+        (Some("syslog"), _) => {
+            let why = "run it in the foreground under the service manager of the system";
+            return Err(ConfigError::Unsupported { name: "systemLog.destination".to_owned(), why });
+        }
+        (Some(_), _) => return Err(one_of("systemLog.destination", "'file'")),
+    }
+    Ok(LogSettings {
+        path,
+        append: given.switch("systemLog.logAppend")?,
+        rotate: match given.text("systemLog.logRotate") {
+            None | Some("rename") => LogRotate::Rename,
+            Some("reopen") => LogRotate::Reopen,
+            Some(_) => return Err(one_of("systemLog.logRotate", "'rename' or 'reopen'")),
+        },
+        format: match given.text("systemLog.logFormat") {
+            None => None,
+            Some("json") => Some(LogFormat::Json),
+            Some("text") => Some(LogFormat::Text),
+            Some(_) => return Err(one_of("systemLog.logFormat", "'json' or 'text'")),
+        },
+        verbosity,
+        quiet: given.switch("systemLog.quiet")?,
+        local_time: match given.text("systemLog.timeStampFormat") {
+            None | Some("iso8601-local") => true,
+            Some("iso8601-utc") => false,
+            Some(_) => return Err(one_of("systemLog.timeStampFormat", "'iso8601-utc' or 'iso8601-local'")),
+        },
+    })
+}
+
+fn without_effect(given: &Given) -> Vec<String> {
+    let idle = |key: &str| by_key(key).is_some_and(|opt| opt.support == Support::NoEffect);
+    given.values.iter().filter(|(key, _)| idle(key)).map(|(_, at)| at.name.clone()).collect()
+}
+
+/// The options given as getCmdLineOpts nests them, typed.
+fn nested(given: &Given) -> Document {
+    let mut root = Document::new();
+    for (key, written) in &given.values {
+        let kind = OPTIONS.iter().find(|opt| opt.key == *key).map_or(Kind::Text, |opt| opt.kind);
+        insert(&mut root, key, typed(kind, &written.text));
+    }
+    if !given.parameters.is_empty() {
+        let pairs = given.parameters.iter().map(|(name, value)| (name.clone(), Bson::from(value)));
+        root.insert("setParameter", pairs.collect::<Document>());
+    }
+    if given.values.contains_key("systemLog.path") {
+        insert(&mut root, "systemLog.destination", "file".into());
+    }
+    root
+}
+
+fn typed(kind: Kind, text: &str) -> Bson {
+    let number = match kind {
+        Kind::Int | Kind::Verbosity => text.parse::<i32>().ok().map(Bson::Int32),
+        Kind::Float => text.parse::<f64>().ok().map(Bson::Double),
+        Kind::Switch => text.parse::<bool>().ok().map(Bson::Boolean),
+        Kind::Text | Kind::Pairs => None,
+    };
+    number.unwrap_or_else(|| text.into())
+}
+
+fn insert(root: &mut Document, key: &str, value: Bson) {
+    match key.split_once('.') {
+        None => {
+            root.insert(key, value);
+        }
+        Some((section, rest)) => {
+            if !matches!(root.get(section), Some(Bson::Document(_))) {
+                root.insert(section, Document::new());
+            }
+            if let Some(Bson::Document(inner)) = root.get_mut(section) {
+                insert(inner, rest, value);
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+use super::*;
+
+fn argv(args: &[&str]) -> Vec<String> {
+    std::iter::once("understudy").chain(args.iter().copied()).map(str::to_owned).collect()
+}
+
+fn settings(args: &[&str]) -> Settings {
+    match parse(&argv(args)) {
+        Ok(Asked::Run(settings)) => *settings,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refusal(args: &[&str]) -> String {
+    parse(&argv(args)).unwrap_err().to_string()
+}
+
+fn with_file(text: &str, args: &[&str]) -> Result<Asked, ConfigError> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mongod.conf");
+    std::fs::write(&path, text).unwrap();
+    let mut all = vec!["--config", path.to_str().unwrap()];
+    all.extend(args);
+    parse(&argv(&all))
+}
+
+#[test]
+fn defaults_are_mongods() {
+    let settings = settings(&[]);
+    assert_eq!(settings.port, 27017);
+    assert_eq!(settings.bind_ips, ["127.0.0.1"]);
+    assert_eq!(settings.max_conns, 1_000_000);
+    assert_eq!(settings.compressors, ["snappy", "zstd", "zlib"]);
+    assert_eq!(settings.db_path.to_str(), Some("/data/db"));
+    assert_eq!(settings.repl_set, None);
+    assert_eq!(settings.history_window, None);
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let file = "
+# comment
+net:
+  port: 27030
+  bindIp: 10.0.0.1,localhost
+net.maxIncomingConnections: 99
+replication:
+  replSetName: rs7
+storage: {dbPath: /srv/x, journal: {enabled: true}}
+systemLog: {destination: file, path: /var/log/u.log, logAppend: true, verbosity: 2}
+setParameter: {logLevel: 1, enableTestCommands: true}
+";
+    let Ok(Asked::Run(got)) = with_file(file, &["--port", "27031", "--setParameter", "logLevel=3"])
+    else {
+        panic!("refused")
+    };
+    assert_eq!(got.port, 27031);
+    assert_eq!(got.bind_ips, ["10.0.0.1", "localhost"]);
+    assert_eq!(got.max_conns, 99);
+    assert_eq!(got.repl_set.as_deref(), Some("rs7"));
+    assert!(got.log.append);
+    assert_eq!(got.log.verbosity, 2);
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(got.parameters, [pair("enableTestCommands", "true"), pair("logLevel", "3")]);
+    assert_eq!(got.without_effect, ["storage.journal.enabled"]);
+    assert_eq!(got.parsed.get_document("net").unwrap().get_i32("port").unwrap(), 27031);
+}
+
+#[test]
+fn unknown_options_get_mongods_words() {
+    assert_eq!(refusal(&["--foo"]), "Error parsing command line: unrecognised option '--foo'");
+    assert_eq!(
+        refusal(&["--port"]),
+        "Error parsing command line: the required argument for option '--port' is missing"
+    );
+    assert_eq!(
+        refusal(&["--port", "abc"]),
+        "Error parsing option \"port\" as int: Did not consume whole string."
+    );
+    assert_eq!(refusal(&["--port", "70000"]), "net.port must be less than or equal to 65535");
+    assert_eq!(
+        refusal(&["-f", "no-such-file.yaml"]),
+        "Error opening config file 'no-such-file.yaml': No such file or directory"
+    );
+    let unknown = with_file("net:\n  foo: 1\n", &[]).unwrap_err();
+    assert_eq!(unknown.to_string(), "Unrecognized option: net.foo");
+    let mistyped = with_file("net:\n  port: abc\n", &[]).unwrap_err();
+    assert_eq!(
+        mistyped.to_string(),
+        "Error parsing option \"net.port\" as int: Did not consume whole string."
+    );
+    let broken = with_file("net:\n port: 1\n  x: [", &[]).unwrap_err();
+    assert!(matches!(broken, ConfigError::Yaml(_)), "{broken}");
+}
+
+#[test]
+fn an_option_we_lack_is_refused_by_name() {
+    for args in [&["--auth"][..], &["--keyFile", "k"], &["--tlsMode", "requireTLS"], &["--fork"]] {
+        let err = refusal(args);
+        assert!(err.contains("does not support"), "{err}");
+    }
+    let err = with_file("security:\n  authorization: enabled\n", &[]).unwrap_err();
+    assert!(matches!(err, ConfigError::Unsupported { .. }), "{err}");
+}
+
+#[test]
+fn verbosity_counts_letters() {
+    assert_eq!(settings(&["-vvv"]).log.verbosity, 3);
+    assert_eq!(settings(&["--vv"]).log.verbosity, 2);
+    assert_eq!(settings(&["--verbose"]).log.verbosity, 1);
+}
+
+#[test]
+fn windows_and_sets_are_read() {
+    let window = |text| settings(&["--historyWindow", text]).history_window.unwrap().as_secs();
+    assert_eq!((window("24h"), window("90m"), window("0"), window("7")), (86_400, 5_400, 0, 7));
+    assert!(refusal(&["--historyWindow", "soon"]).contains("historyWindow"));
+    assert_eq!(settings(&["--replSet", "rs/a:1,b:2"]).repl_set.as_deref(), Some("rs"));
+    assert_eq!(settings(&["--impersonate", "5.0"]).impersonate.unwrap().fcv, "5.0");
+}
+
+#[test]
+fn the_table_has_no_name_twice() {
+    let mut flags: Vec<_> =
+        options::OPTIONS.iter().map(|opt| opt.flag).filter(|flag| !flag.is_empty()).collect();
+    let all = flags.len();
+    flags.sort_unstable();
+    flags.dedup();
+    assert_eq!(flags.len(), all);
+}

@@ -1,0 +1,225 @@
+//! One client: frames in, replies out, one request at a time.
+//!
+//! C1 A connection that waits for its next request holds no buffer: ten thousand idle ones cost a few
+//!    kilobytes each.
+//! C2 A request is not read before the reply to the one before is written: a client that stops reading holds
+//!    at most one reply, and nobody else.
+//! C3 A client that goes away while its request waits (an awaitable hello, a tailing cursor) ends the wait.
+
+use std::{future::pending, io, sync::Arc};
+
+use bytes::BytesMut;
+use protocol::{
+    Accept, Frame, FrameError, Framing, Message, MsgFlags, Op, OpMsg, ParseError, RawDoc,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::{
+    context::{Client, Then},
+    dispatch::{self, Answer, ByQuery, Incoming},
+};
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum End {
+    /// The client closed it between two messages.
+    #[error("the client closed the connection")]
+    Closed,
+    /// The client closed it, or it broke, within a message or a reply.
+    #[error("connection broke: {0}")]
+    Broken(#[from] io::Error),
+    /// Bytes that can't be cut into messages.
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    /// A message after which nothing can be trusted.
+    #[error("{0}")]
+    Message(ParseError),
+    /// A reply that can't be sent.
+    #[error("{0}")]
+    Encode(#[from] protocol::EncodeError),
+    /// The server closes it.
+    #[error("the server is shutting down")]
+    Shutdown,
+}
+
+/// Serves a client until it leaves.
+pub async fn serve(mut stream: TcpStream, client: Arc<Client>) -> End {
+    match serve_all(&mut stream, &client).await {
+        Ok(()) => End::Shutdown,
+        Err(end) => end,
+    }
+}
+
+/// What mongod tells a browser.
+const HTTP_ANSWER: &[u8] = b"HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 85\r\n\r\nIt looks like you are trying to access MongoDB over HTTP on the native driver port.\r\n";
+
+async fn serve_all(stream: &mut TcpStream, client: &Arc<Client>) -> Result<(), End> {
+    let mut framing = Framing::new();
+    loop {
+        let frame = match next_frame(stream, &mut framing).await {
+            Err(End::Frame(error)) if error.is_http() => {
+                stream.write_all(HTTP_ANSWER).await?;
+                return Err(End::Frame(error));
+            }
+            other => other?,
+        };
+        if serve_one(stream, client, frame).await? == Next::Close {
+            return Ok(());
+        }
+    }
+}
+
+/// The next whole message; between messages no memory is held (C1).
+async fn next_frame(stream: &mut TcpStream, framing: &mut Framing) -> Result<Frame, End> {
+    loop {
+        if let Some(frame) = framing.next_frame()? {
+            return Ok(frame);
+        }
+        if framing.is_empty() {
+            framing.release();
+            stream.readable().await?;
+        }
+        match stream.try_read_buf(framing.read_buf()) {
+            Ok(0) if framing.is_empty() => return Err(End::Closed),
+            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Ok(_) => {}
+            Err(err) if err.kind() == io::ErrorKind::WouldBlock => stream.readable().await?,
+            Err(err) => return Err(err.into()),
+        }
+    }
+}
+
+#[derive(PartialEq)]
+enum Next {
+    Go,
+    Close,
+}
+
+async fn serve_one(
+    stream: &mut TcpStream,
+    client: &Arc<Client>,
+    frame: Frame,
+) -> Result<Next, End> {
+    let metrics = &client.node.metrics;
+    let header = frame.header();
+    metrics.physical_bytes_in.add(header.len as u64);
+    let message = match Message::parse(frame, &Accept::checked(client.compressors())) {
+        Ok(message) => message,
+        Err(error) if error.is_fatal() => return Err(End::Message(error)),
+        Err(error) => {
+            let mut reply = Message::request(client.node.next_request_id(), OpMsg::new(error.to_reply()));
+            reply.response_to = header.request_id;
+            send(stream, client, reply).await?;
+            return Ok(Next::Go);
+        }
+    };
+    metrics.bytes_in.add(message.uncompressed_len() as u64);
+    serve_message(stream, client, message).await
+}
+
+async fn serve_message(
+    stream: &mut TcpStream,
+    client: &Arc<Client>,
+    mut message: Message,
+) -> Result<Next, End> {
+    let flags = message.flags();
+    let wants_reply = !flags.contains(MsgFlags::MORE_TO_COME);
+    let mut incoming = match &message.op {
+        Op::Msg(msg) => Incoming {
+            body: msg.body.clone(),
+            sequences: msg.sequences.clone(),
+            exhaust_allowed: flags.contains(MsgFlags::EXHAUST_ALLOWED),
+            by_query: None,
+        },
+        Op::Query(query) => from_query(query),
+        Op::Reply(_) => return Err(End::Message(ParseError::OpCode(protocol::header::op_code::REPLY))),
+    };
+    loop {
+        let exhaust_allowed = incoming.exhaust_allowed;
+        let Answer { body, then } = tokio::select! {
+            biased;
+            answer = dispatch::answer(client, incoming) => answer,
+            () = gone(stream) => return Err(End::Closed),
+            () = client.node.shutdown.ended() => return Err(End::Shutdown),
+        };
+        let again = match then {
+            Then::Again(next) if exhaust_allowed && wants_reply => Some(next),
+            Then::Close => {
+                if wants_reply {
+                    let reply = message.reply(client.node.next_request_id(), body);
+                    send(stream, client, reply).await?;
+                }
+                return Ok(Next::Close);
+            }
+            Then::Again(_) | Then::Wait => None,
+        };
+        if !wants_reply {
+            return Ok(Next::Go);
+        }
+        let id = client.node.next_request_id();
+        let mut reply = message.reply(id, body);
+        let Some(next) = again else {
+            send(stream, client, reply).await?;
+            return Ok(Next::Go);
+        };
+        if let Op::Msg(msg) = &mut reply.op {
+            msg.flags = msg.flags.with(MsgFlags::MORE_TO_COME, true);
+        }
+        send(stream, client, reply).await?;
+        // The next reply answers the one just sent.
+        message.request_id = id;
+        incoming = Incoming { body: next, sequences: Vec::new(), exhaust_allowed: true, by_query: None };
+    }
+}
+
+/// A legacy command may be wrapped: `{$query: {...}, $readPreference: {...}}`.
+fn from_query(query: &protocol::OpQuery) -> Incoming {
+    let inner = ["$query", "query"].iter().find_map(|name| {
+        let (first, value) = query.query.as_raw().iter().next()?.ok()?;
+        (first.as_str() == *name).then(|| value.as_document())?
+    });
+    let body: RawDoc = inner.map_or_else(|| query.query.clone(), |inner| query.query.share(inner));
+    Incoming {
+        body,
+        sequences: Vec::new(),
+        exhaust_allowed: false,
+        by_query: Some(ByQuery {
+            db: query.command_db().unwrap_or_default().to_owned(),
+            secondary_ok: query.flags & protocol::OpQuery::SECONDARY_OK != 0,
+        }),
+    }
+}
+
+/// Replies up to this length are written from one buffer; longer ones without copying.
+const COPY_LEN_MAX: usize = 16 * 1024;
+
+async fn send(stream: &mut TcpStream, client: &Client, reply: Message) -> Result<(), End> {
+    let metrics = &client.node.metrics;
+    let plain = reply.uncompressed_len();
+    metrics.bytes_out.add(plain as u64);
+    let sent = if plain <= COPY_LEN_MAX {
+        let mut out = BytesMut::new();
+        reply.encode(&mut out)?;
+        stream.write_all(&out).await?;
+        out.len()
+    } else {
+        let mut out = reply.into_buf()?;
+        let len = bytes::Buf::remaining(&out);
+        stream.write_all_buf(&mut out).await?;
+        len
+    };
+    metrics.physical_bytes_out.add(sent as u64);
+    Ok(())
+}
+
+/// Returns when the client has closed its side (C3). A further request that is already there hides that.
+async fn gone(stream: &TcpStream) {
+    let mut byte = [0];
+    match stream.peek(&mut byte).await {
+        Ok(0) | Err(_) => {}
+        Ok(_) => pending().await,
+    }
+}

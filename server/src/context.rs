@@ -1,0 +1,248 @@
+//! What a command's handler may touch.
+//!
+//! ```text
+//!   Node     one per process: settings, log, counters, sessions, replication
+//!    `- Client   one per connection: who it is and what its handshake agreed on
+//!        `- Call     one per request: the client and what it asks
+//! ```
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use bson::{RawDocumentBuf, oid::ObjectId};
+use parking_lot::Mutex;
+use protocol::{Compressors, DocSequence, RawDoc, Timestamp};
+use uuid::Uuid;
+
+use crate::{
+    config::Settings, error::Failure, logging::Log, metrics::Metrics, parameters::Parameters,
+    profile::Profile, sessions::Sessions, shutdown::Shutdown,
+};
+
+/// The server as a whole.
+pub struct Node {
+    /// What it was started with.
+    pub settings: Settings,
+    /// Its log.
+    pub log: Log,
+    /// Names this process: `topologyVersion.processId` and the answer to `_isSelf`.
+    pub process_id: ObjectId,
+    /// `host:port` as serverStatus shows it.
+    pub host: String,
+    /// When it started.
+    pub started: Instant,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Logical sessions.
+    pub sessions: Sessions,
+    /// Server parameters.
+    pub parameters: Parameters,
+    /// The end, when it comes.
+    pub shutdown: Shutdown,
+    max_connections: usize,
+    request_ids: AtomicI32,
+    cluster_time: AtomicU64,
+}
+
+impl Node {
+    /// A node that has not begun to listen.
+    pub fn new(settings: Settings, log: Log) -> Result<Self, crate::parameters::ParameterError> {
+        let parameters = Parameters::new(&settings, &log)?;
+        Ok(Self {
+            host: format!("{}:{}", host_name(), settings.port),
+            process_id: ObjectId::new(),
+            started: Instant::now(),
+            metrics: Metrics::new(),
+            sessions: Sessions::default(),
+            parameters,
+            shutdown: Shutdown::default(),
+            max_connections: settings.max_conns.min(open_files_max() / 5 * 4).max(1),
+            request_ids: AtomicI32::new(1),
+            cluster_time: AtomicU64::new(0),
+            settings,
+            log,
+        })
+    }
+
+    /// The version that is shown.
+    pub fn profile(&self) -> &'static Profile {
+        self.settings.impersonate.unwrap_or_else(Profile::newest)
+    }
+
+    /// How many connections may be open: the setting, or four fifths of the file descriptors.
+    pub fn max_connections(&self) -> usize {
+        self.max_connections
+    }
+
+    /// A number for the next message that is sent.
+    pub fn next_request_id(&self) -> i32 {
+        self.request_ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The newest cluster time that was heard of.
+    pub fn cluster_time(&self) -> Timestamp {
+        Timestamp::from_u64(self.cluster_time.load(Ordering::Relaxed))
+    }
+
+    /// Takes a cluster time that somebody gossiped.
+    pub fn advance_cluster_time(&self, to: Timestamp) {
+        self.cluster_time.fetch_max(to.as_u64(), Ordering::Relaxed);
+    }
+}
+
+/// The soft limit of open file descriptors.
+fn open_files_max() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok())
+        .unwrap_or(usize::MAX)
+}
+
+/// The name of this machine.
+pub fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_owned())
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}
+
+/// One connection.
+pub struct Client {
+    /// The server it is connected to.
+    pub node: Arc<Node>,
+    /// `connectionId`.
+    pub id: i32,
+    /// Its address.
+    pub remote: SocketAddr,
+    /// The address it came to.
+    pub local: SocketAddr,
+    /// What connectionStatus shows.
+    pub uuid: Uuid,
+    handshake: Mutex<Handshake>,
+}
+
+/// What the first hello of a connection settled.
+#[derive(Debug, Clone, Default)]
+pub struct Handshake {
+    /// The client knows the words `hello` and `primary`.
+    pub hello_ok: bool,
+    /// The client is a member of a set, or a router.
+    pub internal: bool,
+    /// Envelopes that it may send.
+    pub compressors: Compressors,
+    /// The `client` document: application, driver and system.
+    pub metadata: Option<RawDoc>,
+}
+
+impl Client {
+    /// A connection that has said nothing yet.
+    pub fn new(node: Arc<Node>, id: i32, remote: SocketAddr, local: SocketAddr) -> Self {
+        Self { node, id, remote, local, uuid: Uuid::new_v4(), handshake: Mutex::default() }
+    }
+
+    /// What is settled so far.
+    pub fn handshake(&self) -> Handshake {
+        self.handshake.lock().clone()
+    }
+
+    /// Envelopes that it may send.
+    pub fn compressors(&self) -> Compressors {
+        self.handshake.lock().compressors
+    }
+
+    /// True for a client that knows the word `primary`.
+    pub fn hello_ok(&self) -> bool {
+        self.handshake.lock().hello_ok
+    }
+
+    /// True for a member of a set or a router.
+    pub fn is_internal(&self) -> bool {
+        self.handshake.lock().internal
+    }
+
+    /// Changes what is settled.
+    pub fn settle(&self, change: impl FnOnce(&mut Handshake)) {
+        change(&mut self.handshake.lock());
+    }
+
+    /// `conn12`, as the log names it.
+    pub fn name(&self) -> String {
+        format!("conn{}", self.id)
+    }
+}
+
+/// One request.
+#[derive(Clone)]
+pub struct Call {
+    /// Who asks.
+    pub client: Arc<Client>,
+    /// The command document.
+    pub body: RawDoc,
+    /// Name of the command as the client wrote it.
+    pub name: String,
+    /// The database.
+    pub db: String,
+    /// Arrays of the command that travelled beside it.
+    pub sequences: Vec<DocSequence>,
+    /// The reply may be the first of many.
+    pub exhaust_allowed: bool,
+    /// The client is content with a secondary.
+    pub secondary_ok: bool,
+}
+
+impl Call {
+    /// The server.
+    pub fn node(&self) -> &Node {
+        &self.client.node
+    }
+
+    /// The version that is shown.
+    pub fn profile(&self) -> &'static Profile {
+        self.client.node.profile()
+    }
+}
+
+/// What a handler gives back: the reply's body without `ok`, and what follows it.
+#[derive(Debug, Default)]
+pub struct Reply {
+    /// The fields before `ok`.
+    pub body: RawDocumentBuf,
+    /// What follows.
+    pub then: Then,
+}
+
+/// What follows a reply.
+#[derive(Debug, Default)]
+pub enum Then {
+    /// The next request of the client.
+    #[default]
+    Wait,
+    /// This request, without being asked again: an exhaust stream.
+    Again(RawDoc),
+    /// The end of the connection.
+    Close,
+}
+
+impl Reply {
+    /// A reply of nothing but `ok`.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+}
+
+impl From<RawDocumentBuf> for Reply {
+    fn from(body: RawDocumentBuf) -> Self {
+        Self { body, then: Then::Wait }
+    }
+}
+
+/// What a handler gives back.
+pub type Outcome = Result<Reply, Failure>;

@@ -1,0 +1,243 @@
+//! From a request to its reply: the table entry, the fields that every command understands, the gates, the
+//! handler, and what every reply ends with.
+//!
+//! ```text
+//!   body --> name --> entry --> generic fields --> gates (database, API version, member state) --> run
+//!                                                                                                    |
+//!   reply body <-- ok, $replData, $oplogQueryData, $clusterTime, operationTime <---------------------+
+//! ```
+
+mod generic;
+mod reply;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bson::{RawDocumentBuf, rawdoc};
+use protocol::{DocSequence, ErrorCode, RawDoc};
+
+use crate::{
+    commands::{self, Command, Fields, On, Run},
+    context::{Call, Client, Node, Outcome, Reply, Then},
+    error::Failure,
+};
+use generic::Generic;
+
+/// A request as the connection hands it over.
+pub struct Incoming {
+    /// The command document.
+    pub body: RawDoc,
+    /// Arrays that travelled beside it.
+    pub sequences: Vec<DocSequence>,
+    /// The reply may be the first of many.
+    pub exhaust_allowed: bool,
+    /// It came by OP_QUERY: the database of its namespace, and its secondaryOk bit.
+    pub by_query: Option<ByQuery>,
+}
+
+/// What an OP_QUERY says beside its document.
+pub struct ByQuery {
+    /// The database of its namespace.
+    pub db: String,
+    /// Its secondaryOk bit.
+    pub secondary_ok: bool,
+}
+
+/// A finished reply.
+pub struct Answer {
+    /// The whole document.
+    pub body: RawDocumentBuf,
+    /// What follows it.
+    pub then: Then,
+}
+
+/// Answers one request. Never fails: a failure is an answer.
+pub async fn answer(client: &Arc<Client>, incoming: Incoming) -> Answer {
+    let node = &client.node;
+    node.metrics.requests.up();
+    let _active = node.metrics.active.hold();
+    let started = Instant::now();
+    let mut generic = Generic::default();
+    let outcome = execute(client, incoming, &mut generic, started).await;
+    finish(client, &generic, outcome)
+}
+
+async fn execute(
+    client: &Arc<Client>,
+    incoming: Incoming,
+    generic: &mut Generic,
+    started: Instant,
+) -> Outcome {
+    let name = command_name(&incoming.body);
+    let Some((index, command)) = commands::find(name) else {
+        return Err(Failure::UnknownCommand(name.to_owned()));
+    };
+    let node = &client.node;
+    if let Some(class) = command.class {
+        if let Some(counter) = node.metrics.ops.get(class.index()) {
+            counter.up();
+        }
+    }
+    let outcome = match prepare(client, incoming, command, generic, started) {
+        Ok(Prepared::Run(call)) => run(command, call).await,
+        Ok(Prepared::Answered(reply)) => Ok(reply),
+        Err(failure) => Err(failure),
+    };
+    if let Some(counters) = node.metrics.commands.get(index) {
+        counters.total.up();
+        if outcome.is_err() {
+            counters.failed.up();
+        }
+    }
+    note_time(client, command, started.elapsed());
+    outcome
+}
+
+enum Prepared {
+    Run(Call),
+    Answered(Reply),
+}
+
+/// Everything that is the same for all commands, before the handler runs.
+fn prepare(
+    client: &Arc<Client>,
+    incoming: Incoming,
+    command: &'static Command,
+    generic: &mut Generic,
+    now: Instant,
+) -> Result<Prepared, Failure> {
+    let node = &client.node;
+    let profile = node.profile();
+    let name = command_name(&incoming.body).to_owned();
+    if let Some(query) = &incoming.by_query {
+        if !profile.op_query_serves_all && !command.by_op_query {
+            return Err(Failure::OpQueryCommand(name));
+        }
+        generic.secondary_ok = query.secondary_ok;
+        generic.db = Some(query.db.clone());
+    }
+    generic.read(&incoming.body, &name, profile)?;
+    let db = generic.take_db(&name, profile)?;
+    if generic.help {
+        let help = format!("help for: {} {}", command.name, command.help);
+        return Ok(Prepared::Answered(rawdoc! { "help": help }.into()));
+    }
+    if command.admin_only && db != "admin" {
+        return Err(Failure::AdminOnly(command.name));
+    }
+    generic.check_api(command)?;
+    if let Fields::Only(own) = command.fields {
+        if profile.strict_fields {
+            generic::refuse_unknown(&incoming.body, &name, own)?;
+        }
+    }
+    generic.check_concerns(command, &name)?;
+    gate(client, command, generic)?;
+    if let Some(id) = generic.lsid {
+        node.sessions.touch(id, now);
+    }
+    if let Some(ts) = generic.cluster_time {
+        advance_cluster_time(node, ts)?;
+    }
+    Ok(Prepared::Run(Call {
+        client: client.clone(),
+        body: incoming.body,
+        name,
+        db,
+        sequences: incoming.sequences,
+        exhaust_allowed: incoming.exhaust_allowed,
+        secondary_ok: generic.secondary_ok,
+    }))
+}
+
+async fn run(command: &'static Command, call: Call) -> Outcome {
+    match command.run {
+        Run::Now(run) => run(&call),
+        Run::Waiting(run) => run(call).await,
+    }
+}
+
+/// Who may be asked for this: a primary, a readable member, or anybody.
+fn gate(client: &Client, command: &Command, generic: &Generic) -> Result<(), Failure> {
+    match command.on {
+        On::Always => Ok(()),
+        On::Readable => client.node.check_readable(client, generic.secondary_ok),
+        On::Primary => Err(client.node.refuse_write(client, generic.label())),
+    }
+}
+
+impl Node {
+    /// A standalone is readable by anybody.
+    fn check_readable(&self, _client: &Client, _secondary_ok: bool) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Alone, we are what mongod is in read-only mode.
+    fn refuse_write(&self, _client: &Client, _label: Option<&'static str>) -> Failure {
+        let text = "Cannot execute a write operation in read-only mode";
+        Failure::said(ErrorCode::IllegalOperation, text)
+    }
+}
+
+/// A clock that is a year ahead would poison the whole set's; mongod refuses it too.
+const CLUSTER_TIME_AHEAD_SECS_MAX: i64 = 365 * 24 * 60 * 60;
+
+fn advance_cluster_time(node: &Node, ts: protocol::Timestamp) -> Result<(), Failure> {
+    let now_secs = bson::DateTime::now().timestamp_millis() / 1000;
+    if i64::from(ts.secs()) - now_secs > CLUSTER_TIME_AHEAD_SECS_MAX {
+        let text = format!(
+            "New cluster time, {}, is too far from this node's wall clock time, {now_secs}.",
+            ts.secs()
+        );
+        return Err(Failure::said(ErrorCode::Location(209), text));
+    }
+    node.advance_cluster_time(ts);
+    Ok(())
+}
+
+fn note_time(client: &Client, command: &Command, took: Duration) {
+    let node = &client.node;
+    let class = command.latency_class();
+    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    if let (Some(time), Some(ops)) =
+        (node.metrics.latency_micros.get(class), node.metrics.latency_ops.get(class))
+    {
+        time.add(micros);
+        ops.up();
+    }
+    let millis = i64::try_from(took.as_millis()).unwrap_or(i64::MAX);
+    if millis >= node.parameters.slow_ms() && !command.waits_on_purpose {
+        tracing::info!(
+            target: "COMMAND",
+            id = 51803,
+            ctx = client.name(),
+            command = command.name,
+            remote = %client.remote,
+            durationMillis = millis,
+            "Slow query"
+        );
+    }
+}
+
+fn finish(client: &Client, generic: &Generic, outcome: Outcome) -> Answer {
+    match outcome {
+        Ok(Reply { mut body, then }) => {
+            reply::end_success(client, generic, &mut body);
+            Answer { body, then }
+        }
+        Err(failure) => {
+            client.node.metrics.user_asserts.up();
+            Answer { body: reply::failure(client, generic, &failure), then: Then::Wait }
+        }
+    }
+}
+
+/// The first field's name.
+fn command_name(body: &RawDoc) -> &str {
+    match body.as_raw().iter().next() {
+        Some(Ok((name, _))) => name.as_str(),
+        _ => "",
+    }
+}

@@ -1,0 +1,258 @@
+//! The fields that every command understands.
+
+use bson::{RawBsonRef, RawDocument, spec::BinarySubtype};
+use protocol::{ErrorCode, RawDoc, Timestamp};
+
+use crate::{
+    commands::{Api, Command},
+    error::Failure,
+    profile::Profile,
+    sessions::SessionId,
+};
+
+/// What they say.
+#[derive(Default)]
+pub(super) struct Generic {
+    pub(super) db: Option<String>,
+    pub(super) secondary_ok: bool,
+    pub(super) help: bool,
+    pub(super) lsid: Option<SessionId>,
+    pub(super) cluster_time: Option<Timestamp>,
+    pub(super) repl_data: bool,
+    pub(super) oplog_query_data: bool,
+    has_txn_number: bool,
+    starts_transaction: bool,
+    api_version: Option<String>,
+    api_strict: bool,
+    read_concern: Option<String>,
+    write_concern: bool,
+}
+
+/// Fields that no command refuses.
+const KNOWN: &[&str] = &[
+    "$db",
+    "$readPreference",
+    "$clusterTime",
+    "$replData",
+    "$oplogQueryData",
+    "$client",
+    "$audit",
+    "$configServerState",
+    "$configTime",
+    "$topologyTime",
+    "$queryOptions",
+    "$tenant",
+    "$traceCtx",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
+    "autocommit",
+    "clientOperationKey",
+    "comment",
+    "coordinator",
+    "databaseVersion",
+    "help",
+    "lsid",
+    "maxTimeMS",
+    "maxTimeMSOpOnly",
+    "mayBypassWriteBlocking",
+    "rawData",
+    "readConcern",
+    "requestGossipRoutingCache",
+    "shardVersion",
+    "startOrContinueTransaction",
+    "startTransaction",
+    "stmtId",
+    "stmtIds",
+    "tracking_info",
+    "txnNumber",
+    "txnRetryCounter",
+    "usesDefaultMaxTimeMS",
+    "versionContext",
+    "writeConcern",
+];
+
+impl Generic {
+    /// Reads what is there, and refuses what is mistyped.
+    pub(super) fn read(
+        &mut self,
+        body: &RawDoc,
+        command: &str,
+        profile: &Profile,
+    ) -> Result<(), Failure> {
+        for element in body.as_raw().iter().skip(1) {
+            let (name, value) = element.map_err(|err| {
+                Failure::said(ErrorCode::InvalidBSON, format!("{err}"))
+            })?;
+            self.field(name.as_str(), value, command, profile)?;
+        }
+        Ok(())
+    }
+
+    fn field(
+        &mut self,
+        name: &str,
+        value: RawBsonRef<'_>,
+        command: &str,
+        profile: &Profile,
+    ) -> Result<(), Failure> {
+        let mistyped =
+            |expected| Failure::wrong_type(format!("{command}.{name}"), value, expected);
+        match (name, value) {
+            // By OP_QUERY the namespace has said it.
+            ("$db", RawBsonRef::String(db)) => {
+                self.db.get_or_insert_with(|| db.to_owned());
+            }
+            ("$db", _) => return Err(mistyped("type 'string'")),
+            ("$readPreference", RawBsonRef::Document(preference)) => {
+                self.secondary_ok |= preference.get_str("mode").is_ok_and(|mode| mode != "primary");
+            }
+            ("$readPreference", _) => return Err(mistyped("type 'object'")),
+            ("lsid", RawBsonRef::Document(lsid)) => self.lsid = Some(session_id(lsid, command)?),
+            ("lsid", _) => return Err(mistyped("type 'object'")),
+            ("txnNumber", RawBsonRef::Int64(_)) => self.has_txn_number = true,
+            ("txnNumber", _) => return Err(mistyped("type 'long'")),
+            ("startTransaction", value) => self.starts_transaction = truthy(value),
+            ("$clusterTime", RawBsonRef::Document(time)) => {
+                self.cluster_time = time.get_timestamp("clusterTime").ok().map(Timestamp::from);
+            }
+            ("maxTimeMS", value) if value.as_i32().is_none()
+                && value.as_i64().is_none() && value.as_f64().is_none() =>
+            {
+                return Err(mistyped("types '[long, int, decimal, double]'"));
+            }
+            ("readConcern", RawBsonRef::Document(concern)) => {
+                self.read_concern = Some(shown(concern));
+            }
+            ("writeConcern", _) => self.write_concern = true,
+            ("$replData", _) => self.repl_data = true,
+            ("$oplogQueryData", _) => self.oplog_query_data = true,
+            // 5.0 has no help for commands with strict fields; nobody relies on that.
+            ("help", RawBsonRef::Boolean(help)) => self.help = help,
+            ("apiVersion", RawBsonRef::String(version)) if profile.wire_version > 9 => {
+                self.api_version = Some(version.to_owned());
+            }
+            ("apiStrict", value) => self.api_strict = truthy(value),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The database, which must be there and must be a name.
+    pub(super) fn take_db(&mut self, command: &str, profile: &Profile) -> Result<String, Failure> {
+        let Some(db) = self.db.take() else {
+            return Err(if profile.idl_codes_have_names {
+                Failure::MissingField(format!("{command}.$db"))
+            } else {
+                let text = "OP_MSG requests require a $db argument";
+                Failure::said(ErrorCode::Location(40571), text)
+            });
+        };
+        let invalid = |text: String| Err(Failure::said(ErrorCode::InvalidNamespace, text));
+        if let Some(bad) = db.chars().find(|c| matches!(c, '.' | '/' | '\\' | ' ' | '"' | '\0')) {
+            return invalid(format!("'{bad}' is an invalid character in a db name: {db}"));
+        }
+        if db.is_empty() || db.len() >= DB_NAME_LEN_MAX {
+            return invalid(format!("Invalid database name: '{db}'"));
+        }
+        Ok(db)
+    }
+
+    /// The stable API: version 1 is the only one.
+    pub(super) fn check_api(&self, command: &Command) -> Result<(), Failure> {
+        let Some(version) = &self.api_version else { return Ok(()) };
+        if version != "1" {
+            let text = format!("Cannot accept API version {version}");
+            return Err(Failure::said(ErrorCode::Location(322), text));
+        }
+        if self.api_strict && command.api != Api::V1 {
+            let text = format!(
+                "Provided apiStrict:true, but the command {} is not in API Version 1. Information on \
+                 supported commands and migrations in API Version 1 can be found at \
+                 https://dochub.mongodb.org/core/manual-versioned-api.",
+                command.name
+            );
+            return Err(Failure::said(ErrorCode::Location(323), text));
+        }
+        Ok(())
+    }
+
+    /// Concerns where they have no meaning.
+    pub(super) fn check_concerns(&self, command: &Command, name: &str) -> Result<(), Failure> {
+        if command.takes_concerns {
+            return Ok(());
+        }
+        if self.write_concern {
+            let text = "Command does not support writeConcern";
+            return Err(Failure::said(ErrorCode::InvalidOptions, text));
+        }
+        if let Some(concern) = self.read_concern.as_ref().filter(|concern| !concern.is_empty()) {
+            let text = format!(
+                "Command {name} does not support {{ readConcern: {{ {concern}, provenance: \
+                 \"clientSupplied\" }} }} :: caused by :: read concern not supported"
+            );
+            return Err(Failure::said(ErrorCode::InvalidOptions, text));
+        }
+        Ok(())
+    }
+
+    /// What a driver may do when a write is refused.
+    pub(super) fn label(&self) -> Option<&'static str> {
+        match (self.lsid.is_some() && self.has_txn_number, self.starts_transaction) {
+            (true, true) => Some("TransientTransactionError"),
+            (true, false) => Some("RetryableWriteError"),
+            (false, _) => None,
+        }
+    }
+}
+
+/// mongod's limit, the terminating zero included.
+const DB_NAME_LEN_MAX: usize = 64;
+
+/// Refuses a field that is neither the command's own nor everybody's.
+pub(super) fn refuse_unknown(body: &RawDoc, command: &str, own: &[&str]) -> Result<(), Failure> {
+    for element in body.as_raw().iter().skip(1) {
+        let Ok((name, _)) = element else { continue };
+        let name = name.as_str();
+        if !own.contains(&name) && !KNOWN.contains(&name) {
+            return Err(Failure::UnknownField(format!("{command}.{name}")));
+        }
+    }
+    Ok(())
+}
+
+fn session_id(lsid: &RawDocument, command: &str) -> Result<SessionId, Failure> {
+    match lsid.get("id") {
+        Ok(Some(RawBsonRef::Binary(id))) if id.subtype == BinarySubtype::Uuid => id
+            .bytes
+            .try_into()
+            .map_err(|_| Failure::said(ErrorCode::InvalidOptions, "uuid must be a 16-byte binary field with UUID (4) subtype")),
+        Ok(Some(RawBsonRef::Binary(_))) => {
+            let text = "uuid must be a 16-byte binary field with UUID (4) subtype";
+            Err(Failure::said(ErrorCode::InvalidUUID, text))
+        }
+        Ok(Some(other)) => {
+            Err(Failure::wrong_type(format!("{command}.lsid.id"), other, "type 'binData'"))
+        }
+        _ => Err(Failure::MissingField(format!("{command}.lsid.id"))),
+    }
+}
+
+fn truthy(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Boolean(flag) => flag,
+        RawBsonRef::Int32(n) => n != 0,
+        RawBsonRef::Int64(n) => n != 0,
+        RawBsonRef::Double(n) => n != 0.0,
+        _ => false,
+    }
+}
+
+/// `level: "majority"`, as mongod's texts show a document's inside.
+fn shown(concern: &RawDocument) -> String {
+    let fields = concern.iter().flatten().map(|(name, value)| match value {
+        RawBsonRef::String(text) => format!("{}: \"{text}\"", name.as_str()),
+        other => format!("{}: {other:?}", name.as_str()),
+    });
+    fields.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,183 @@
+//! Server parameters: those of mongod that mean something here.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bson::{Bson, RawBson, RawBsonRef};
+
+use crate::{config::Settings, logging::Log};
+
+/// One parameter.
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether setParameter takes it at run time.
+    pub at_run_time: bool,
+    kind: Kind,
+}
+
+enum Kind {
+    /// A number that is kept here, with its default and its bounds.
+    Int { slot: Slot, default: i64, min: i64, max: i64, long: bool },
+    /// The verbosity of the log.
+    LogLevel,
+    /// Whether connections are logged.
+    Quiet,
+    /// Something that cannot be changed.
+    Fixed(fn() -> Bson),
+}
+
+#[derive(Clone, Copy)]
+enum Slot {
+    ShutdownTimeoutMillis,
+    CursorTimeoutMillis,
+    SlowMs,
+    TestCommands,
+}
+
+const SLOTS: usize = 4;
+
+/// The values.
+pub struct Parameters {
+    log: Log,
+    slots: [AtomicI64; SLOTS],
+}
+
+/// Why a `--setParameter` is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    /// mongod has no such parameter, or we don't.
+    #[error("Unknown --setParameter '{0}'")]
+    Unknown(String),
+    /// Not settable, or not this value.
+    #[error("Bad value for parameter \"{name}\": {reason}")]
+    Value {
+        /// The parameter.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Parameters {
+    /// Defaults, and what the command line sets.
+    pub fn new(settings: &Settings, log: &Log) -> Result<Self, ParameterError> {
+        let this = Self { log: log.clone(), slots: Default::default() };
+        for parameter in PARAMETERS {
+            if let Kind::Int { slot, default, .. } = parameter.kind {
+                this.slot(slot).store(default, Ordering::Relaxed);
+            }
+        }
+        this.slot(Slot::SlowMs)
+            .store(i64::try_from(settings.slow_ms).unwrap_or(i64::MAX), Ordering::Relaxed);
+        for (name, text) in &settings.parameters {
+            let parameter = find(name).ok_or_else(|| ParameterError::Unknown(name.clone()))?;
+            let value = match text.as_str() {
+                "true" => RawBson::Boolean(true),
+                "false" => RawBson::Boolean(false),
+                text => text.parse().map_or_else(|_| RawBson::String(text.to_owned()), RawBson::Int64),
+            };
+            this.set(parameter, value.as_raw_bson_ref())?;
+        }
+        Ok(this)
+    }
+
+    /// The value as getParameter shows it.
+    pub fn get(&self, parameter: &Parameter) -> Bson {
+        match parameter.kind {
+            Kind::Int { slot, long, .. } => {
+                let value = self.slot(slot).load(Ordering::Relaxed);
+                match i32::try_from(value) {
+                    Ok(value) if !long => Bson::Int32(value),
+                    _ => Bson::Int64(value),
+                }
+            }
+            Kind::LogLevel => Bson::Int32(i32::from(self.log.verbosity())),
+            Kind::Quiet => Bson::Boolean(self.log.quiet()),
+            Kind::Fixed(value) => value(),
+        }
+    }
+
+    /// Changes a value.
+    pub fn set(&self, parameter: &Parameter, value: RawBsonRef<'_>) -> Result<(), ParameterError> {
+        let refused = |reason: &str| {
+            Err(ParameterError::Value { name: parameter.name.to_owned(), reason: reason.to_owned() })
+        };
+        let number = match value {
+            RawBsonRef::Int32(n) => Some(i64::from(n)),
+            RawBsonRef::Int64(n) => Some(n),
+            RawBsonRef::Boolean(flag) => Some(i64::from(flag)),
+            #[allow(clippy::cast_possible_truncation, reason = "saturates, and is checked against bounds")]
+            RawBsonRef::Double(n) => Some(n as i64),
+            _ => None,
+        };
+        match (&parameter.kind, number) {
+            (Kind::Int { slot, min, max, .. }, Some(n)) if (*min..=*max).contains(&n) => {
+                self.slot(*slot).store(n, Ordering::Relaxed);
+            }
+            (Kind::LogLevel, Some(n @ 0..=5)) => self.log.set_verbosity(u8::try_from(n).unwrap_or(0)),
+            (Kind::Quiet, Some(n)) => self.log.set_quiet(n != 0),
+            (Kind::Fixed(_), _) => return refused("it cannot be changed"),
+            (_, Some(_)) => return refused("it is out of bounds"),
+            (_, None) => return refused("it must be a number"),
+        }
+        Ok(())
+    }
+
+    /// How long a member quiesces when a signal ends it.
+    pub fn shutdown_timeout_millis(&self) -> i64 {
+        self.slot(Slot::ShutdownTimeoutMillis).load(Ordering::Relaxed)
+    }
+
+    /// After how long an idle cursor is closed.
+    pub fn cursor_timeout_millis(&self) -> i64 {
+        self.slot(Slot::CursorTimeoutMillis).load(Ordering::Relaxed)
+    }
+
+    /// Operations slower than this are logged.
+    pub fn slow_ms(&self) -> i64 {
+        self.slot(Slot::SlowMs).load(Ordering::Relaxed)
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "the enum has as many values as the array")]
+    fn slot(&self, slot: Slot) -> &AtomicI64 {
+        &self.slots[slot as usize]
+    }
+}
+
+/// All parameters, by name.
+pub fn all() -> &'static [Parameter] {
+    PARAMETERS
+}
+
+/// The parameter of this name.
+pub fn find(name: &str) -> Option<&'static Parameter> {
+    PARAMETERS.iter().find(|parameter| parameter.name == name)
+}
+
+const fn int(name: &'static str, slot: Slot, default: i64, min: i64, max: i64) -> Parameter {
+    Parameter { name, at_run_time: true, kind: Kind::Int { slot, default, min, max, long: false } }
+}
+
+const fn fixed(name: &'static str, value: fn() -> Bson) -> Parameter {
+    Parameter { name, at_run_time: false, kind: Kind::Fixed(value) }
+}
+
+static PARAMETERS: &[Parameter] = &[
+    fixed("authenticationMechanisms", || Bson::Array(vec!["SCRAM-SHA-1".into(), "SCRAM-SHA-256".into()])),
+    fixed("clusterAuthMode", || "undefined".into()),
+    Parameter {
+        name: "cursorTimeoutMillis",
+        at_run_time: true,
+        kind: Kind::Int { slot: Slot::CursorTimeoutMillis, default: 600_000, min: 1, max: i64::MAX, long: true },
+    },
+    Parameter { at_run_time: false, ..int("enableTestCommands", Slot::TestCommands, 0, 0, 1) },
+    fixed("localLogicalSessionTimeoutMinutes", || Bson::Int32(crate::sessions::TIMEOUT_MINUTES)),
+    Parameter { name: "logLevel", at_run_time: true, kind: Kind::LogLevel },
+    fixed("maxBSONDepth", || Bson::Int32(200)),
+    fixed("maxSessions", || Bson::Int32(1_000_000)),
+    Parameter { name: "quiet", at_run_time: true, kind: Kind::Quiet },
+    int("shutdownTimeoutMillisForSignaledShutdown", Slot::ShutdownTimeoutMillis, 15_000, 0, i32::MAX as i64),
+    int("slowms", Slot::SlowMs, 100, -1, i32::MAX as i64),
+    fixed("sslMode", || "disabled".into()),
+    fixed("tlsMode", || "disabled".into()),
+];

@@ -1,0 +1,187 @@
+//! Whom we look like: one profile per MongoDB version, all of it data.
+//!
+//! A node mirrors the set that it joins; `--impersonate` pins a version. Where two versions answer
+//! differently, the difference is a field here and never an `if version` elsewhere.
+
+/// What a version of MongoDB shows to clients and members.
+#[derive(Debug, PartialEq)]
+pub struct Profile {
+    /// Feature compatibility version, and the name of the profile: `8.2`.
+    pub fcv: &'static str,
+    /// `version` of buildInfo.
+    pub version: &'static str,
+    /// `versionArray` of buildInfo.
+    pub version_array: [i32; 4],
+    /// `gitVersion` of buildInfo.
+    pub git_version: &'static str,
+    /// Highest wire version, and the only one for internal clients.
+    pub wire_version: i32,
+    /// The order and spelling of buildInfo's fields.
+    pub build_info: BuildInfoShape,
+    /// Codes 40414 and 40415 have names.
+    pub idl_codes_have_names: bool,
+    /// Errors of getLog, getParameter and setParameter carry a code.
+    pub parameter_errors_have_codes: bool,
+    /// `operationTime` stands at the beginning of an error reply.
+    pub error_starts_with_operation_time: bool,
+    /// Internal clients get `$clusterTime` without a signature.
+    pub internal_cluster_time_unsigned: bool,
+    /// OP_QUERY serves every command, not only the handshake.
+    pub op_query_serves_all: bool,
+    /// `options` of availableQueryOptions, where the command exists.
+    pub available_query_options: Option<i32>,
+    /// ping and its like refuse fields that they don't know.
+    pub strict_fields: bool,
+    /// Members report what they have written besides what they have applied.
+    pub written_optimes: bool,
+    /// The delay of a member in hello and in configs.
+    pub delay_field: &'static str,
+    /// Lines of getLog end with a line break.
+    pub log_lines_end_in_newline: bool,
+    /// connectionStatus names the connection's UUID.
+    pub connection_status_uuid: bool,
+    /// hostInfo tells cores by their kinds.
+    pub host_info_cores: bool,
+    /// getDefaultRWConcern knows the implicit defaults.
+    pub implicit_rw_concern: bool,
+}
+
+/// The order and spelling of buildInfo's fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BuildInfoShape {
+    /// `sysInfo`, and `versionArray` after it.
+    Classic,
+    /// `versionArray` second, `sysinfo`.
+    Idl,
+}
+
+impl Profile {
+    /// All profiles, oldest first.
+    pub fn all() -> &'static [Profile] {
+        PROFILES
+    }
+
+    /// The profile called `8.2`, also by a full version `8.2.1`.
+    pub fn named(text: &str) -> Option<&'static Profile> {
+        PROFILES.iter().find(|profile| {
+            text.strip_prefix(profile.fcv)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    }
+
+    /// The newest profile whose wire version is not above `wire_version`.
+    pub fn for_wire_version(wire_version: i32) -> Option<&'static Profile> {
+        PROFILES.iter().rev().find(|profile| profile.wire_version <= wire_version)
+    }
+
+    /// What is shown until the set's version is known.
+    pub fn newest() -> &'static Profile {
+        &V8_2
+    }
+}
+
+static PROFILES: &[Profile] = &[V4_4, V5_0, V6_0, V7_0, V8_0, V8_2];
+
+const V4_4: Profile = Profile {
+    fcv: "4.4",
+    version: "4.4.10",
+    version_array: [4, 4, 10, 0],
+    git_version: "58971da1ef93435a9f62bf4708a81713def6e88c",
+    wire_version: 9,
+    build_info: BuildInfoShape::Classic,
+    idl_codes_have_names: false,
+    parameter_errors_have_codes: false,
+    error_starts_with_operation_time: true,
+    internal_cluster_time_unsigned: false,
+    op_query_serves_all: true,
+    available_query_options: Some(254),
+    strict_fields: false,
+    written_optimes: false,
+    delay_field: "slaveDelay",
+    log_lines_end_in_newline: false,
+    connection_status_uuid: false,
+    host_info_cores: false,
+    implicit_rw_concern: false,
+};
+
+const V5_0: Profile = Profile {
+    fcv: "5.0",
+    version: "5.0.3",
+    version_array: [5, 0, 3, 0],
+    git_version: "657fea5a61a74d7a79df7aff8e4bcf0bc742b748",
+    wire_version: 13,
+    error_starts_with_operation_time: false,
+    available_query_options: Some(246),
+    strict_fields: true,
+    delay_field: "secondaryDelaySecs",
+    implicit_rw_concern: true,
+    ..V4_4
+};
+
+const V6_0: Profile = Profile {
+    fcv: "6.0",
+    version: "6.0.0",
+    version_array: [6, 0, 0, 0],
+    git_version: "e61bf27c2f6a83fed36e5a13c008a32d563babe2",
+    wire_version: 17,
+    op_query_serves_all: false,
+    available_query_options: None,
+    ..V5_0
+};
+
+const V7_0: Profile = Profile {
+    fcv: "7.0",
+    version: "7.0.0",
+    version_array: [7, 0, 0, 0],
+    git_version: "37d84072b5c5b9fd723db5fa133fb202ad2317f1",
+    wire_version: 21,
+    idl_codes_have_names: true,
+    ..V6_0
+};
+
+const V8_0: Profile = Profile {
+    fcv: "8.0",
+    version: "8.0.0",
+    version_array: [8, 0, 0, 0],
+    git_version: "d7cd03b239ac39a3c7d63f7145e91aca36f93db6",
+    wire_version: 25,
+    parameter_errors_have_codes: true,
+    internal_cluster_time_unsigned: true,
+    written_optimes: true,
+    log_lines_end_in_newline: true,
+    connection_status_uuid: true,
+    host_info_cores: true,
+    ..V7_0
+};
+
+const V8_2: Profile = Profile {
+    fcv: "8.2",
+    version: "8.2.0",
+    version_array: [8, 2, 0, 0],
+    git_version: "13e629eeccd63f00d17568fc4c12b7530fa34b54",
+    wire_version: 27,
+    build_info: BuildInfoShape::Idl,
+    ..V8_0
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_are_found_by_name_and_wire_version() {
+        assert_eq!(Profile::named("8.2").unwrap().wire_version, 27);
+        assert_eq!(Profile::named("5.0.3").unwrap().fcv, "5.0");
+        assert_eq!(Profile::named("8"), None);
+        assert_eq!(Profile::named("8.20"), None);
+        assert_eq!(Profile::for_wire_version(26).unwrap().fcv, "8.0");
+        assert_eq!(Profile::for_wire_version(13).unwrap().fcv, "5.0");
+        assert_eq!(Profile::for_wire_version(8), None);
+    }
+
+    #[test]
+    fn profiles_are_in_order() {
+        assert!(PROFILES.is_sorted_by_key(|profile| profile.wire_version));
+        assert_eq!(Profile::newest(), PROFILES.last().unwrap());
+    }
+}
