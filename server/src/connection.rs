@@ -12,10 +12,7 @@ use bytes::BytesMut;
 use protocol::{
     Accept, Frame, FrameError, Framing, Message, MsgFlags, Op, OpMsg, ParseError, RawDoc,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::{
     context::{Client, Then},
@@ -110,7 +107,8 @@ async fn serve_one(
         Ok(message) => message,
         Err(error) if error.is_fatal() => return Err(End::Message(error)),
         Err(error) => {
-            let mut reply = Message::request(client.node.next_request_id(), OpMsg::new(error.to_reply()));
+            let mut reply =
+                Message::request(client.node.next_request_id(), OpMsg::new(error.to_reply()));
             reply.response_to = header.request_id;
             send(stream, client, reply).await?;
             return Ok(Next::Go);
@@ -135,7 +133,9 @@ async fn serve_message(
             by_query: None,
         },
         Op::Query(query) => from_query(query),
-        Op::Reply(_) => return Err(End::Message(ParseError::OpCode(protocol::header::op_code::REPLY))),
+        Op::Reply(_) => {
+            return Err(End::Message(ParseError::OpCode(protocol::header::op_code::REPLY)));
+        }
     };
     loop {
         let exhaust_allowed = incoming.exhaust_allowed;
@@ -171,7 +171,8 @@ async fn serve_message(
         send(stream, client, reply).await?;
         // The next reply answers the one just sent.
         message.request_id = id;
-        incoming = Incoming { body: next, sequences: Vec::new(), exhaust_allowed: true, by_query: None };
+        incoming =
+            Incoming { body: next, sequences: Vec::new(), exhaust_allowed: true, by_query: None };
     }
 }
 

@@ -17,12 +17,12 @@ use std::{
 
 use bson::{RawDocumentBuf, oid::ObjectId};
 use parking_lot::Mutex;
-use protocol::{Compressors, DocSequence, RawDoc, Timestamp};
+use protocol::{Compressor, Compressors, DocSequence, RawDoc, Timestamp};
 use uuid::Uuid;
 
 use crate::{
     config::Settings, error::Failure, logging::Log, metrics::Metrics, parameters::Parameters,
-    profile::Profile, sessions::Sessions, shutdown::Shutdown,
+    profile::Profile, sessions::Sessions, shutdown::Shutdown, system,
 };
 
 /// The server as a whole.
@@ -46,6 +46,7 @@ pub struct Node {
     /// The end, when it comes.
     pub shutdown: Shutdown,
     max_connections: usize,
+    compressors: Compressors,
     request_ids: AtomicI32,
     cluster_time: AtomicU64,
 }
@@ -55,14 +56,17 @@ impl Node {
     pub fn new(settings: Settings, log: Log) -> Result<Self, crate::parameters::ParameterError> {
         let parameters = Parameters::new(&settings, &log)?;
         Ok(Self {
-            host: format!("{}:{}", host_name(), settings.port),
+            host: format!("{}:{}", system::host_name(), settings.port),
             process_id: ObjectId::new(),
             started: Instant::now(),
             metrics: Metrics::new(),
             sessions: Sessions::default(),
             parameters,
             shutdown: Shutdown::default(),
-            max_connections: settings.max_conns.min(open_files_max() / 5 * 4).max(1),
+            max_connections: settings.max_conns.min(system::open_files_max() / 5 * 4).max(1),
+            compressors: Compressors::new(
+                settings.compressors.iter().filter_map(|name| Compressor::from_name(name)),
+            ),
             request_ids: AtomicI32::new(1),
             cluster_time: AtomicU64::new(0),
             settings,
@@ -80,6 +84,27 @@ impl Node {
         self.max_connections
     }
 
+    /// The compressors of the settings.
+    pub fn compressors(&self) -> Compressors {
+        self.compressors
+    }
+
+    /// True where no write could ever succeed: alone, without a set to follow.
+    pub fn is_read_only(&self) -> bool {
+        self.settings.repl_set.is_none()
+    }
+
+    /// `topologyVersion.counter`.
+    pub fn topology_counter(&self) -> i64 {
+        0
+    }
+
+    /// Returns when the topology counter is no longer `known`.
+    pub async fn topology_change(&self, _known: i64) {
+        // Alone, only the end is a change.
+        self.shutdown.begun().await;
+    }
+
     /// A number for the next message that is sent.
     pub fn next_request_id(&self) -> i32 {
         self.request_ids.fetch_add(1, Ordering::Relaxed)
@@ -94,24 +119,6 @@ impl Node {
     pub fn advance_cluster_time(&self, to: Timestamp) {
         self.cluster_time.fetch_max(to.as_u64(), Ordering::Relaxed);
     }
-}
-
-/// The soft limit of open file descriptors.
-fn open_files_max() -> usize {
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok())
-        .unwrap_or(usize::MAX)
-}
-
-/// The name of this machine.
-pub fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map(|name| name.trim().to_owned())
-        .ok()
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "localhost".to_owned())
 }
 
 /// One connection.

@@ -75,10 +75,10 @@ async fn execute(
         return Err(Failure::UnknownCommand(name.to_owned()));
     };
     let node = &client.node;
-    if let Some(class) = command.class {
-        if let Some(counter) = node.metrics.ops.get(class.index()) {
-            counter.up();
-        }
+    if let Some(class) = command.class
+        && let Some(counter) = node.metrics.ops.get(class.index())
+    {
+        counter.up();
     }
     let outcome = match prepare(client, incoming, command, generic, started) {
         Ok(Prepared::Run(call)) => run(command, call).await,
@@ -128,10 +128,10 @@ fn prepare(
         return Err(Failure::AdminOnly(command.name));
     }
     generic.check_api(command)?;
-    if let Fields::Only(own) = command.fields {
-        if profile.strict_fields {
-            generic::refuse_unknown(&incoming.body, &name, own)?;
-        }
+    if let Fields::Only(own) = command.fields
+        && profile.strict_fields
+    {
+        generic::refuse_unknown(&incoming.body, &name, own)?;
     }
     generic.check_concerns(command, &name)?;
     gate(client, command, generic)?;
@@ -191,7 +191,7 @@ fn advance_cluster_time(node: &Node, ts: protocol::Timestamp) -> Result<(), Fail
             "New cluster time, {}, is too far from this node's wall clock time, {now_secs}.",
             ts.secs()
         );
-        return Err(Failure::said(ErrorCode::Location(209), text));
+        return Err(Failure::said(ErrorCode::from_code(209), text));
     }
     node.advance_cluster_time(ts);
     Ok(())

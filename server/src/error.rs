@@ -12,7 +12,9 @@ pub enum Failure {
     #[error("no such command: '{0}'")]
     UnknownCommand(String),
     /// A command by OP_QUERY, which serves the handshake alone.
-    #[error("Unsupported OP_QUERY command: {0}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal")]
+    #[error(
+        "Unsupported OP_QUERY command: {0}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal"
+    )]
     OpQueryCommand(String),
     /// The command belongs to `admin`.
     #[error("{0} may only be run against the admin database.")]
@@ -86,7 +88,11 @@ impl Failure {
     }
 
     /// A field of the wrong type.
-    pub fn wrong_type(field: impl Into<String>, found: RawBsonRef<'_>, expected: &'static str) -> Self {
+    pub fn wrong_type(
+        field: impl Into<String>,
+        found: RawBsonRef<'_>,
+        expected: &'static str,
+    ) -> Self {
         Self::WrongType { field: field.into(), found: type_name(found.element_type()), expected }
     }
 
@@ -94,15 +100,15 @@ impl Failure {
     pub fn wire_code(&self, profile: &Profile) -> Option<ErrorCode> {
         Some(match self {
             Self::UnknownCommand(_) => ErrorCode::CommandNotFound,
-            Self::OpQueryCommand(_) => ErrorCode::Location(352),
+            Self::OpQueryCommand(_) => ErrorCode::from_code(352),
             Self::AdminOnly(_) => ErrorCode::Unauthorized,
-            Self::MissingField(_) => ErrorCode::Location(40414),
-            Self::UnknownField(_) => ErrorCode::Location(40415),
+            Self::MissingField(_) => ErrorCode::from_code(40414),
+            Self::UnknownField(_) => ErrorCode::from_code(40415),
             Self::WrongType { .. } => ErrorCode::TypeMismatch,
             Self::NotWritablePrimary { .. } => ErrorCode::NotWritablePrimary,
             Self::NotPrimaryNoSecondaryOk { .. } => ErrorCode::NotPrimaryNoSecondaryOk,
             Self::NotPrimaryOrSecondary => ErrorCode::NotPrimaryOrSecondary,
-            Self::NoReplication(_) => ErrorCode::Location(76),
+            Self::NoReplication(_) => ErrorCode::from_code(76),
             Self::Parameter { code, .. } => {
                 return profile.parameter_errors_have_codes.then_some(*code);
             }

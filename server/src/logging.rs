@@ -27,8 +27,8 @@ use tracing_subscriber::{Layer, layer::Context, layer::SubscriberExt, util::Subs
 
 use crate::config::{LogFormat, LogSettings};
 use line::Line;
-pub use ring::RingView;
 use ring::Ring;
+pub use ring::RingView;
 use sink::Sink;
 
 /// The open log. Clones share it.
@@ -145,6 +145,15 @@ impl<S: Subscriber> Layer<S> for Log {
     }
 }
 
+/// A document as the log shows it: JSON, cut where it is long.
+pub fn shown(doc: &bson::RawDocument) -> String {
+    const LEN_MAX: usize = 4 * 1024;
+    if doc.as_bytes().len() > LEN_MAX {
+        return format!("(document of {} bytes)", doc.as_bytes().len());
+    }
+    serde_json::to_string(&doc).unwrap_or_else(|error| format!("(broken document: {error})"))
+}
+
 /// The fields of an event, sorted by their meaning.
 #[derive(Default)]
 struct Fields {
@@ -186,7 +195,7 @@ impl Visit for Fields {
         match field.name() {
             "message" => value.clone_into(&mut self.msg),
             "ctx" => self.ctx = Some(value.to_owned()),
-            name => self.attr.push((name, line::quoted(value))),
+            name => self.attr.push((name, line::attr_value(value))),
         }
     }
 

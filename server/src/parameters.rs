@@ -74,7 +74,9 @@ impl Parameters {
             let value = match text.as_str() {
                 "true" => RawBson::Boolean(true),
                 "false" => RawBson::Boolean(false),
-                text => text.parse().map_or_else(|_| RawBson::String(text.to_owned()), RawBson::Int64),
+                text => {
+                    text.parse().map_or_else(|_| RawBson::String(text.to_owned()), RawBson::Int64)
+                }
             };
             this.set(parameter, value.as_raw_bson_ref())?;
         }
@@ -100,13 +102,19 @@ impl Parameters {
     /// Changes a value.
     pub fn set(&self, parameter: &Parameter, value: RawBsonRef<'_>) -> Result<(), ParameterError> {
         let refused = |reason: &str| {
-            Err(ParameterError::Value { name: parameter.name.to_owned(), reason: reason.to_owned() })
+            Err(ParameterError::Value {
+                name: parameter.name.to_owned(),
+                reason: reason.to_owned(),
+            })
         };
         let number = match value {
             RawBsonRef::Int32(n) => Some(i64::from(n)),
             RawBsonRef::Int64(n) => Some(n),
             RawBsonRef::Boolean(flag) => Some(i64::from(flag)),
-            #[allow(clippy::cast_possible_truncation, reason = "saturates, and is checked against bounds")]
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "saturates, and is checked against bounds"
+            )]
             RawBsonRef::Double(n) => Some(n as i64),
             _ => None,
         };
@@ -114,7 +122,9 @@ impl Parameters {
             (Kind::Int { slot, min, max, .. }, Some(n)) if (*min..=*max).contains(&n) => {
                 self.slot(*slot).store(n, Ordering::Relaxed);
             }
-            (Kind::LogLevel, Some(n @ 0..=5)) => self.log.set_verbosity(u8::try_from(n).unwrap_or(0)),
+            (Kind::LogLevel, Some(n @ 0..=5)) => {
+                self.log.set_verbosity(u8::try_from(n).unwrap_or(0))
+            }
             (Kind::Quiet, Some(n)) => self.log.set_quiet(n != 0),
             (Kind::Fixed(_), _) => return refused("it cannot be changed"),
             (_, Some(_)) => return refused("it is out of bounds"),
@@ -163,12 +173,20 @@ const fn fixed(name: &'static str, value: fn() -> Bson) -> Parameter {
 }
 
 static PARAMETERS: &[Parameter] = &[
-    fixed("authenticationMechanisms", || Bson::Array(vec!["SCRAM-SHA-1".into(), "SCRAM-SHA-256".into()])),
+    fixed("authenticationMechanisms", || {
+        Bson::Array(vec!["SCRAM-SHA-1".into(), "SCRAM-SHA-256".into()])
+    }),
     fixed("clusterAuthMode", || "undefined".into()),
     Parameter {
         name: "cursorTimeoutMillis",
         at_run_time: true,
-        kind: Kind::Int { slot: Slot::CursorTimeoutMillis, default: 600_000, min: 1, max: i64::MAX, long: true },
+        kind: Kind::Int {
+            slot: Slot::CursorTimeoutMillis,
+            default: 600_000,
+            min: 1,
+            max: i64::MAX,
+            long: true,
+        },
     },
     Parameter { at_run_time: false, ..int("enableTestCommands", Slot::TestCommands, 0, 0, 1) },
     fixed("localLogicalSessionTimeoutMinutes", || Bson::Int32(crate::sessions::TIMEOUT_MINUTES)),
@@ -176,7 +194,13 @@ static PARAMETERS: &[Parameter] = &[
     fixed("maxBSONDepth", || Bson::Int32(200)),
     fixed("maxSessions", || Bson::Int32(1_000_000)),
     Parameter { name: "quiet", at_run_time: true, kind: Kind::Quiet },
-    int("shutdownTimeoutMillisForSignaledShutdown", Slot::ShutdownTimeoutMillis, 15_000, 0, i32::MAX as i64),
+    int(
+        "shutdownTimeoutMillisForSignaledShutdown",
+        Slot::ShutdownTimeoutMillis,
+        15_000,
+        0,
+        i32::MAX as i64,
+    ),
     int("slowms", Slot::SlowMs, 100, -1, i32::MAX as i64),
     fixed("sslMode", || "disabled".into()),
     fixed("tlsMode", || "disabled".into()),

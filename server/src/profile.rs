@@ -32,10 +32,8 @@ pub struct Profile {
     pub available_query_options: Option<i32>,
     /// ping and its like refuse fields that they don't know.
     pub strict_fields: bool,
-    /// Members report what they have written besides what they have applied.
-    pub written_optimes: bool,
-    /// The delay of a member in hello and in configs.
-    pub delay_field: &'static str,
+    /// `compression` stands at the beginning of hello's reply, not at its end.
+    pub hello_compression_first: bool,
     /// Lines of getLog end with a line break.
     pub log_lines_end_in_newline: bool,
     /// connectionStatus names the connection's UUID.
@@ -96,8 +94,7 @@ const V4_4: Profile = Profile {
     op_query_serves_all: true,
     available_query_options: Some(254),
     strict_fields: false,
-    written_optimes: false,
-    delay_field: "slaveDelay",
+    hello_compression_first: false,
     log_lines_end_in_newline: false,
     connection_status_uuid: false,
     host_info_cores: false,
@@ -113,7 +110,6 @@ const V5_0: Profile = Profile {
     error_starts_with_operation_time: false,
     available_query_options: Some(246),
     strict_fields: true,
-    delay_field: "secondaryDelaySecs",
     implicit_rw_concern: true,
     ..V4_4
 };
@@ -147,7 +143,7 @@ const V8_0: Profile = Profile {
     wire_version: 25,
     parameter_errors_have_codes: true,
     internal_cluster_time_unsigned: true,
-    written_optimes: true,
+    hello_compression_first: true,
     log_lines_end_in_newline: true,
     connection_status_uuid: true,
     host_info_cores: true,

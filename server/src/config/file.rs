@@ -47,9 +47,9 @@ fn flatten(prefix: &str, map: &Map<String, Value>, given: &mut Given) -> Result<
 }
 
 fn is_section(key: &str) -> bool {
-    options::OPTIONS.iter().any(|opt| {
-        opt.key.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'))
-    })
+    options::OPTIONS
+        .iter()
+        .any(|opt| opt.key.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
 }
 
 fn scalar(key: &str, value: &Value) -> Result<String, ConfigError> {

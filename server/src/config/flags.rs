@@ -113,11 +113,9 @@ fn translate(err: &clap::Error, argv: &[String]) -> Result<Flags, ConfigError> {
         ErrorKind::UnknownArgument => {
             Err(ConfigError::CommandLine(format!("too many positional options: '{flag}'")))
         }
-        ErrorKind::InvalidValue | ErrorKind::TooFewValues => {
-            Err(ConfigError::CommandLine(format!(
-                "the required argument for option '{flag}' is missing"
-            )))
-        }
+        ErrorKind::InvalidValue | ErrorKind::TooFewValues => Err(ConfigError::CommandLine(
+            format!("the required argument for option '{flag}' is missing"),
+        )),
         _ => {
             let text = err.to_string();
             let text = text.lines().next().unwrap_or_default().trim_start_matches("error: ");

@@ -58,7 +58,12 @@ pub(super) struct Given {
 
 impl Given {
     /// Notes a value, unless the option is one that we refuse.
-    pub(super) fn put(&mut self, opt: &'static Opt, name: &str, text: &str) -> Result<(), ConfigError> {
+    pub(super) fn put(
+        &mut self,
+        opt: &'static Opt,
+        name: &str,
+        text: &str,
+    ) -> Result<(), ConfigError> {
         if let Support::No(why) = opt.support {
             let off = opt.kind == Kind::Switch && text == "false";
             if !off {
@@ -132,7 +137,8 @@ const fn no(flag: &'static str, key: &'static str, kind: Kind, why: &'static str
     Opt { flag, key, kind, support: Support::No(why), help: "" }
 }
 
-const NO_AUTH: &str = "access control is not there yet; bind to addresses that only trusted hosts can reach";
+const NO_AUTH: &str =
+    "access control is not there yet; bind to addresses that only trusted hosts can reach";
 const NO_TLS: &str = "TLS is not there yet; put a TLS proxy in front of it";
 const NO_SHARDING: &str = "it is a member of a replica set and holds no sharding role of its own";
 const NO_UNIX: &str = "it listens on TCP only";

@@ -100,10 +100,14 @@ impl Settings {
         let in_range = |key: &'static str, default: i64, min: i64, max: i64| {
             let value = given.int(key)?.unwrap_or(default);
             if value < min {
-                return Err(ConfigError::Value(format!("{key} must be greater than or equal to {min}")));
+                return Err(ConfigError::Value(format!(
+                    "{key} must be greater than or equal to {min}"
+                )));
             }
             if value > max {
-                return Err(ConfigError::Value(format!("{key} must be less than or equal to {max}")));
+                return Err(ConfigError::Value(format!(
+                    "{key} must be less than or equal to {max}"
+                )));
             }
             Ok(value)
         };
@@ -125,7 +129,10 @@ impl Settings {
                 .int("replication.oplogSizeMB")?
                 .map(|_| in_range("replication.oplogSizeMB", 0, 1, 1 << 31).map(narrow))
                 .transpose()?,
-            log: log_settings(&given, narrow(in_range("systemLog.verbosity", 0, 0, VERBOSITY_MAX)?))?,
+            log: log_settings(
+                &given,
+                narrow(in_range("systemLog.verbosity", 0, 0, VERBOSITY_MAX)?),
+            )?,
             slow_ms: narrow(in_range("operationProfiling.slowOpThresholdMs", 100, 0, i64::MAX)?),
             pid_file: text("processManagement.pidFilePath").map(PathBuf::from),
             impersonate: given.text("processManagement.impersonate").map(profile).transpose()?,
@@ -195,7 +202,8 @@ fn set_name(text: &str) -> Result<String, ConfigError> {
 
 fn duration(text: &str) -> Result<Duration, ConfigError> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let wrong = || ConfigError::Value(format!("historyWindow '{text}' is not like 24h, 90m, 3600s or 0"));
+    let wrong =
+        || ConfigError::Value(format!("historyWindow '{text}' is not like 24h, 90m, 3600s or 0"));
     let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
     let number: u64 = number.parse().map_err(|_| wrong())?;
     let secs = match unit {
@@ -252,7 +260,12 @@ fn log_settings(given: &Given, verbosity: u8) -> Result<LogSettings, ConfigError
         local_time: match given.text("systemLog.timeStampFormat") {
             None | Some("iso8601-local") => true,
             Some("iso8601-utc") => false,
-            Some(_) => return Err(one_of("systemLog.timeStampFormat", "'iso8601-utc' or 'iso8601-local'")),
+            Some(_) => {
+                return Err(one_of(
+                    "systemLog.timeStampFormat",
+                    "'iso8601-utc' or 'iso8601-local'",
+                ));
+            }
         },
     })
 }

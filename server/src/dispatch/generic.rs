@@ -81,9 +81,8 @@ impl Generic {
         profile: &Profile,
     ) -> Result<(), Failure> {
         for element in body.as_raw().iter().skip(1) {
-            let (name, value) = element.map_err(|err| {
-                Failure::said(ErrorCode::InvalidBSON, format!("{err}"))
-            })?;
+            let (name, value) =
+                element.map_err(|err| Failure::said(ErrorCode::InvalidBSON, format!("{err}")))?;
             self.field(name.as_str(), value, command, profile)?;
         }
         Ok(())
@@ -96,8 +95,7 @@ impl Generic {
         command: &str,
         profile: &Profile,
     ) -> Result<(), Failure> {
-        let mistyped =
-            |expected| Failure::wrong_type(format!("{command}.{name}"), value, expected);
+        let mistyped = |expected| Failure::wrong_type(format!("{command}.{name}"), value, expected);
         match (name, value) {
             // By OP_QUERY the namespace has said it.
             ("$db", RawBsonRef::String(db)) => {
@@ -116,8 +114,10 @@ impl Generic {
             ("$clusterTime", RawBsonRef::Document(time)) => {
                 self.cluster_time = time.get_timestamp("clusterTime").ok().map(Timestamp::from);
             }
-            ("maxTimeMS", value) if value.as_i32().is_none()
-                && value.as_i64().is_none() && value.as_f64().is_none() =>
+            ("maxTimeMS", value)
+                if value.as_i32().is_none()
+                    && value.as_i64().is_none()
+                    && value.as_f64().is_none() =>
             {
                 return Err(mistyped("types '[long, int, decimal, double]'"));
             }
@@ -145,7 +145,7 @@ impl Generic {
                 Failure::MissingField(format!("{command}.$db"))
             } else {
                 let text = "OP_MSG requests require a $db argument";
-                Failure::said(ErrorCode::Location(40571), text)
+                Failure::said(ErrorCode::from_code(40571), text)
             });
         };
         let invalid = |text: String| Err(Failure::said(ErrorCode::InvalidNamespace, text));
@@ -163,7 +163,7 @@ impl Generic {
         let Some(version) = &self.api_version else { return Ok(()) };
         if version != "1" {
             let text = format!("Cannot accept API version {version}");
-            return Err(Failure::said(ErrorCode::Location(322), text));
+            return Err(Failure::said(ErrorCode::from_code(322), text));
         }
         if self.api_strict && command.api != Api::V1 {
             let text = format!(
@@ -172,7 +172,7 @@ impl Generic {
                  https://dochub.mongodb.org/core/manual-versioned-api.",
                 command.name
             );
-            return Err(Failure::said(ErrorCode::Location(323), text));
+            return Err(Failure::said(ErrorCode::from_code(323), text));
         }
         Ok(())
     }
@@ -223,13 +223,17 @@ pub(super) fn refuse_unknown(body: &RawDoc, command: &str, own: &[&str]) -> Resu
 
 fn session_id(lsid: &RawDocument, command: &str) -> Result<SessionId, Failure> {
     match lsid.get("id") {
-        Ok(Some(RawBsonRef::Binary(id))) if id.subtype == BinarySubtype::Uuid => id
-            .bytes
-            .try_into()
-            .map_err(|_| Failure::said(ErrorCode::InvalidOptions, "uuid must be a 16-byte binary field with UUID (4) subtype")),
+        Ok(Some(RawBsonRef::Binary(id))) if id.subtype == BinarySubtype::Uuid => {
+            id.bytes.try_into().map_err(|_| {
+                Failure::said(
+                    ErrorCode::InvalidOptions,
+                    "uuid must be a 16-byte binary field with UUID (4) subtype",
+                )
+            })
+        }
         Ok(Some(RawBsonRef::Binary(_))) => {
             let text = "uuid must be a 16-byte binary field with UUID (4) subtype";
-            Err(Failure::said(ErrorCode::InvalidUUID, text))
+            Err(Failure::said(ErrorCode::from_code(207), text))
         }
         Ok(Some(other)) => {
             Err(Failure::wrong_type(format!("{command}.lsid.id"), other, "type 'binData'"))

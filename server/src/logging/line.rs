@@ -98,8 +98,15 @@ impl Line<'_> {
     }
 }
 
+/// A JSON string.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
+}
+
+/// A value of `attr`: text that is a JSON document stays one, all else is a string.
+pub(super) fn attr_value(text: &str) -> String {
+    let document = text.starts_with('{') && serde_json::from_str::<serde_json::Value>(text).is_ok();
+    if document { text.to_owned() } else { quoted(text) }
 }
 
 /// The time as mongod writes it.

@@ -1,0 +1,242 @@
+//! Every command, in one table.
+//!
+//! Dispatch, listCommands, the counters of serverStatus and COMMANDS.md read it. Each command has a file of its
+//! own; those that only a primary runs stand together in [`refused`].
+
+mod available_query_options;
+mod build_info;
+mod connection_status;
+mod features;
+mod fsync;
+mod get_cmd_line_opts;
+mod get_default_rw_concern;
+mod get_log;
+mod get_parameter;
+mod hello;
+mod host_info;
+mod is_self;
+mod list_commands;
+mod lock_info;
+mod log_rotate;
+mod logout;
+mod ping;
+mod profile;
+mod refused;
+mod repl_set;
+mod sasl;
+mod server_status;
+mod sessions;
+mod set_parameter;
+mod shutdown;
+mod users_info;
+mod whats_my_uri;
+
+use std::{collections::HashMap, future::Future, pin::Pin, sync::LazyLock};
+
+use crate::context::{Call, Outcome};
+
+/// One command.
+pub struct Command {
+    /// Its name.
+    pub name: &'static str,
+    /// Other spellings.
+    pub aliases: &'static [&'static str],
+    /// One sentence.
+    pub help: &'static str,
+    /// What a client must be allowed to do.
+    pub auth: Auth,
+    /// Which members answer it.
+    pub on: On,
+    /// Only the database `admin` has it.
+    pub admin_only: bool,
+    /// Which fields it takes.
+    pub fields: Fields,
+    /// Whether the stable API has it.
+    pub api: Api,
+    /// Read and write concerns are not refused.
+    pub takes_concerns: bool,
+    /// OP_QUERY serves it in every version.
+    pub by_op_query: bool,
+    /// Its duration says nothing about the server's speed.
+    pub waits_on_purpose: bool,
+    /// What opcounters counts it as.
+    pub class: Option<OpClass>,
+    /// The handler.
+    pub run: Run,
+}
+
+/// What a client must be allowed to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Auth {
+    /// Nothing: it comes before authentication.
+    None,
+    /// Anybody who is logged in.
+    User,
+    /// To read the database.
+    Read,
+    /// To write to the database.
+    Write,
+    /// To watch the cluster.
+    Monitor,
+    /// To manage the cluster.
+    Manage,
+    /// To be a member of it.
+    Internal,
+}
+
+/// Which members answer a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// All, in every state.
+    Always,
+    /// Primaries, and secondaries whose client is content with one.
+    Readable,
+    /// Primaries alone: we refuse it.
+    Primary,
+}
+
+/// Which fields a command takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fields {
+    /// Any: it ignores what it does not know.
+    Any,
+    /// These, and those of every command.
+    Only(&'static [&'static str]),
+}
+
+/// Whether the stable API has a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    /// It has not.
+    None,
+    /// Version 1 has it.
+    V1,
+}
+
+/// What opcounters counts a command as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "MongoDB documents them")]
+pub enum OpClass {
+    Insert,
+    Query,
+    Update,
+    Delete,
+    GetMore,
+    Command,
+}
+
+impl OpClass {
+    /// How many there are.
+    pub const COUNT: usize = 6;
+
+    /// Its place in an array of [`Self::COUNT`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// A future of a handler that waits.
+pub type Waiting = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// A handler.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// It answers at once.
+    Now(fn(&Call) -> Outcome),
+    /// It waits for something.
+    Waiting(fn(Call) -> Waiting),
+}
+
+impl Command {
+    /// What most commands are: for anybody, in every state, any fields.
+    const DEFAULT: Self = Self {
+        name: "",
+        aliases: &[],
+        help: "",
+        auth: Auth::User,
+        on: On::Always,
+        admin_only: false,
+        fields: Fields::Any,
+        api: Api::None,
+        takes_concerns: false,
+        by_op_query: false,
+        waits_on_purpose: false,
+        class: Some(OpClass::Command),
+        run: Run::Now(refused::unreachable),
+    };
+
+    /// The class of its latency: reads, writes, commands.
+    pub fn latency_class(&self) -> usize {
+        match (self.on, self.class) {
+            (On::Primary, _) => 1,
+            (_, Some(OpClass::Query | OpClass::GetMore)) => 0,
+            _ => 2,
+        }
+    }
+}
+
+/// The table.
+pub fn all() -> &'static [Command] {
+    &COMMANDS
+}
+
+/// The command of this name or alias, and its place in the table.
+pub fn find(name: &str) -> Option<(usize, &'static Command)> {
+    static BY_NAME: LazyLock<HashMap<&'static str, usize>> = LazyLock::new(|| {
+        let names = |command: &Command| -> Vec<&'static str> {
+            std::iter::once(command.name).chain(command.aliases.iter().copied()).collect()
+        };
+        COMMANDS
+            .iter()
+            .enumerate()
+            .flat_map(|(index, command)| names(command).into_iter().map(move |name| (name, index)))
+            .collect()
+    });
+    let index = *BY_NAME.get(name)?;
+    Some((index, COMMANDS.get(index)?))
+}
+
+static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
+    let own = [
+        available_query_options::COMMAND,
+        build_info::COMMAND,
+        connection_status::COMMAND,
+        features::COMMAND,
+        fsync::COMMAND,
+        get_cmd_line_opts::COMMAND,
+        get_default_rw_concern::COMMAND,
+        get_log::COMMAND,
+        get_parameter::COMMAND,
+        hello::HELLO,
+        hello::IS_MASTER,
+        host_info::COMMAND,
+        is_self::COMMAND,
+        list_commands::COMMAND,
+        lock_info::COMMAND,
+        log_rotate::COMMAND,
+        logout::COMMAND,
+        ping::COMMAND,
+        profile::COMMAND,
+        sasl::SASL_CONTINUE,
+        sasl::SASL_START,
+        server_status::COMMAND,
+        sessions::END_SESSIONS,
+        sessions::KILL_ALL_SESSIONS,
+        sessions::KILL_ALL_SESSIONS_BY_PATTERN,
+        sessions::KILL_SESSIONS,
+        sessions::REFRESH_SESSIONS,
+        sessions::START_SESSION,
+        set_parameter::COMMAND,
+        shutdown::COMMAND,
+        users_info::ROLES_INFO,
+        users_info::USERS_INFO,
+        whats_my_uri::COMMAND,
+    ];
+    let mut table: Vec<Command> =
+        own.into_iter().chain(repl_set::commands()).chain(refused::commands()).collect();
+    table.sort_by_key(|command| command.name);
+    table
+});
+
+#[cfg(test)]
+mod tests;

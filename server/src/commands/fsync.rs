@@ -1,0 +1,27 @@
+//! fsync: everything that was acknowledged is on the disk already.
+
+use bson::rawdoc;
+use protocol::ErrorCode;
+
+use super::{Auth, Command, Run};
+use crate::{
+    context::{Call, Outcome},
+    error::Failure,
+};
+
+pub(super) const COMMAND: Command = Command {
+    name: "fsync",
+    help: "Does nothing: what was reported as durable is on the disk already. There is no lock.",
+    auth: Auth::Manage,
+    admin_only: true,
+    run: Run::Now(run),
+    ..Command::DEFAULT
+};
+
+fn run(call: &Call) -> Outcome {
+    if matches!(call.body.get_bool("lock"), Ok(true)) {
+        let text = "fsync with lock is not supported: take a backup without it";
+        return Err(Failure::said(ErrorCode::CommandFailed, text));
+    }
+    Ok(rawdoc! { "numFiles": 1 }.into())
+}

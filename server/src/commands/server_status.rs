@@ -1,0 +1,209 @@
+//! serverStatus: counters and gauges, as far as mongostat and exporters read them.
+
+use bson::{DateTime, RawBsonRef, RawDocumentBuf, raw::CString, raw::cstr, rawdoc};
+
+use super::{Auth, Command, OpClass, Run};
+use crate::{
+    context::{Call, Node, Outcome},
+    metrics::Counter,
+    system::ProcessInfo,
+};
+
+pub(super) const COMMAND: Command = Command {
+    name: "serverStatus",
+    help: "Returns counters and gauges; sections are left out by `section: 0`.",
+    auth: Auth::Monitor,
+    run: Run::Now(run),
+    ..Command::DEFAULT
+};
+
+type Section = (&'static str, fn(&Node) -> RawDocumentBuf);
+
+/// In mongod's order.
+const SECTIONS: &[Section] = &[
+    ("asserts", asserts),
+    ("connections", connections),
+    ("extra_info", extra_info),
+    ("globalLock", global_lock),
+    ("logicalSessionRecordCache", session_cache),
+    ("network", network),
+    ("opLatencies", op_latencies),
+    ("opcounters", opcounters),
+    ("opcountersRepl", opcounters_repl),
+    ("storageEngine", storage_engine),
+    ("mem", mem),
+    ("metrics", metrics),
+];
+
+fn run(call: &Call) -> Outcome {
+    let node = call.node();
+    let uptime = node.started.elapsed();
+    let millis = i64::try_from(uptime.as_millis()).unwrap_or(i64::MAX);
+    let mut body = rawdoc! {
+        "host": node.host.as_str(),
+        "version": node.profile().version,
+        "process": "mongod",
+        "pid": i64::from(std::process::id()),
+        "uptime": uptime.as_secs_f64().round(),
+        "uptimeMillis": millis,
+        "uptimeEstimate": millis / 1000,
+        "localTime": DateTime::now(),
+    };
+    for (name, section) in SECTIONS {
+        if wanted(call, name)
+            && let Ok(name) = CString::try_from(*name)
+        {
+            body.append(name, section(node));
+        }
+    }
+    Ok(body.into())
+}
+
+fn wanted(call: &Call, section: &str) -> bool {
+    let off = |value: RawBsonRef<'_>| {
+        matches!(value, RawBsonRef::Int32(0) | RawBsonRef::Int64(0) | RawBsonRef::Boolean(false))
+            || matches!(value, RawBsonRef::Double(n) if n == 0.0)
+    };
+    let named = call.body.get(section).ok().flatten();
+    named.map_or_else(|| !matches!(call.body.get("none"), Ok(Some(_))), |value| !off(value))
+}
+
+fn int(n: i64) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+fn asserts(node: &Node) -> RawDocumentBuf {
+    rawdoc! {
+        "regular": 0,
+        "warning": 0,
+        "msg": 0,
+        "user": int(node.metrics.user_asserts.get()),
+        "tripwire": 0,
+        "rollovers": 0,
+    }
+}
+
+fn connections(node: &Node) -> RawDocumentBuf {
+    let metrics = &node.metrics;
+    let current = metrics.connections.get();
+    let most = i64::try_from(node.max_connections()).unwrap_or(i64::MAX);
+    rawdoc! {
+        "current": int(current),
+        "available": int((most - current).max(0)),
+        "totalCreated": int(metrics.connections_created.get()),
+        "rejected": int(metrics.connections_rejected.get()),
+        "active": int(metrics.active.get()),
+        "threaded": int(current),
+        "exhaustIsMaster": metrics.exhaust_is_master.get(),
+        "exhaustHello": metrics.exhaust_hello.get(),
+        "awaitingTopologyChanges": metrics.awaiting_topology_changes.get(),
+        "loadBalanced": 0_i64,
+    }
+}
+
+fn extra_info(_: &Node) -> RawDocumentBuf {
+    let process = ProcessInfo::read();
+    rawdoc! {
+        "note": "fields vary by platform",
+        "user_time_us": process.user_micros,
+        "system_time_us": process.system_micros,
+        "page_reclaims": process.minor_faults,
+        "page_faults": process.major_faults,
+        "threads": process.threads,
+    }
+}
+
+fn global_lock(node: &Node) -> RawDocumentBuf {
+    let micros = i64::try_from(node.started.elapsed().as_micros()).unwrap_or(i64::MAX);
+    let active = int(node.metrics.active.get());
+    rawdoc! {
+        "totalTime": micros,
+        "currentQueue": { "total": 0, "readers": 0, "writers": 0 },
+        "activeClients": { "total": active, "readers": active, "writers": 0 },
+    }
+}
+
+fn session_cache(node: &Node) -> RawDocumentBuf {
+    let count = i32::try_from(node.sessions.count()).unwrap_or(i32::MAX);
+    rawdoc! { "activeSessionsCount": count }
+}
+
+fn network(node: &Node) -> RawDocumentBuf {
+    let metrics = &node.metrics;
+    rawdoc! {
+        "bytesIn": metrics.bytes_in.get(),
+        "bytesOut": metrics.bytes_out.get(),
+        "physicalBytesIn": metrics.physical_bytes_in.get(),
+        "physicalBytesOut": metrics.physical_bytes_out.get(),
+        "numRequests": metrics.requests.get(),
+    }
+}
+
+fn op_latencies(node: &Node) -> RawDocumentBuf {
+    let mut doc = RawDocumentBuf::new();
+    let classes = node.metrics.latency_micros.iter().zip(&node.metrics.latency_ops);
+    for (name, (micros, ops)) in
+        [cstr!("reads"), cstr!("writes"), cstr!("commands")].into_iter().zip(classes)
+    {
+        doc.append(name, rawdoc! { "latency": micros.get(), "ops": ops.get() });
+    }
+    doc.append(cstr!("transactions"), rawdoc! { "latency": 0_i64, "ops": 0_i64 });
+    doc
+}
+
+fn opcounters(node: &Node) -> RawDocumentBuf {
+    let ops = |class| node.metrics.ops(class);
+    rawdoc! {
+        "insert": ops(OpClass::Insert),
+        "query": ops(OpClass::Query),
+        "update": ops(OpClass::Update),
+        "delete": ops(OpClass::Delete),
+        "getmore": ops(OpClass::GetMore),
+        "command": ops(OpClass::Command),
+    }
+}
+
+fn opcounters_repl(_: &Node) -> RawDocumentBuf {
+    rawdoc! {
+        "insert": 0_i64,
+        "query": 0_i64,
+        "update": 0_i64,
+        "delete": 0_i64,
+        "getmore": 0_i64,
+        "command": 0_i64,
+    }
+}
+
+fn storage_engine(node: &Node) -> RawDocumentBuf {
+    rawdoc! {
+        "name": node.settings.storage_engine.as_str(),
+        "supportsCommittedReads": true,
+        "supportsSnapshotReadConcern": true,
+        "readOnly": false,
+        "persistent": node.settings.storage_engine != "memory",
+        "backupCursorOpen": false,
+    }
+}
+
+fn mem(_: &Node) -> RawDocumentBuf {
+    let process = ProcessInfo::read();
+    rawdoc! {
+        "bits": 64,
+        "resident": int(process.resident_mb),
+        "virtual": int(process.virtual_mb),
+        "supported": true,
+    }
+}
+
+fn metrics(node: &Node) -> RawDocumentBuf {
+    let mut commands = RawDocumentBuf::new();
+    for (command, counters) in super::all().iter().zip(&node.metrics.commands) {
+        let called = |counter: &Counter| counter.get();
+        if let Ok(name) = CString::try_from(command.name) {
+            let counts =
+                rawdoc! { "failed": called(&counters.failed), "total": called(&counters.total) };
+            commands.append(name, counts);
+        }
+    }
+    rawdoc! { "commands": commands }
+}

@@ -1,0 +1,151 @@
+//! From settled settings to a running server, and to its end.
+
+use std::{io::Write, process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::sleep_until,
+};
+
+use crate::{
+    config::{self, Asked, Settings},
+    context::Node,
+    listener::Listener,
+    logging::Log,
+    shutdown::Phase,
+};
+
+/// mongod's exit code for a wrong command line.
+const EXIT_BAD_OPTIONS: u8 = 2;
+/// mongod's exit code when it cannot listen.
+const EXIT_NET_ERROR: u8 = 48;
+/// mongod's exit code for everything else.
+const EXIT_ABRUPT: u8 = 14;
+
+/// The whole life of the process.
+pub fn run(argv: &[String]) -> ExitCode {
+    let settings = match config::parse(argv) {
+        Ok(Asked::Run(settings)) => *settings,
+        Ok(Asked::Print(text)) => {
+            print!("{text}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            let program = argv.first().map_or("understudy", String::as_str);
+            eprintln!("{error}\ntry '{program} --help' for more information");
+            return ExitCode::from(EXIT_BAD_OPTIONS);
+        }
+    };
+    let log = match Log::open(&settings.log) {
+        Ok(log) => log,
+        Err(error) => {
+            eprintln!("Cannot open the log: {error}");
+            return ExitCode::from(EXIT_BAD_OPTIONS);
+        }
+    };
+    if let Err(error) = log.install() {
+        eprintln!("Cannot install the log: {error}");
+        return ExitCode::from(EXIT_ABRUPT);
+    }
+    match serve(settings, log) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(target: "CONTROL", id = 20557, ctx = "initandlisten",
+                error = format!("{error:#}"), "Error during startup, terminating");
+            let net = error.downcast_ref::<CannotListen>().is_some();
+            ExitCode::from(if net { EXIT_NET_ERROR } else { EXIT_ABRUPT })
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("Failed to set up listener: {0}")]
+struct CannotListen(std::io::Error);
+
+fn serve(settings: Settings, log: Log) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("understudy")
+        .build()
+        .context("Cannot start the runtime")?;
+    let pid_file = settings.pid_file.clone();
+    if let Some(path) = &pid_file {
+        let mut file = std::fs::File::create(path)
+            .with_context(|| format!("Cannot write the pid file {}", path.display()))?;
+        writeln!(file, "{}", std::process::id())?;
+    }
+    let result = runtime.block_on(live(settings, log));
+    // Tasks that still wait for a client are of no use to anybody.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    if let Some(path) = pid_file {
+        // Somebody may have removed it already.
+        let _ = std::fs::remove_file(path);
+    }
+    result
+}
+
+async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        settings.repl_set.is_none(),
+        "replication is not there yet: start without --replSet"
+    );
+    tracing::info!(target: "CONTROL", id = 4615611, ctx = "initandlisten", pid = std::process::id(),
+        port = settings.port, dbPath = %settings.db_path.display(), host = crate::system::host_name(),
+        "MongoDB starting");
+    tracing::info!(target: "CONTROL", id = 21951, ctx = "initandlisten", options = serde_json::to_string(&settings.parsed).unwrap_or_default(),
+        "Options set by command line");
+    for option in &settings.without_effect {
+        tracing::warn!(target: "CONTROL", ctx = "initandlisten", startup_warning = true, option,
+            "Option tunes an engine that is not used here and has no effect");
+    }
+    tracing::warn!(target: "CONTROL", id = 22120, ctx = "initandlisten", startup_warning = true,
+        "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted");
+    let node = Arc::new(Node::new(settings, log)?);
+    let listener = Listener::bind(&node).await.map_err(CannotListen)?;
+    tracing::info!(target: "NETWORK", id = 23015, ctx = "listener",
+        address = node.settings.bind_ips.join(","), "Listening on");
+    tracing::info!(target: "NETWORK", id = 23016, ctx = "listener", port = node.settings.port,
+        ssl = "off", "Waiting for connections");
+    let signals = tokio::spawn(signals(node.clone()));
+    let end = tokio::spawn(end(node.clone()));
+    listener.run(node.clone()).await;
+    end.await?;
+    signals.abort();
+    tracing::info!(target: "CONTROL", id = 20565, ctx = "initandlisten", "Now exiting");
+    tracing::info!(target: "CONTROL", id = 23138, ctx = "initandlisten", exitCode = 0, "Shutting down");
+    Ok(())
+}
+
+/// From quiescing to ending.
+async fn end(node: Arc<Node>) {
+    if let Phase::Quiescing { until } = node.shutdown.begun().await {
+        tracing::info!(target: "REPL", id = 4794602, ctx = "SignalHandler", "Attempting to enter quiesce mode");
+        sleep_until(until).await;
+    }
+    tracing::info!(target: "NETWORK", id = 20562, ctx = "SignalHandler", "Shutdown: going to close all sockets");
+    node.shutdown.end();
+}
+
+/// SIGTERM and SIGINT end the server, SIGUSR1 rotates the log.
+async fn signals(node: Arc<Node>) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut user1 = signal(SignalKind::user_defined1())?;
+    loop {
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+            _ = user1.recv() => {
+                if let Err(error) = node.log.rotate() {
+                    tracing::error!(target: "CONTROL", id = 23168, error = %error, "Log rotation failed");
+                }
+                continue;
+            }
+        };
+        tracing::info!(target: "CONTROL", id = 23377, ctx = "SignalHandler", signal = name, "Received signal");
+        let millis = u64::try_from(node.parameters.shutdown_timeout_millis()).unwrap_or(0);
+        let quiesce = if node.is_read_only() { 0 } else { millis };
+        node.shutdown.begin(Duration::from_millis(quiesce));
+    }
+}
