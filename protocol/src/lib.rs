@@ -5,10 +5,11 @@
 //!                                        |
 //!            raw BSON (RawDoc, shares the frame) -> fields, oplog_entry, repl_metadata
 //! ```
-//! Everything is synchronous and owns no socket. Documents stay raw:
+//! Everything is synchronous and owns no socket, except what lies in [`client`]. Documents stay raw:
 //! what is only passed on, compared or looked into is never turned into a tree.
 
 mod bson_check;
+pub mod client;
 mod codec;
 mod error;
 mod error_code;

@@ -1,0 +1,57 @@
+//! A request that is answered many times.
+//!
+//! ```text
+//!  us   getMore (id 7, exhaustAllowed)
+//!  peer                                 reply (id 41, to 7, moreToCome)
+//!  peer                                 reply (id 42, to 41, moreToCome)
+//!  peer                                 reply (id 43, to 42)             the end
+//! ```
+//! Each reply answers the one before it. The only way to stop such a stream early is to close the
+//! connection, so a stream that is dropped before its end leaves its connection broken.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::{ClientError, Connection};
+use crate::RawDoc;
+
+/// The replies of an exhaust request.
+#[derive(Debug)]
+pub struct Exhaust<'a> {
+    connection: &'a mut Connection,
+    expected: i32,
+    finished: bool,
+}
+
+impl<'a> Exhaust<'a> {
+    pub(super) fn new(connection: &'a mut Connection, request_id: i32) -> Self {
+        Self { connection, expected: request_id, finished: false }
+    }
+
+    /// The next reply, or `None` after the last one.
+    ///
+    /// A timeout leaves the stream as it was: `next` may be called again, and it may be dropped in
+    /// the middle of a `select!` without losing anything.
+    pub async fn next(&mut self, within: Duration) -> Result<Option<RawDoc>, ClientError> {
+        if self.finished {
+            return Ok(None);
+        }
+        let received = timeout(within, self.connection.receive()).await;
+        let late =
+            |_| ClientError::TimedOut { host: self.connection.host().clone(), after: within };
+        let reply = received.map_err(late)??;
+        let (body, more) = self.connection.take_reply(&reply, self.expected)?;
+        self.expected = reply.request_id;
+        if !more {
+            self.finished = true;
+            self.connection.finish_exchange();
+        }
+        self.connection.or_command_error(body).map(Some)
+    }
+
+    /// True after the last reply; the connection can then be used again.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+}
