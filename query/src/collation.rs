@@ -13,9 +13,13 @@ use icu_collator::{
 };
 use icu_locale_core::Locale;
 
+mod locales;
+
+use locales::LOCALES;
+
 use crate::{
     error::QueryError,
-    value::{Elements, Value},
+    value::{Elements, Shown, Value},
 };
 
 /// The options of a collation, as a user writes them and as `listCollections` shows them.
@@ -80,31 +84,20 @@ impl CollationSpec {
             parsed.set(field.key, field.value())?;
         }
         if locale == "simple" {
-            return if Elements::new(spec).count() == 1 {
-                Ok(None)
-            } else {
-                Err(QueryError::bad_value(
-                    "If locale=simple, no other fields should be present in collation",
-                ))
-            };
+            return Ok(None);
         }
-        parsed.check()?;
+        parsed.check(spec)?;
         Ok(Some(parsed))
     }
 
     fn defaults(locale: &str) -> Self {
-        let language = locale.split(['_', '-', '@']).next().unwrap_or(locale);
         Self {
             locale: locale.to_owned(),
             case_level: false,
-            case_first: if matches!(language, "da" | "mt") {
-                CaseFirst::Upper
-            } else {
-                CaseFirst::Off
-            },
+            case_first: CaseFirst::Off,
             strength: 3,
             numeric_ordering: false,
-            alternate_shifted: language == "th",
+            alternate_shifted: false,
             max_variable_space: false,
             normalization: false,
             backwards: locale.starts_with("fr_CA"),
@@ -121,6 +114,7 @@ impl CollationSpec {
                 self.normalization = expect_bool("collation.normalization", value)?;
             }
             b"backwards" => self.backwards = expect_bool("collation.backwards", value)?,
+            b"version" => expect_version(value)?,
             b"strength" => self.strength = expect_strength(value)?,
             b"caseFirst" => {
                 self.case_first = match expect_string("collation.caseFirst", value)? {
@@ -149,20 +143,44 @@ impl CollationSpec {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), QueryError> {
+    fn check(&self, spec: &RawDocument) -> Result<(), QueryError> {
+        let spec = Shown(Value::from(spec));
+        if self.locale.is_empty() {
+            return Err(QueryError::bad_value(format!(
+                "Field 'locale' cannot be the empty string in: {spec}"
+            )));
+        }
+        if LOCALES.binary_search(&self.locale.as_str()).is_err() {
+            let hint = near_locale(&self.locale)
+                .map_or(String::new(), |near| format!(". Did you mean '{near}'?"));
+            return Err(QueryError::bad_value(format!(
+                "Field 'locale' is invalid in: {spec}{hint}"
+            )));
+        }
         if self.backwards && self.strength == 1 {
             return Err(QueryError::bad_value(format!(
-                "'backwards' is invalid with 'strength' of 1 in: {self}"
+                "'backwards' is invalid with 'strength' of 1 in: {spec}"
             )));
         }
         if self.case_first != CaseFirst::Off && !self.case_level && self.strength <= 2 {
             return Err(QueryError::bad_value(format!(
-                "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2 in: {self}"
+                "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2 in: \
+                 {spec}"
             )));
         }
         Ok(())
     }
 }
+
+/// The known locale that a wrong one is taken for: other case or separators, or its language alone.
+fn near_locale(wrong: &str) -> Option<&'static str> {
+    let plain = wrong.replace('-', "_");
+    let find = |name: &str| LOCALES.iter().find(|l| l.eq_ignore_ascii_case(name)).copied();
+    find(&plain).or_else(|| find(plain.split(['_', '@']).next().unwrap_or("")))
+}
+
+/// The version of ICU that every mongod reports.
+const VERSION: &str = "57.1";
 
 const KNOWN_FIELDS: &[&[u8]] = &[
     b"locale",
@@ -224,17 +242,31 @@ fn expect_strength(value: Value<'_>) -> Result<u8, QueryError> {
         return Err(wrong_type(
             "collation.strength",
             value,
-            "expected types '[long, int, decimal, double]'",
+            "expected types '[double, int, decimal, long]'",
         ));
     };
-    u8::try_from(number).ok().filter(|n| (1..=5).contains(n)).ok_or_else(|| {
-        QueryError::new(
-            protocol::ErrorCode::BadValue,
+    if number > 5 {
+        return Err(strength_beyond(number, "<= 5"));
+    }
+    u8::try_from(number).ok().filter(|&n| n >= 1).ok_or_else(|| strength_beyond(number, ">= 1"))
+}
+
+fn strength_beyond(number: i64, limit: &str) -> QueryError {
+    QueryError::bad_value(format!(
+        "BSON field 'strength' value must be {limit}, actual value '{number}'"
+    ))
+}
+
+fn expect_version(value: Value<'_>) -> Result<(), QueryError> {
+    match expect_string("collation.version", value)? {
+        VERSION => Ok(()),
+        other => Err(QueryError::location(
+            161,
             format!(
-                "Enumeration value '{number}' for field 'collation.strength' is not a valid value."
+                "Requested collation version {other} but the only available collator version was {VERSION}."
             ),
-        )
-    })
+        )),
+    }
 }
 
 fn wrong_type(path: &str, value: Value<'_>, expected: &str) -> QueryError {
@@ -343,3 +375,6 @@ fn icu_locale(spec: &CollationSpec) -> Result<Locale, QueryError> {
 fn invalid_locale(spec: &CollationSpec) -> QueryError {
     QueryError::bad_value(format!("Field 'locale' is invalid in: {spec}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //!   value        what a BSON value is worth: order, paths          collation   text by language
+//!   matcher      which documents a filter means                    context     time and chance
 //!   update       what an oplog update entry does to a document
 //! ```
 //! No I/O, no clock, no randomness: what a query needs of them it is given.
 
 pub mod collation;
+pub mod context;
 pub mod error;
+pub mod matcher;
 pub mod update;
 pub mod value;
 

@@ -3,7 +3,7 @@
 
     record.py compare mongodb://host:port      order of values           -> compare.bson
     record.py updates mongodb://host:port OUT  update entries and images -> OUT (primary of a replica set)
-    record.py cases   mongodb://host:port NAME commands of NAME.cases.json and their answers -> NAME.bson
+    record.py filters mongodb://host:port      those of cases.py and random ones, with the matches or the error -> filters.bson
 
 A fixture is a plain sequence of BSON documents. Needs pymongo. The same SEED gives the same cases.
 """
@@ -20,6 +20,8 @@ from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 import datetime
 import pymongo
+
+import cases
 
 HERE = Path(__file__).parent
 SEED = int(os.environ.get("SEED", "7"))
@@ -179,8 +181,107 @@ def record_updates(client, out_name, count=1500):
     print(done, "updates")
 
 
+# --- filters -----------------------------------------------------------------------------------------
+
+FIELDS = ["a", "b", "a.b", "a.0", "a.b.c", "a.1", "a.0.b", "b.a", "a.b.0", "c", "a.b.1.c", ""]
+
+
+def typed_values():
+    return numbers() + scalars() + containers()
+
+
+def small_value(rng):
+    kind = rng.randrange(14)
+    if kind < 4: return rng.choice([0, 1, 2, 3, 5, -1, Int64(2), 2.0, 1.5, Decimal128("1.5"), Decimal128("2")])
+    if kind < 6: return rng.choice(["x", "y", "xyz", "", "abc", "X"])
+    if kind == 6: return rng.choice([None, True, False, Raw(6, b"")])
+    if kind == 7: return rng.choice(typed_values())
+    if kind < 11: return [small_value(rng) for _ in range(rng.randrange(4))]
+    return {rng.choice(["a", "b", "c", "0", "1"]): small_value(rng) for _ in range(rng.randrange(3))}
+
+
+def filter_dataset(rng):
+    docs = [{"a": v} for v in typed_values()] + [{"a": [v]} for v in containers()] + [{"a": {"b": v}} for v in scalars()] + [{}]
+    docs += [{"a": v} for v in (["x", "y"], [1, 2, 3], [[1, 2], 3], [[[1]]], [{"b": 1}, {"b": 2}, 7, {"c": 2}, {"b": [3, 4]}], [[{"b": 1}]], [[], [None]],
+             {"b": {"c": 1}}, {"b": [{"c": 1}, {"c": [2, 3]}, 4]}, {"0": 1}, {"0": {"b": 5}}, [{"0": 1}], [{"0": {"b": 5}}], [{"b": None}], [{"b": []}], "xyz", "x\ny", "X")]
+    for _ in range(150):
+        docs.append({k: small_value(rng) for k in rng.sample(["a", "b", "c", ""], rng.randrange(1, 4))})
+    return [{"_id": i, **doc} for i, doc in enumerate(docs)]
+
+
+def operator(rng, depth):
+    op = rng.choice(["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$type", "$mod", "$regex", "$all", "$elemMatch", "$size",
+                     "$bitsAllSet", "$bitsAnySet", "$bitsAllClear", "$bitsAnyClear", "$not"])
+    if op in ("$in", "$nin", "$all"):
+        items = [rng.choice([small_value(rng), small_value(rng), Regex(rng.choice(["x", "^x", "Y$"]), rng.choice(["", "i"]))]) for _ in range(rng.randrange(4))]
+        if op == "$all" and rng.random() < 0.3: items = [{"$elemMatch": elem(rng, depth + 1)} for _ in range(rng.randrange(1, 3))]
+        return {op: items}
+    if op == "$exists": return {op: rng.choice([True, False, 1, 0, None])}
+    if op == "$type": return {op: rng.choice([1, 2, 3, 4, 8, 10, 16, "number", "array", "object", "string", "null", "undefined", ["int", "string"], "minKey", "bool", 6, -1, 127])}
+    if op == "$mod": return {op: [rng.choice([1, 2, 3, -2, 2.7]), rng.choice([0, 1, -1])]}
+    if op == "$regex": return rng.choice([{op: rng.choice(["x", "^X", "y$", "^.*$", "", "[a-c]"])}, {op: rng.choice(["X", "^x .z", "z$", "^y"]), "$options": rng.choice(["i", "m", "s", "x", "im", ""])}])
+    if op == "$elemMatch": return {op: elem(rng, depth + 1)}
+    if op == "$size": return {op: rng.choice([0, 1, 2, 3, Int64(2), 2.0])}
+    if op.startswith("$bits"): return {op: rng.choice([0, 1, 2, 5, [0], [1, 2], [0, 63, 64, 100], Binary(b"\x03"), Binary(b""), []])}
+    if op == "$not": return {op: operator(rng, depth + 1) if depth < 3 else {"$gt": 1}}
+    return {op: rng.choice([small_value(rng), small_value(rng), rng.choice(typed_values())])}
+
+
+def elem(rng, depth):
+    if depth > 3 or rng.random() < 0.4: return {**operator(rng, 3), **rng.choice([{}, {"$gt": 1}, {"$lt": 3}])}
+    return a_filter(rng, depth)
+
+
+def a_filter(rng, depth=0):
+    kind = rng.randrange(10)
+    if kind < 2 and depth < 3: return {rng.choice(["$and", "$or", "$nor"]): [a_filter(rng, depth + 1) for _ in range(rng.randrange(1, 4))]}
+    query = {}
+    for _ in range(rng.choice([1, 1, 1, 2])):
+        path = rng.choice(FIELDS)
+        if rng.random() < 0.35: query[path] = rng.choice([small_value(rng), small_value(rng), Regex("x", "i"), rng.choice(typed_values())])
+        else: query[path] = {**operator(rng, depth), **(operator(rng, depth) if rng.random() < 0.25 else {})}
+    return query
+
+
+def answer(call):
+    """What the server says: the result, or the code and text of its refusal."""
+    try:
+        return {"ok": call()}
+    except pymongo.errors.OperationFailure as e:
+        return {"code": e.code, "errmsg": e.details["errmsg"]}
+
+
+def find(coll, **options):
+    """The documents of a find, all in one batch; options may hold values that the driver can't write."""
+    options = {k: RawBSONDocument(document(v)) if isinstance(v, dict) else v for k, v in options.items()}
+    reply = coll.database.command({"find": coll.name, **options, "batchSize": 100000})
+    return reply["cursor"]["firstBatch"]
+
+
+def load(client, name, docs):
+    db = client.get_database("understudy_record", bson.codec_options.CodecOptions(document_class=RawBSONDocument))
+    db.drop_collection(name)
+    db.create_collection(name)
+    for at in range(0, len(docs), 500):
+        db[name].insert_many([RawBSONDocument(document(doc)) for doc in docs[at:at + 500]])
+    return db[name]
+
+
+def record_filters(client, count=1500):
+    rng = random.Random(SEED)
+    docs = filter_dataset(rng)
+    coll = load(client, "filters", docs)
+    queries = cases.FILTERS + [a_filter(rng) for _ in range(int(count))]
+    with open(HERE / "filters.bson", "wb") as out:
+        out.write(document({"docs": docs}))
+        for query in queries:
+            got = answer(lambda: [doc["_id"] for doc in find(coll, filter=query, projection={"_id": 1}, sort={"_id": 1})])
+            out.write(document({"filter": query, **got}))
+    print(len(queries), "filters")
+
+
 if __name__ == "__main__":
     what, uri, *rest = sys.argv[1:]
     client = pymongo.MongoClient(uri, directConnection=True)
-    {"compare": record_compare, "updates": record_updates}[what](client, *rest)
+    {"compare": record_compare, "updates": record_updates, "filters": record_filters}[what](client, *rest)
     client.drop_database("understudy_record")

@@ -13,12 +13,17 @@
 //!    element; who must know whether it was the true end asks [`Elements::next_checked`].
 
 mod compare;
+pub mod display;
 mod elements;
 mod number;
+mod owned;
+pub mod path;
 
 pub use compare::{compare, compare_docs, compare_values};
+pub use display::Shown;
 pub use elements::{Element, Elements, Malformed, validate};
 pub use number::Decimal;
+pub use owned::OwnedValue;
 
 use bson::{RawArray, RawBsonRef, RawDocument, spec::ElementType};
 

@@ -49,6 +49,11 @@ impl Decimal {
         self.class() == DecimalClass::NaN
     }
 
+    /// True unless NaN or infinite.
+    pub fn is_finite(self) -> bool {
+        matches!(self.class(), DecimalClass::Finite { .. })
+    }
+
     /// Takes the bits apart. A coefficient beyond 34 digits counts as zero, as IEEE 754 says.
     #[allow(clippy::cast_possible_truncation, reason = "14 masked bits fit in an i32")]
     pub fn class(self) -> DecimalClass {
@@ -294,5 +299,32 @@ impl Natural {
         let significant = |limbs: &[u32]| limbs.iter().rposition(|&l| l != 0).map_or(0, |i| i + 1);
         let (a, b) = (significant(&self.0), significant(&other.0));
         a.cmp(&b).then_with(|| self.0.iter().take(a).rev().cmp(other.0.iter().take(b).rev()))
+    }
+}
+
+impl Decimal {
+    /// The value cut to a whole number, if it lies within 64 bits.
+    pub fn truncate_to_i64(self) -> Option<i64> {
+        let DecimalClass::Finite { coefficient, exponent } = self.class() else { return None };
+        let magnitude = if exponent <= 0 {
+            10u128.checked_pow(exponent.unsigned_abs()).map_or(0, |p| coefficient / p)
+        } else if coefficient == 0 {
+            0
+        } else {
+            coefficient.checked_mul(10u128.checked_pow(exponent.unsigned_abs())?)?
+        };
+        let signed = i128::try_from(magnitude).ok()?;
+        i64::try_from(if self.is_negative() { -signed } else { signed }).ok()
+    }
+
+    /// True if nothing stands behind the point.
+    pub fn is_whole(self) -> bool {
+        match self.class() {
+            DecimalClass::Finite { coefficient, exponent } if exponent < 0 => 10u128
+                .checked_pow(exponent.unsigned_abs())
+                .map_or(coefficient == 0, |p| coefficient % p == 0),
+            DecimalClass::Finite { .. } => true,
+            DecimalClass::NaN | DecimalClass::Infinite => false,
+        }
     }
 }

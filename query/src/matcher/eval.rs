@@ -1,0 +1,106 @@
+//! Runs a parsed filter over a document's bytes.
+
+use super::{ArrayLeaf, ArrayPredicate, Leaf, Node};
+use crate::{
+    context::Context,
+    error::QueryError,
+    value::{Value, path::LeafArrays},
+};
+
+type Outcome = Result<bool, QueryError>;
+
+/// Whether the document matches.
+pub(super) fn document(node: &Node, doc: &[u8], cx: &Context) -> Outcome {
+    on(node, Subject::Document(doc), cx)
+}
+
+/// What a node looks at: a document, or one element of an array under `$elemMatch`.
+#[derive(Clone, Copy)]
+enum Subject<'a> {
+    Document(&'a [u8]),
+    Element(Value<'a>),
+}
+
+fn on(node: &Node, subject: Subject<'_>, cx: &Context) -> Outcome {
+    match node {
+        Node::And(children) => all(children, subject, cx),
+        Node::Or(children) => any(children, subject, cx),
+        Node::Nor(children) => any(children, subject, cx).map(|found| !found),
+        Node::Not(child) => on(child, subject, cx).map(|matched| !matched),
+        Node::Constant(value) => Ok(*value),
+        Node::Leaf(leaf) => Ok(on_leaf(leaf, subject)),
+        Node::Array(leaf) => on_array(leaf, subject, cx),
+        Node::SampleRate(rate) => Ok(cx.random() < *rate),
+    }
+}
+
+fn all(children: &[Node], subject: Subject<'_>, cx: &Context) -> Outcome {
+    for child in children {
+        if !on(child, subject, cx)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn any(children: &[Node], subject: Subject<'_>, cx: &Context) -> Outcome {
+    for child in children {
+        if on(child, subject, cx)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn on_leaf(leaf: &Leaf, subject: Subject<'_>) -> bool {
+    match (subject, &leaf.path) {
+        (Subject::Document(doc), Some(path)) => {
+            path.any(doc, LeafArrays::Open, |value| leaf.predicate.test(value))
+        }
+        (Subject::Element(value), _) => leaf.predicate.test(value),
+        (Subject::Document(doc), None) => leaf.predicate.test(Value::Document(doc)),
+    }
+}
+
+fn on_array(leaf: &ArrayLeaf, subject: Subject<'_>, cx: &Context) -> Outcome {
+    let (doc, path) = match (subject, &leaf.path) {
+        (Subject::Document(doc), Some(path)) => (doc, path),
+        (Subject::Element(Value::Array(array)), _) => return test_array(leaf, array, cx),
+        _ => return Ok(false),
+    };
+    let mut outcome = Ok(false);
+    path.any(doc, LeafArrays::Closed, |value| {
+        let Value::Array(array) = value else { return false };
+        outcome = test_array(leaf, array, cx);
+        !matches!(outcome, Ok(false))
+    });
+    outcome
+}
+
+fn test_array(leaf: &ArrayLeaf, array: &[u8], cx: &Context) -> Outcome {
+    let mut elements = Value::Array(array).elements();
+    match &leaf.predicate {
+        ArrayPredicate::Size(size) => {
+            Ok(i64::try_from(elements.count()).is_ok_and(|count| count == *size))
+        }
+        ArrayPredicate::ElemMatchObject(child) => {
+            // An array within the array is matched as a document whose names are indexes.
+            for element in elements {
+                if let Value::Document(bytes) | Value::Array(bytes) = element.value()
+                    && on(child, Subject::Document(bytes), cx)?
+                {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+        ArrayPredicate::ElemMatchValue(children) => {
+            for element in elements.by_ref() {
+                if all(children, Subject::Element(element.value()), cx)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+    }
+}

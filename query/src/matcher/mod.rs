@@ -1,0 +1,118 @@
+//! The match language: which documents a filter means.
+//!
+//! ```text
+//!   { a: {$gt: 1}, $or: [...] } --parse--> Node tree --eval--> does this document match?
+//!                                          paths split, operands owned, regexes compiled: once
+//! ```
+//! M1 Evaluation reads the document's bytes in place; simple predicates allocate nothing.
+//! M2 A filter that parses can be evaluated on any document. Only `$expr` can fail at run time.
+
+mod bits;
+mod eval;
+pub(crate) mod operands;
+mod parse;
+mod predicate;
+mod regex;
+
+pub use predicate::{CompareOp, Predicate};
+pub use regex::Regex;
+
+use std::sync::Arc;
+
+use bson::RawDocument;
+
+use crate::{collation::Collator, context::Context, error::QueryError, value::path::Path};
+
+/// What parsing needs to know besides the filter.
+#[derive(Debug, Clone, Default)]
+pub struct ParseContext {
+    /// The collation of text, if it is not the simple one.
+    pub collator: Option<Arc<Collator>>,
+}
+
+/// A parsed filter.
+#[derive(Debug, Clone)]
+pub struct Matcher {
+    root: Node,
+}
+
+impl Matcher {
+    /// Parses a filter; errors have mongod's codes and texts.
+    pub fn parse(filter: &RawDocument, cx: &ParseContext) -> Result<Self, QueryError> {
+        parse::filter(filter.as_bytes(), cx).map(|root| Self { root })
+    }
+
+    /// Whether the document matches, for filters without `$expr`, `$sampleRate` and their like
+    /// (partial index filters can't have them): those can fail, and a failure is no match here.
+    pub fn matches(&self, doc: &RawDocument) -> bool {
+        self.check(doc, &Context::default()).unwrap_or(false)
+    }
+
+    /// Whether the document matches.
+    pub fn check(&self, doc: &RawDocument, cx: &Context) -> Result<bool, QueryError> {
+        eval::document(&self.root, doc.as_bytes(), cx)
+    }
+
+    /// The tree, for the planner.
+    pub fn root(&self) -> &Node {
+        &self.root
+    }
+
+    /// True for a filter that every document matches.
+    pub fn is_trivial(&self) -> bool {
+        matches!(&self.root, Node::And(children) if children.is_empty())
+    }
+}
+
+/// A node of a parsed filter.
+#[derive(Debug, Clone)]
+pub enum Node {
+    /// All children match; with no children, always true.
+    And(Vec<Node>),
+    /// Some child matches.
+    Or(Vec<Node>),
+    /// No child matches.
+    Nor(Vec<Node>),
+    /// The child does not match.
+    Not(Box<Node>),
+    /// True or false, whatever the document.
+    Constant(bool),
+    /// Some value at the path, array elements included, satisfies the predicate.
+    Leaf(Leaf),
+    /// The value at the path is an array that satisfies the predicate.
+    Array(ArrayLeaf),
+    /// A document is taken with this probability.
+    SampleRate(f64),
+}
+
+/// A predicate over the values at a path.
+#[derive(Debug, Clone)]
+pub struct Leaf {
+    /// Where to look; `None` inside `$elemMatch` of values, where the element itself is meant.
+    pub path: Option<Path>,
+    /// What must hold.
+    pub predicate: Predicate,
+}
+
+/// A predicate over the array at a path.
+#[derive(Debug, Clone)]
+pub struct ArrayLeaf {
+    /// Where to look; `None` inside `$elemMatch` of values.
+    pub path: Option<Path>,
+    /// What must hold.
+    pub predicate: ArrayPredicate,
+}
+
+/// What can be asked of an array as a whole.
+#[derive(Debug, Clone)]
+pub enum ArrayPredicate {
+    /// It has this many elements.
+    Size(i64),
+    /// Some element is a document that matches.
+    ElemMatchObject(Box<Node>),
+    /// Some element satisfies all of these.
+    ElemMatchValue(Vec<Node>),
+}
+
+#[cfg(test)]
+mod tests;

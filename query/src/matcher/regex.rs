@@ -1,0 +1,108 @@
+//! Regular expressions: PCRE, as mongod has them, with a bounded search.
+
+use std::{fmt, sync::Arc};
+
+use pcre2::bytes::{Regex as Pcre, RegexBuilder};
+
+use crate::{error::QueryError, value::Value};
+
+/// Steps that one match may take before it counts as no match: about a second of searching at worst.
+const MATCH_LIMIT: u32 = 10_000_000;
+/// Patterns beyond this are refused, as mongod refuses them.
+const PATTERN_LEN_MAX: usize = 16_384;
+
+/// A compiled regular expression.
+#[derive(Clone)]
+pub struct Regex {
+    pattern: Box<[u8]>,
+    options: Box<[u8]>,
+    compiled: Arc<Pcre>,
+}
+
+impl fmt::Debug for Regex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes| String::from_utf8_lossy(bytes);
+        write!(f, "/{}/{}", text(&self.pattern), text(&self.options))
+    }
+}
+
+impl Regex {
+    /// Compiles a pattern. The options are mongod's: i, m, s, x, u.
+    pub fn new(pattern: &[u8], options: &[u8]) -> Result<Self, QueryError> {
+        if pattern.contains(&0) {
+            return Err(QueryError::bad_value(
+                "Regular expression cannot contain an embedded null byte",
+            ));
+        }
+        if options.contains(&0) {
+            return Err(QueryError::bad_value(
+                "Regular expression options string cannot contain an embedded null byte",
+            ));
+        }
+        let compiled = compile(pattern, options)?;
+        Ok(Self { pattern: pattern.into(), options: options.into(), compiled: Arc::new(compiled) })
+    }
+
+    /// The pattern as written.
+    pub fn pattern(&self) -> &[u8] {
+        &self.pattern
+    }
+
+    /// The options as written.
+    pub fn options(&self) -> &[u8] {
+        &self.options
+    }
+
+    /// Whether the text matches somewhere.
+    pub fn matches(&self, text: &[u8]) -> bool {
+        self.compiled.is_match(text).unwrap_or(false)
+    }
+
+    /// The compiled expression, for `$regexFind` and its like.
+    pub fn compiled(&self) -> &Pcre {
+        &self.compiled
+    }
+
+    /// Text matches by search, a regex by being the same.
+    pub(crate) fn matches_value(&self, value: Value<'_>) -> bool {
+        match value {
+            Value::String(text) | Value::Symbol(text) => self.matches(text),
+            Value::Regex { pattern, options } => {
+                *pattern == *self.pattern && *options == *self.options
+            }
+            _ => false,
+        }
+    }
+}
+
+fn compile(pattern: &[u8], options: &[u8]) -> Result<Pcre, QueryError> {
+    let invalid =
+        |why: &str| QueryError::location(51_091, format!("Regular expression is invalid: {why}"));
+    let mut builder = RegexBuilder::new();
+    builder.utf(true).jit_if_available(true);
+    for &option in options {
+        match option {
+            b'i' => builder.caseless(true),
+            b'm' => builder.multi_line(true),
+            b's' => builder.dotall(true),
+            b'x' => builder.extended(true),
+            b'u' => &mut builder,
+            other => {
+                return Err(QueryError::location(
+                    51_108,
+                    format!(" invalid flag in regex options: {}", char::from(other)),
+                ));
+            }
+        };
+    }
+    if pattern.len() > PATTERN_LEN_MAX {
+        return Err(invalid("regular expression is too large"));
+    }
+    let text = std::str::from_utf8(pattern).map_err(|_| invalid("invalid UTF-8"))?;
+    let bounded = format!("(*LIMIT_MATCH={MATCH_LIMIT}){text}");
+    builder.build(&bounded).map_err(|error| {
+        let text = error.to_string();
+        let why = text.rsplit_once(": ").map_or(text.as_str(), |(_, why)| why);
+        invalid(why)
+    })
+}
