@@ -1,29 +1,65 @@
-//! What evaluation takes from outside: time and chance.
+//! What evaluation takes from outside: time, chance, the will to go on, other collections.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, fmt};
 
+use protocol::Timestamp;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
+use crate::{error::QueryError, source::Source};
+
+/// The other collections of the moment, for `$lookup` and its like.
+pub trait Collections {
+    /// Opens a collection of the same moment; `None` if it does not exist.
+    fn open<'s>(&'s self, namespace: &str) -> Result<Option<Box<dyn Source + 's>>, QueryError>;
+}
+
+/// Asked now and then by whatever runs long; an error ends the query.
+pub type Interrupt = Box<dyn Fn() -> Result<(), QueryError>>;
+
 /// The surroundings of one query.
-#[derive(Debug)]
 pub struct Context {
     random: RefCell<StdRng>,
+    /// `$$NOW`, in milliseconds since 1970.
+    pub now: i64,
+    /// `$$CLUSTER_TIME`.
+    pub cluster_time: Option<Timestamp>,
+    /// Ends the query when its time is up or somebody kills it.
+    pub interrupt: Option<Interrupt>,
+    /// Where other collections come from.
+    pub collections: Option<Box<dyn Collections>>,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("now", &self.now).finish_non_exhaustive()
+    }
 }
 
 impl Default for Context {
     fn default() -> Self {
-        Self::new(0)
+        Self::new(0, 0)
     }
 }
 
 impl Context {
-    /// A context whose chance comes from `seed`.
-    pub fn new(seed: u64) -> Self {
-        Self { random: RefCell::new(StdRng::seed_from_u64(seed)) }
+    /// A context at a time, whose chance comes from `seed`.
+    pub fn new(now: i64, seed: u64) -> Self {
+        Self {
+            random: RefCell::new(StdRng::seed_from_u64(seed)),
+            now,
+            cluster_time: None,
+            interrupt: None,
+            collections: None,
+        }
     }
 
     /// A number in [0, 1).
     pub fn random(&self) -> f64 {
         self.random.borrow_mut().random()
+    }
+
+    /// Whether to go on.
+    pub fn check(&self) -> Result<(), QueryError> {
+        self.interrupt.as_ref().map_or(Ok(()), |check| check())
     }
 }

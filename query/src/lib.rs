@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   value        what a BSON value is worth: order, paths          collation   text by language
-//!   matcher      which documents a filter means                    context     time and chance
+//!   matcher      which documents a filter means                    context     time, chance, interruption
+//!   sort         the order of documents                            source      a collection at a moment
+//!   planner      how to reach the documents                        exec        reaches them, one by one
 //!   update       what an oplog update entry does to a document
 //! ```
 //! No I/O, no clock, no randomness: what a query needs of them it is given.
@@ -10,7 +12,12 @@
 pub mod collation;
 pub mod context;
 pub mod error;
+pub mod exec;
+mod field_path;
 pub mod matcher;
+pub mod planner;
+pub mod sort;
+pub mod source;
 pub mod update;
 pub mod value;
 

@@ -14,6 +14,7 @@ mod parse;
 mod predicate;
 mod regex;
 
+pub(crate) use predicate::truncate;
 pub use predicate::{CompareOp, Predicate};
 pub use regex::Regex;
 

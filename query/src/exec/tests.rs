@@ -1,0 +1,71 @@
+use bson::rawdoc;
+
+use super::*;
+use crate::{
+    matcher::{Matcher, ParseContext},
+    source::{Direction, memory::MemorySource},
+};
+
+fn ids(pipeline: &mut Pipeline, source: &MemorySource, batch: usize) -> Vec<i32> {
+    let context = Context::default();
+    let mut ids = Vec::new();
+    loop {
+        // A new input each time: nothing may live from one batch to the next but the pipeline.
+        let mut input = Input::new(source, &context);
+        for _ in 0..batch {
+            match pipeline.next(&mut input).unwrap() {
+                Some(doc) => ids.push(doc.get_i32("_id").unwrap()),
+                None => return ids,
+            }
+        }
+    }
+}
+
+fn numbers(count: i32) -> MemorySource {
+    MemorySource::new(
+        (0..count).map(|n| rawdoc! { "_id": n, "n": n % 7 }).collect(),
+        &[rawdoc! { "n": 1 }],
+    )
+}
+
+#[test]
+fn a_scan_goes_on_where_its_batch_ended() {
+    let source = numbers(50);
+    for batch in [1, 3, 50, 100] {
+        let mut forward = Pipeline::new(Access::Collection(Direction::Forward), Vec::new());
+        assert_eq!(ids(&mut forward, &source, batch), (0..50).collect::<Vec<_>>());
+        let mut backward = Pipeline::new(Access::Collection(Direction::Backward), Vec::new());
+        assert_eq!(ids(&mut backward, &source, batch), (0..50).rev().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn skip_and_limit_read_no_more_than_they_need() {
+    let source = numbers(1000);
+    let stages: Vec<Box<dyn Stage>> = vec![Box::new(Skip(5)), Box::new(Limit(3))];
+    let mut pipeline = Pipeline::new(Access::Collection(Direction::Forward), stages);
+    assert_eq!(ids(&mut pipeline, &source, 10), [5, 6, 7]);
+    assert_eq!(pipeline.examined().docs, 8);
+}
+
+#[test]
+fn an_interrupted_scan_ends_with_its_error() {
+    let source = numbers(1000);
+    let filter = Matcher::parse(&rawdoc! { "n": 99 }, &ParseContext::default()).unwrap();
+    let mut pipeline =
+        Pipeline::new(Access::Collection(Direction::Forward), vec![Box::new(Filter(filter))]);
+    let mut context = Context::default();
+    let asked = std::rc::Rc::new(std::cell::Cell::new(0));
+    let counter = std::rc::Rc::clone(&asked);
+    context.interrupt = Some(Box::new(move || {
+        counter.set(counter.get() + 1);
+        if counter.get() > 3 {
+            Err(QueryError::location(50, "operation exceeded time limit"))
+        } else {
+            Ok(())
+        }
+    }));
+    let mut input = Input::new(&source, &context);
+    assert_eq!(pipeline.next(&mut input).unwrap_err().code.code(), 50);
+    assert!(pipeline.examined().docs < 600);
+}

@@ -1,0 +1,212 @@
+//! From a predicate to intervals of values.
+//!
+//! Comparisons stay within the type of their operand: `{$gt: 5}` is (5, inf], not (5, MaxKey].
+
+use std::cmp::Ordering;
+
+use crate::{
+    matcher::{ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, Predicate},
+    source::Edge,
+    value::{OwnedValue, Value, compare_values},
+};
+
+/// Values between two edges.
+#[derive(Debug, Clone)]
+pub struct Interval {
+    /// Where it begins.
+    pub low: Edge,
+    /// Where it ends.
+    pub high: Edge,
+}
+
+impl Interval {
+    fn new(low: Value<'_>, low_in: bool, high: Value<'_>, high_in: bool) -> Self {
+        Self {
+            low: Edge { value: low.into(), inclusive: low_in },
+            high: Edge { value: high.into(), inclusive: high_in },
+        }
+    }
+
+    fn point(value: Value<'_>) -> Self {
+        Self::new(value, true, value, true)
+    }
+
+    /// All values.
+    pub fn all() -> Self {
+        Self::new(Value::MinKey, true, Value::MaxKey, true)
+    }
+
+    /// The one value, if it is one.
+    pub fn as_point(&self) -> Option<&OwnedValue> {
+        let same = compare_values(self.low.value.get(), self.high.value.get(), None);
+        (same == Ordering::Equal && self.low.inclusive && self.high.inclusive)
+            .then_some(&self.low.value)
+    }
+
+    /// What both have in common.
+    pub fn intersect(&self, other: &Self) -> Option<Self> {
+        let low = pick(&self.low, &other.low, Ordering::Greater);
+        let high = pick(&self.high, &other.high, Ordering::Less);
+        let order = compare_values(low.value.get(), high.value.get(), None);
+        let empty = order == Ordering::Greater
+            || order == Ordering::Equal && !(low.inclusive && high.inclusive);
+        (!empty).then(|| Self { low: low.clone(), high: high.clone() })
+    }
+}
+
+/// The edge that cuts off more.
+fn pick<'e>(a: &'e Edge, b: &'e Edge, tighter: Ordering) -> &'e Edge {
+    match compare_values(a.value.get(), b.value.get(), None) {
+        order if order == tighter => a,
+        Ordering::Equal if !a.inclusive => a,
+        _ => b,
+    }
+}
+
+/// The intervals outside of which no value satisfies the node, if the node says something about the path.
+/// `None`: it says nothing that an index can use.
+pub fn intervals_of(node: &Node, path: &[u8]) -> Option<Vec<Interval>> {
+    match node {
+        Node::Leaf(Leaf { path: Some(own), predicate }) if own.dotted() == path => {
+            of_predicate(predicate)
+        }
+        Node::Array(ArrayLeaf {
+            path: Some(own),
+            predicate: ArrayPredicate::ElemMatchValue(children),
+        }) if own.dotted() == path => children.iter().find_map(|child| match child {
+            Node::Leaf(leaf) => of_predicate(&leaf.predicate),
+            _ => None,
+        }),
+        Node::Array(ArrayLeaf {
+            path: Some(own),
+            predicate: ArrayPredicate::ElemMatchObject(child),
+        }) => {
+            let below = path.strip_prefix(own.dotted())?.strip_prefix(b".")?;
+            conjuncts(child).iter().find_map(|child| intervals_of(child, below))
+        }
+        _ => None,
+    }
+}
+
+/// The parts that must all hold.
+pub(super) fn conjuncts(node: &Node) -> Vec<&Node> {
+    match node {
+        Node::And(children) => children.iter().flat_map(conjuncts).collect(),
+        other => vec![other],
+    }
+}
+
+fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
+    match predicate {
+        Predicate::Compare { op, operand, .. } => of_compare(*op, operand.get()),
+        Predicate::In(list) if list.regexes.is_empty() => {
+            let mut all = Vec::new();
+            for value in &list.values {
+                all.extend(of_compare(CompareOp::Eq, value.get())?);
+            }
+            all.sort_by(|a, b| compare_values(a.low.value.get(), b.low.value.get(), None));
+            Some(all)
+        }
+        Predicate::Regex(regex) => {
+            let mut intervals = of_regex(regex.pattern(), regex.options())?;
+            let itself = Value::Regex { pattern: regex.pattern(), options: regex.options() };
+            intervals.push(Interval::point(itself));
+            Some(intervals)
+        }
+        Predicate::Exists | Predicate::Type(_) | Predicate::Mod { .. } | Predicate::Bits(_) => None,
+        Predicate::In(_) => None,
+    }
+}
+
+fn of_compare(op: CompareOp, value: Value<'_>) -> Option<Vec<Interval>> {
+    let (first, last, last_in) = bracket(value)?;
+    let nan = matches!(value, Value::Double(n) if n.is_nan())
+        || matches!(value, Value::Decimal(n) if n.is_nan());
+    Some(match op {
+        CompareOp::Eq | CompareOp::Lte | CompareOp::Gte if matches!(value, Value::Null) => {
+            // Missing fields are null in an index, and an empty array is undefined.
+            vec![Interval::point(Value::Undefined), Interval::point(Value::Null)]
+        }
+        CompareOp::Eq => match value {
+            // [] and [[]] and what is in them: an equality to an array also means an element.
+            Value::Array(bytes) => {
+                let first = Value::Array(bytes).elements().next();
+                let first = first.map_or(Value::Undefined, |e| e.value());
+                let mut points = vec![Interval::point(first), Interval::point(value)];
+                points.sort_by(|a, b| compare_values(a.low.value.get(), b.low.value.get(), None));
+                points
+            }
+            value => vec![Interval::point(value)],
+        },
+        // Ranges over arrays compare whole arrays, whose keys are elements: any key may belong to one.
+        _ if matches!(value, Value::Array(_) | Value::MinKey | Value::MaxKey) => {
+            vec![Interval::all()]
+        }
+        CompareOp::Lt | CompareOp::Gt if nan => vec![],
+        CompareOp::Lte | CompareOp::Gte if nan => vec![Interval::point(value)],
+        CompareOp::Lt => vec![Interval::new(first, true, value, false)],
+        CompareOp::Lte => vec![Interval::new(first, true, value, true)],
+        CompareOp::Gt => vec![Interval::new(value, false, last, last_in)],
+        CompareOp::Gte => vec![Interval::new(value, true, last, last_in)],
+    })
+}
+
+const EMPTY_DOC: &[u8] = &[5, 0, 0, 0, 0];
+const EMPTY_DB_POINTER: &[u8] = &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// The first value of the operand's type, the end of the type, and whether that end belongs to it.
+fn bracket(value: Value<'_>) -> Option<(Value<'static>, Value<'static>, bool)> {
+    let empty_binary = Value::Binary { subtype: 0, bytes: &[] };
+    let code_with_scope = Value::CodeWithScope { code: &[], scope: EMPTY_DOC };
+    Some(match value {
+        Value::Int32(_) | Value::Int64(_) | Value::Double(_) | Value::Decimal(_) => {
+            (Value::Double(f64::NEG_INFINITY), Value::Double(f64::INFINITY), true)
+        }
+        Value::String(_) | Value::Symbol(_) => {
+            (Value::String(&[]), Value::Document(EMPTY_DOC), false)
+        }
+        Value::Document(_) => (Value::Document(EMPTY_DOC), Value::Array(EMPTY_DOC), false),
+        Value::Array(_) => (Value::Array(EMPTY_DOC), empty_binary, false),
+        Value::Binary { .. } => (empty_binary, Value::ObjectId([0; 12]), false),
+        Value::ObjectId(_) => (Value::ObjectId([0; 12]), Value::ObjectId([0xff; 12]), true),
+        Value::Bool(_) => (Value::Bool(false), Value::Bool(true), true),
+        Value::Date(_) => (Value::Date(i64::MIN), Value::Date(i64::MAX), true),
+        Value::Timestamp(_) => (Value::Timestamp(0), Value::Timestamp(u64::MAX), true),
+        Value::Null => (Value::Null, Value::Null, true),
+        Value::Regex { .. } => {
+            (Value::Regex { pattern: &[], options: &[] }, Value::DbPointer(EMPTY_DB_POINTER), false)
+        }
+        Value::DbPointer(_) => (Value::DbPointer(EMPTY_DB_POINTER), Value::Code(&[]), false),
+        Value::Code(_) => (Value::Code(&[]), code_with_scope, false),
+        Value::CodeWithScope { .. } => (code_with_scope, Value::MaxKey, false),
+        Value::MinKey => (Value::MinKey, Value::MinKey, true),
+        Value::MaxKey => (Value::MaxKey, Value::MaxKey, true),
+        Value::Undefined | Value::Missing => return None,
+    })
+}
+
+/// Strings that begin with the literal prefix of an anchored pattern; all strings otherwise.
+fn of_regex(pattern: &[u8], options: &[u8]) -> Option<Vec<Interval>> {
+    let all = || vec![Interval::new(Value::String(&[]), true, Value::Document(EMPTY_DOC), false)];
+    let Some(prefix) = literal_prefix(pattern, options) else { return Some(all()) };
+    let mut after = prefix.clone();
+    // UTF-8 has no byte 0xff: the last byte can always be raised.
+    *after.last_mut()? += 1;
+    Some(vec![Interval::new(Value::String(&prefix), true, Value::String(&after), false)])
+}
+
+fn literal_prefix(pattern: &[u8], options: &[u8]) -> Option<Vec<u8>> {
+    if !options.is_empty() && options != b"s" || pattern.contains(&b'|') {
+        return None;
+    }
+    let rest = pattern.strip_prefix(b"^").or_else(|| pattern.strip_prefix(b"\\A"))?;
+    let special = |b: &u8| b"\\^$.[]()?*+{}".contains(b);
+    let end = rest.iter().position(special).unwrap_or(rest.len());
+    let mut prefix = rest.get(..end)?.to_vec();
+    // A quantifier after the last character makes that character optional.
+    if rest.get(end).is_some_and(|b| b"?*{".contains(b)) {
+        prefix.pop();
+    }
+    let whole = std::str::from_utf8(&prefix).is_ok();
+    (whole && !prefix.is_empty()).then_some(prefix)
+}

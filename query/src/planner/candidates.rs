@@ -1,0 +1,261 @@
+//! The plans worth a trial.
+
+use super::{
+    Request,
+    bounds::{Interval, conjuncts, intervals_of},
+    partial,
+};
+use crate::{
+    exec::{Access, IndexScan},
+    matcher::{CompareOp, Leaf, Node, Predicate},
+    sort::SortPattern,
+    source::{Direction, IndexInfo, IndexKind, KeyRange},
+    value::{OwnedValue, Value, compare_values},
+};
+
+/// How many ranges one scan may have before the rest of the bounds is left to the filter.
+const RANGES_MAX: usize = 4_000;
+
+/// A way of reaching the documents.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The way.
+    pub access: Access,
+    /// Documents come in the order of the sort.
+    pub gives_order: bool,
+}
+
+impl Candidate {
+    /// A scan of the whole collection.
+    pub fn collection(direction: Direction) -> Self {
+        Self { access: Access::Collection(direction), gives_order: false }
+    }
+}
+
+/// All plans worth a trial; never none.
+pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
+    if let Some(direction) = request.natural {
+        let gives_order = request.sort.is_none();
+        return vec![Candidate { gives_order, ..Candidate::collection(direction) }];
+    }
+    let root = request.filter.root();
+    if let Some(found) = by_id(request) {
+        return vec![found];
+    }
+    let usable = |(at, index): &(usize, &IndexInfo)| {
+        request.hint.is_none_or(|hint| hint == *at) && !index.hidden && fits(index, request)
+    };
+    let mut found: Vec<Candidate> = indexes
+        .iter()
+        .enumerate()
+        .filter(usable)
+        .filter_map(|(at, index)| by_index(at, index, root, request))
+        .collect();
+    if found.is_empty() {
+        found.extend(by_or(root, request, indexes));
+    }
+    if found.is_empty() {
+        found.push(Candidate::collection(Direction::Forward));
+    }
+    found
+}
+
+/// An equality on `_id` under the simple collation needs no index scan at all.
+fn by_id(request: &Request) -> Option<Candidate> {
+    if request.hint.is_some() {
+        return None;
+    }
+    let value = conjuncts(request.filter.root()).into_iter().find_map(|node| match node {
+        Node::Leaf(Leaf {
+            path: Some(path),
+            predicate: Predicate::Compare { op: CompareOp::Eq, operand, collator: None },
+        }) if path.dotted() == b"_id" && is_plain(operand.get()) => Some(operand.clone()),
+        _ => None,
+    })?;
+    Some(Candidate { access: Access::ById(vec![value]), gives_order: true })
+}
+
+/// A value that only equal values match: not an array (which is never an `_id`), null or a regex.
+fn is_plain(value: Value<'_>) -> bool {
+    !matches!(value, Value::Array(_) | Value::Null | Value::Undefined | Value::Regex { .. })
+}
+
+/// Whether the index holds every document that the filter can match, in an order we understand.
+fn fits(index: &IndexInfo, request: &Request) -> bool {
+    index.kind == IndexKind::Ordered
+        && index.partial.as_ref().is_none_or(|p| partial::implies(request.filter.root(), p))
+}
+
+fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Option<Candidate> {
+    let bounds = bounds_of(index, root);
+    let bounded = bounds.first().is_some_and(Option::is_some);
+    let order = request.sort.as_ref().and_then(|sort| order_by(index, sort, &bounds));
+    let hinted = request.hint == Some(at);
+    // A sparse index leaves documents out: only bounds that miss them anyway may use it.
+    if !bounded && !hinted && (index.sparse || order.is_none()) {
+        return None;
+    }
+    let ranges = ranges(index, &bounds);
+    let direction = order.unwrap_or(Direction::Forward);
+    let scan = IndexScan { index: at, ranges, direction };
+    Some(Candidate { access: Access::Indexes(vec![scan]), gives_order: order.is_some() })
+}
+
+type Bounds = Vec<Option<Vec<Interval>>>;
+
+/// The intervals of each field of the index, as far as the filter gives any.
+fn bounds_of(index: &IndexInfo, root: &Node) -> Bounds {
+    let parts = conjuncts(root);
+    let mut bounded_roots: Vec<&[u8]> = Vec::new();
+    index
+        .fields
+        .iter()
+        .map(|field| {
+            let first_name = field.path.parts().first().map_or(&b""[..], |p| p);
+            // Two fields below one array may be satisfied by different elements: bound only one of them.
+            if index.is_multikey() && bounded_roots.contains(&first_name) {
+                return None;
+            }
+            let mut all = parts
+                .iter()
+                .filter(|part| operands_fit(index, part))
+                .filter_map(|part| intervals_of(part, field.path.dotted()));
+            let first = all.next()?;
+            if index.sparse && first.iter().any(touches_null) {
+                return None;
+            }
+            bounded_roots.push(first_name);
+            // In an array different elements may satisfy different predicates: no intersection.
+            Some(if field.multikey.is_empty() {
+                all.fold(first, |a, b| intersect(&a, &b))
+            } else {
+                first
+            })
+        })
+        .collect()
+}
+
+fn touches_null(interval: &Interval) -> bool {
+    interval.as_point().is_some_and(|v| matches!(v.get(), Value::Null | Value::Undefined))
+}
+
+/// Text in another collation than the index's has another order: such operands can't bound it.
+fn operands_fit(index: &IndexInfo, node: &Node) -> bool {
+    let text = |value: &OwnedValue| {
+        matches!(
+            value.get(),
+            Value::String(_) | Value::Symbol(_) | Value::Document(_) | Value::Array(_)
+        )
+    };
+    match node {
+        Node::Leaf(Leaf { predicate: Predicate::Compare { operand, collator, .. }, .. }) => {
+            collator.as_ref().map(|c| c.spec()) == index.collation.as_ref() || !text(operand)
+        }
+        Node::Leaf(Leaf { predicate: Predicate::In(list), .. }) => {
+            list.collator.as_ref().map(|c| c.spec()) == index.collation.as_ref()
+                || !list.values.iter().any(text)
+        }
+        _ => index.collation.is_none(),
+    }
+}
+
+fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+    a.iter().flat_map(|a| b.iter().filter_map(move |b| a.intersect(b))).collect()
+}
+
+/// The direction in which the index gives the order of the sort, if it does.
+fn order_by(index: &IndexInfo, sort: &SortPattern, bounds: &Bounds) -> Option<Direction> {
+    if sort.collator.as_ref().map(|c| c.spec()) != index.collation.as_ref() || index.is_multikey() {
+        return None;
+    }
+    let fixed = |at: usize| {
+        bounds
+            .get(at)
+            .is_some_and(|b| matches!(b.as_deref(), Some([only]) if only.as_point().is_some()))
+    };
+    let mut wanted = sort.parts.iter().peekable();
+    let mut direction = None;
+    for (at, field) in index.fields.iter().enumerate() {
+        let Some(part) = wanted.peek() else { break };
+        if part.path != field.path {
+            // A field that can only have one value does not disturb the order.
+            if fixed(at) {
+                continue;
+            }
+            return None;
+        }
+        let this = if part.ascending == field.ascending {
+            Direction::Forward
+        } else {
+            Direction::Backward
+        };
+        if !fixed(at) && *direction.get_or_insert(this) != this {
+            return None;
+        }
+        wanted.next();
+    }
+    wanted.peek().is_none().then(|| direction.unwrap_or(Direction::Forward))
+}
+
+/// The bounds as ranges in key order: points of leading fields multiplied out, then one interval.
+fn ranges(index: &IndexInfo, bounds: &Bounds) -> Vec<KeyRange> {
+    let mut ranges = vec![KeyRange::default()];
+    for (field, bound) in index.fields.iter().zip(bounds) {
+        let Some(intervals) = bound else { break };
+        let mut intervals = intervals.clone();
+        intervals.sort_by(|a, b| {
+            let order = compare_values(a.low.value.get(), b.low.value.get(), None);
+            if field.ascending { order } else { order.reverse() }
+        });
+        let all_points = intervals.iter().all(|interval| interval.as_point().is_some());
+        if ranges.len().saturating_mul(intervals.len()) > RANGES_MAX {
+            break;
+        }
+        ranges = ranges
+            .iter()
+            .flat_map(|range| {
+                intervals.iter().map(move |interval| extend(range, interval, all_points))
+            })
+            .collect();
+        if !all_points {
+            break;
+        }
+    }
+    ranges
+}
+
+fn extend(range: &KeyRange, interval: &Interval, as_prefix: bool) -> KeyRange {
+    let mut range = range.clone();
+    if as_prefix {
+        range.prefix.push(interval.low.value.clone());
+    } else {
+        range.edges = Some((interval.low.clone(), interval.high.clone()));
+    }
+    range
+}
+
+/// An `$or` whose branches all have an index of their own.
+fn by_or(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
+    let branches = conjuncts(root).into_iter().find_map(|node| match node {
+        Node::Or(branches) => Some(branches),
+        _ => None,
+    })?;
+    let mut scans = Vec::new();
+    for branch in branches {
+        let found = indexes.iter().enumerate().find_map(|(at, index)| {
+            let usable = !index.hidden
+                && request.hint.is_none_or(|hint| hint == at)
+                && index.kind == IndexKind::Ordered
+                && index.partial.as_ref().is_none_or(|p| partial::implies(branch, p));
+            let bounds = bounds_of(index, branch);
+            let bounded = usable && bounds.first().is_some_and(Option::is_some);
+            bounded.then(|| IndexScan {
+                index: at,
+                ranges: ranges(index, &bounds),
+                direction: Direction::Forward,
+            })
+        })?;
+        scans.push(found);
+    }
+    Some(Candidate { access: Access::Indexes(scans), gives_order: false })
+}

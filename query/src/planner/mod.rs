@@ -1,0 +1,244 @@
+//! From a filter and a sort to a way of reaching the documents.
+//!
+//! ```text
+//!   filter --bounds--> ranges of each usable index --candidates--> plans --trial--> the one that pays
+//! ```
+//! Q1 Bounds may reach too far, never too short: the whole filter is checked on every document fetched.
+//! Q2 A plan that claims the order of the sort gives exactly that order.
+
+mod bounds;
+mod candidates;
+mod partial;
+
+pub use bounds::{Interval, intervals_of};
+pub use candidates::{Candidate, candidates};
+
+use bson::RawDocument;
+
+use crate::{
+    context::Context,
+    error::QueryError,
+    exec::{Access, Filter, Input, Limit, Pipeline, Skip, Sort},
+    matcher::Matcher,
+    sort::SortPattern,
+    source::{Direction, IndexInfo, Source},
+    value::{Elements, Shown, Value},
+};
+
+/// What a find wants.
+#[derive(Debug)]
+pub struct Request {
+    /// Which documents.
+    pub filter: Matcher,
+    /// In which order.
+    pub sort: Option<SortPattern>,
+    /// `$natural` in the sort or the hint.
+    pub natural: Option<Direction>,
+    /// The index to use, by its place in the source's list.
+    pub hint: Option<usize>,
+    /// How many to leave out.
+    pub skip: u64,
+    /// How many at most.
+    pub limit: Option<u64>,
+}
+
+impl Request {
+    /// All documents that match, in no particular order.
+    pub fn new(filter: Matcher) -> Self {
+        Self { filter, sort: None, natural: None, hint: None, skip: 0, limit: None }
+    }
+
+    /// How many documents a sort must keep.
+    fn sort_limit(&self) -> Option<usize> {
+        self.limit.and_then(|limit| usize::try_from(limit.saturating_add(self.skip)).ok())
+    }
+}
+
+/// The index that a hint names, by name or by key pattern.
+pub fn resolve_hint(hint: Value<'_>, indexes: &[IndexInfo]) -> Option<usize> {
+    indexes.iter().position(|index| match hint {
+        Value::String(name) => index.name.as_bytes() == name,
+        Value::Document(pattern) => {
+            index.spec.get_document("key").is_ok_and(|key| same_pattern(key, pattern))
+        }
+        _ => false,
+    })
+}
+
+fn same_pattern(key: &RawDocument, hint: &[u8]) -> bool {
+    RawDocument::from_bytes(hint)
+        .is_ok_and(|hint| crate::value::compare_docs(key, hint) == std::cmp::Ordering::Equal)
+}
+
+/// mongod's words for a hint that names no index.
+pub fn hint_not_found(namespace: &str) -> QueryError {
+    QueryError::bad_value(format!(
+        "error processing query: ns={namespace} planner returned error :: caused by :: hint \
+         provided does not correspond to an existing index"
+    ))
+}
+
+/// Chooses a plan and makes it runnable, without projection.
+pub fn plan(
+    request: Request,
+    source: &dyn Source,
+    context: &Context,
+) -> Result<(Pipeline, Candidate), QueryError> {
+    let chosen = choose(&request, source, context)?;
+    Ok((build(&chosen, request), chosen))
+}
+
+fn choose(
+    request: &Request,
+    source: &dyn Source,
+    context: &Context,
+) -> Result<Candidate, QueryError> {
+    let mut found = candidates(request, source.indexes());
+    if found.len() <= 1 {
+        return Ok(found.pop().unwrap_or_else(|| Candidate::collection(Direction::Forward)));
+    }
+    trial(found, request, source, context)
+}
+
+/// How much work the trial gives each plan, and how many results end it, as in mongod.
+const TRIAL_WORKS: u64 = 10_000;
+const TRIAL_RESULTS: u64 = 101;
+
+/// Runs the candidates for a short while and keeps the one that gives most for its work.
+fn trial(
+    found: Vec<Candidate>,
+    request: &Request,
+    source: &dyn Source,
+    context: &Context,
+) -> Result<Candidate, QueryError> {
+    let works_max = TRIAL_WORKS.max(source.count()? * 3 / 10);
+    let mut best: Option<(Score, Candidate)> = None;
+    let mut budget = works_max;
+    for candidate in found {
+        let score = score(&candidate, request, source, context, budget)?;
+        // A plan that takes more work than the best so far can't win.
+        budget = budget.min(score.works.max(1));
+        if best.as_ref().is_none_or(|(s, _)| score.better_than(s)) {
+            best = Some((score, candidate));
+        }
+    }
+    Ok(best.map_or_else(|| Candidate::collection(Direction::Forward), |(_, candidate)| candidate))
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Score {
+    results: u64,
+    works: u64,
+    finished: bool,
+    sorted_by_index: bool,
+}
+
+impl Score {
+    fn better_than(&self, other: &Self) -> bool {
+        let productivity = |s: &Self| {
+            #[allow(clippy::cast_precision_loss, reason = "a ratio, not a count")]
+            let ratio = s.results as f64 / s.works.max(1) as f64;
+            ratio + if s.finished { 1.0 } else { 0.0 } + if s.sorted_by_index { 1e-4 } else { 0.0 }
+        };
+        productivity(self) > productivity(other)
+    }
+}
+
+fn score(
+    candidate: &Candidate,
+    request: &Request,
+    source: &dyn Source,
+    context: &Context,
+    works_max: u64,
+) -> Result<Score, QueryError> {
+    let filter = Box::new(Filter(request.filter.clone()));
+    let mut pipeline = Pipeline::new(candidate.access.clone(), vec![filter]);
+    let mut input = Input::new(source, context);
+    let wanted = request.limit.map_or(TRIAL_RESULTS, |n| (n + request.skip).min(TRIAL_RESULTS));
+    let mut results = 0;
+    let mut finished = false;
+    while results < wanted {
+        if pipeline.next(&mut input)?.is_none() {
+            finished = true;
+            break;
+        }
+        results += 1;
+        let examined = pipeline.examined();
+        if examined.keys.max(examined.docs) >= works_max {
+            break;
+        }
+    }
+    let examined = pipeline.examined();
+    let works = examined.keys.max(examined.docs);
+    Ok(Score { results, works, finished, sorted_by_index: candidate.gives_order })
+}
+
+fn build(candidate: &Candidate, request: Request) -> Pipeline {
+    let sort_limit = request.sort_limit();
+    let mut pipeline = Pipeline::new(candidate.access.clone(), Vec::new());
+    if !request.filter.is_trivial() {
+        pipeline.push(Box::new(Filter(request.filter)));
+    }
+    if let Some(pattern) = request.sort.filter(|_| !candidate.gives_order) {
+        pipeline.push(Box::new(Sort::new(pattern, sort_limit)));
+    }
+    if request.skip > 0 {
+        pipeline.push(Box::new(Skip(request.skip)));
+    }
+    if let Some(limit) = request.limit {
+        pipeline.push(Box::new(Limit(limit)));
+    }
+    pipeline
+}
+
+/// Reads `{$natural: ±1}` out of a sort or hint document.
+pub fn natural(doc: &RawDocument) -> Result<Option<Direction>, QueryError> {
+    let mut fields = Elements::new(doc);
+    if fields.clone().find(b"$natural").is_none() {
+        return Ok(None);
+    }
+    let refused =
+        || QueryError::bad_value("$natural sort cannot be set to a value other than -1 or 1.");
+    let first = fields.next().filter(|_| fields.next().is_none()).ok_or_else(refused)?;
+    match crate::matcher::operands::integer("", first.value()) {
+        Ok(1) => Ok(Some(Direction::Forward)),
+        Ok(-1) => Ok(Some(Direction::Backward)),
+        _ => Err(refused()),
+    }
+}
+
+/// Shows an access for logs and tests.
+pub fn describe(access: &Access, indexes: &[IndexInfo]) -> String {
+    match access {
+        Access::Nothing => "EOF".into(),
+        Access::Collection(_) => "COLLSCAN".into(),
+        Access::ById(_) => "IDHACK".into(),
+        Access::Given(_) => "QUEUED_DATA".into(),
+        Access::Indexes(scans) => scans
+            .iter()
+            .map(|scan| {
+                let name = indexes.get(scan.index).map_or("?", |index| &index.name);
+                let ranges: Vec<_> = scan.ranges.iter().map(describe_range).collect();
+                format!("IXSCAN {name} {}", ranges.join(" "))
+            })
+            .collect::<Vec<_>>()
+            .join(" OR "),
+    }
+}
+
+fn describe_range(range: &crate::source::KeyRange) -> String {
+    let prefix: Vec<_> = range.prefix.iter().map(|v| Shown(v.get()).to_string()).collect();
+    let edges = range.edges.as_ref().map_or(String::new(), |(low, high)| {
+        format!(
+            "{}{}, {}{}",
+            if low.inclusive { '[' } else { '(' },
+            Shown(low.value.get()),
+            Shown(high.value.get()),
+            if high.inclusive { ']' } else { ')' }
+        )
+    });
+    format!("<{}{}{edges}>", prefix.join(","), if prefix.is_empty() { "" } else { ";" })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+use bson::{RawDocumentBuf, rawdoc};
+
+use super::*;
+use crate::{matcher::ParseContext, source::memory::MemorySource, testdata, value::Elements};
+
+fn fixture() -> (Vec<RawDocumentBuf>, Vec<RawDocumentBuf>) {
+    let mut fixture = testdata::read("filters.bson").into_iter();
+    let first = fixture.next().unwrap();
+    let docs = Elements::of_bytes(first.get_array("docs").unwrap().as_bytes())
+        .map(|e| RawDocument::from_bytes(e.value_bytes).unwrap().to_owned())
+        .collect();
+    let filters = fixture.map(|case| case.get_document("filter").unwrap().to_owned()).collect();
+    (docs, filters)
+}
+
+fn run(request: Request, source: &MemorySource) -> (Vec<i32>, String) {
+    let context = Context::default();
+    let (mut pipeline, chosen) = plan(request, source, &context).unwrap();
+    let mut input = Input::new(source, &context);
+    let mut ids = Vec::new();
+    while let Some(doc) = pipeline.next(&mut input).unwrap() {
+        ids.push(doc.get_i32("_id").unwrap());
+    }
+    (ids, describe(&chosen.access, source.indexes()))
+}
+
+/// Q1: whatever the plan, the documents are those of a scan of everything.
+#[test]
+fn every_plan_finds_what_a_collection_scan_finds() {
+    let (docs, filters) = fixture();
+    let patterns = [
+        rawdoc! { "a": 1 },
+        rawdoc! { "a.b": -1 },
+        rawdoc! { "c": 1, "a": -1 },
+        rawdoc! { "b": 1 },
+    ];
+    // Without parallel arrays: those can't be indexed together.
+    let docs: Vec<_> = docs
+        .into_iter()
+        .filter(|d| !(d.get_array("c").is_ok() && d.get_array("a").is_ok()))
+        .collect();
+    let plain = MemorySource::new(docs.clone(), &[]);
+    let indexed = MemorySource::new(docs, &patterns);
+    let mut by_index = 0;
+    for filter in filters {
+        let Ok(matcher) = Matcher::parse(&filter, &ParseContext::default()) else { continue };
+        let (mut want, _) = run(
+            Request { natural: Some(Direction::Forward), ..Request::new(matcher.clone()) },
+            &plain,
+        );
+        let (mut got, how) = run(Request::new(matcher), &indexed);
+        by_index += usize::from(how.starts_with("IXSCAN"));
+        want.sort_unstable();
+        got.sort_unstable();
+        assert_eq!(got, want, "{} by {how}", Shown(Value::from(&*filter)));
+    }
+    assert!(by_index > 300, "only {by_index} filters used an index");
+}
+
+fn scalars(count: i32) -> MemorySource {
+    let docs = (0..count)
+        .map(|n| rawdoc! { "_id": n, "a": n * 7 % 11, "b": n % 5, "c": format!("s{}", n % 13) })
+        .collect();
+    MemorySource::new(docs, &[rawdoc! { "a": 1, "b": -1 }, rawdoc! { "c": 1 }])
+}
+
+fn request(filter: RawDocumentBuf, sort: RawDocumentBuf) -> Request {
+    let filter = Matcher::parse(&filter, &ParseContext::default()).unwrap();
+    Request { sort: Some(SortPattern::parse(&sort, None).unwrap()), ..Request::new(filter) }
+}
+
+/// Q2: an index that claims the order gives what a sort would.
+#[test]
+fn an_index_gives_the_order_it_claims() {
+    let source = scalars(200);
+    let plain = MemorySource::new(
+        (0..200)
+            .map(|n| rawdoc! { "_id": n, "a": n * 7 % 11, "b": n % 5, "c": format!("s{}", n % 13) })
+            .collect(),
+        &[],
+    );
+    for (filter, sort, ordered) in [
+        (rawdoc! {}, rawdoc! { "a": 1 }, true),
+        (rawdoc! {}, rawdoc! { "a": -1, "b": 1 }, true),
+        (rawdoc! {}, rawdoc! { "a": 1, "b": 1 }, false),
+        (rawdoc! { "a": 3 }, rawdoc! { "b": 1 }, true),
+        (rawdoc! { "a": { "$in": [3, 5] } }, rawdoc! { "a": 1, "b": -1 }, true),
+        (rawdoc! { "a": { "$gt": 3 } }, rawdoc! { "b": 1 }, false),
+        (rawdoc! { "c": { "$regex": "^s1" } }, rawdoc! { "c": -1 }, true),
+    ] {
+        let chosen = candidates(&request(filter.clone(), sort.clone()), source.indexes());
+        assert_eq!(chosen.iter().any(|c| c.gives_order), ordered, "{filter:?} {sort:?}");
+        let keys =
+            |ids: Vec<i32>| ids.iter().map(|n| (n * 7 % 11, n % 5, n % 13)).collect::<Vec<_>>();
+        let (got, _) = run(request(filter.clone(), sort.clone()), &source);
+        let (want, _) = run(request(filter, sort.clone()), &plain);
+        let parts: Vec<_> =
+            sort.iter_elements().map(|e| e.unwrap().key().as_str().to_owned()).collect();
+        let on = |k: &(i32, i32, i32)| {
+            parts
+                .iter()
+                .map(|p| match p.as_str() {
+                    "a" => k.0,
+                    "b" => k.1,
+                    _ => k.2,
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            keys(got).iter().map(on).collect::<Vec<_>>(),
+            keys(want).iter().map(on).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn ranges_are_as_narrow_as_the_filter_allows() {
+    let source = scalars(100);
+    let shown = |filter: RawDocumentBuf| {
+        let filter = Matcher::parse(&filter, &ParseContext::default()).unwrap();
+        run(Request::new(filter), &source).1
+    };
+    assert_eq!(shown(rawdoc! { "_id": 5 }), "IDHACK");
+    assert_eq!(shown(rawdoc! { "d": 5 }), "COLLSCAN");
+    assert_eq!(shown(rawdoc! { "a": { "$gt": 3, "$lte": 5 } }), "IXSCAN { a: 1, b: -1 } <(3, 5]>");
+    assert_eq!(
+        shown(rawdoc! { "a": 3, "b": { "$gte": 2 } }),
+        "IXSCAN { a: 1, b: -1 } <3;[2, inf]>"
+    );
+    assert_eq!(
+        shown(rawdoc! { "c": { "$regex": "^s1.*" } }),
+        "IXSCAN { c: 1 } <[\"s1\", \"s2\")> <[/^s1.*/, /^s1.*/]>"
+    );
+    assert_eq!(
+        shown(rawdoc! { "$or": [{ "a": 1 }, { "c": "s3" }] }),
+        "IXSCAN { a: 1, b: -1 } <1;> OR IXSCAN { c: 1 } <\"s3\";>"
+    );
+}

@@ -1,0 +1,379 @@
+//! Sorting: patterns, the key of a document, and a bounded sorter.
+//!
+//! An array sorts by its least element ascending and by its greatest descending, so a document's key is
+//! the least of all the keys its arrays give, in the order of the pattern. Missing is null, an empty
+//! array is undefined.
+
+use std::{cmp::Ordering, collections::BinaryHeap, sync::Arc};
+
+use bson::RawDocument;
+
+use crate::{
+    collation::Collator,
+    error::QueryError,
+    field_path,
+    value::{Elements, OwnedValue, Shown, Value, compare_values, path::Path},
+};
+
+/// How much a sort may hold before it must spill or fail.
+pub const MEMORY_MAX: usize = 100 * 1024 * 1024;
+
+/// One part of a sort pattern.
+#[derive(Debug, Clone)]
+pub struct SortPart {
+    /// The field.
+    pub path: Path,
+    /// False for -1.
+    pub ascending: bool,
+}
+
+/// A sort pattern.
+#[derive(Debug, Clone)]
+pub struct SortPattern {
+    /// The parts in their order.
+    pub parts: Vec<SortPart>,
+    /// How text compares.
+    pub collator: Option<Arc<Collator>>,
+}
+
+/// The key of a document under a pattern.
+#[derive(Debug, Clone)]
+pub struct SortKey(Box<[OwnedValue]>);
+
+impl SortKey {
+    /// Memory it takes.
+    pub fn size(&self) -> usize {
+        self.0.iter().map(OwnedValue::size).sum()
+    }
+
+    /// The values in the order of the pattern.
+    pub fn values(&self) -> impl Iterator<Item = Value<'_>> {
+        self.0.iter().map(OwnedValue::get)
+    }
+}
+
+impl SortPattern {
+    /// Parses a sort document. `$natural` is for the caller.
+    pub fn parse(doc: &RawDocument, collator: Option<Arc<Collator>>) -> Result<Self, QueryError> {
+        let parts: Result<Vec<_>, _> = Elements::new(doc)
+            .map(|part| {
+                let ascending = direction(part.key, part.value())?;
+                field_path::check(part.key)?;
+                Ok(SortPart { path: Path::new(part.key), ascending })
+            })
+            .collect();
+        Ok(Self { parts: parts?, collator })
+    }
+
+    /// The document's key.
+    pub fn key(&self, doc: &[u8]) -> Result<SortKey, QueryError> {
+        if let Some(simple) = self.simple_key(doc) {
+            return Ok(simple);
+        }
+        let mut best: Option<Vec<Value<'_>>> = None;
+        let mut fixed = vec![Value::Null; self.parts.len()];
+        let pending: Vec<_> =
+            self.parts.iter().enumerate().map(|(at, part)| (at, part.path.parts())).collect();
+        expand(doc, &pending, &mut fixed, &mut |key| {
+            let better = best.as_ref().is_none_or(|best| {
+                self.compare_values(key.iter().copied(), best.iter().copied()) == Ordering::Less
+            });
+            if better {
+                best = Some(key.to_vec());
+            }
+        })?;
+        let key = best.unwrap_or(fixed);
+        Ok(SortKey(key.into_iter().map(OwnedValue::from).collect()))
+    }
+
+    /// The key of a document that has no array on any of the paths.
+    fn simple_key(&self, doc: &[u8]) -> Option<SortKey> {
+        let mut values = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let mut value = Value::Document(doc);
+            for name in part.path.parts() {
+                value = match value {
+                    Value::Document(inner) => {
+                        Elements::of_bytes(inner).find(name).map_or(Value::Null, |e| e.value())
+                    }
+                    Value::Array(_) => return None,
+                    _ => Value::Null,
+                };
+            }
+            if matches!(value, Value::Array(_)) {
+                return None;
+            }
+            values.push(OwnedValue::from(value));
+        }
+        Some(SortKey(values.into()))
+    }
+
+    /// Orders two keys.
+    pub fn compare(&self, a: &SortKey, b: &SortKey) -> Ordering {
+        self.compare_values(a.values(), b.values())
+    }
+
+    fn compare_values<'v>(
+        &self,
+        a: impl Iterator<Item = Value<'v>>,
+        b: impl Iterator<Item = Value<'v>>,
+    ) -> Ordering {
+        for ((part, a), b) in self.parts.iter().zip(a).zip(b) {
+            let order = compare_values(a, b, self.collator.as_deref());
+            let order = if part.ascending { order } else { order.reverse() };
+            if order != Ordering::Equal {
+                return order;
+            }
+        }
+        Ordering::Equal
+    }
+}
+
+fn direction(key: &[u8], value: Value<'_>) -> Result<bool, QueryError> {
+    let whole = match value {
+        Value::Int32(n) => Some(i64::from(n)),
+        Value::Int64(n) => Some(n),
+        Value::Double(n) => crate::matcher::truncate(n),
+        Value::Decimal(n) => n.truncate_to_i64(),
+        Value::Document(doc) => return Err(meta_sort(doc)),
+        other => {
+            return Err(QueryError::location(
+                15_974,
+                format!(
+                    "Illegal key in $sort specification: {}: {}",
+                    String::from_utf8_lossy(key),
+                    Shown(other)
+                ),
+            ));
+        }
+    };
+    match whole {
+        Some(1) => Ok(true),
+        Some(-1) => Ok(false),
+        _ => Err(QueryError::location(
+            15_975,
+            "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
+        )),
+    }
+}
+
+fn meta_sort(doc: &[u8]) -> QueryError {
+    let mut fields = Elements::of_bytes(doc);
+    let Some(meta) = fields.next().filter(|f| f.key == b"$meta") else {
+        return QueryError::location(
+            17_312,
+            "$meta is the only expression supported by $sort right now",
+        );
+    };
+    if fields.next().is_some() {
+        return QueryError::failed_to_parse(
+            "Cannot have additional keys in a $meta sort specification",
+        );
+    }
+    match meta.value().as_str() {
+        Some("textScore") => QueryError::location(
+            40_218,
+            "query requires text score metadata, but it is not available",
+        ),
+        _ => QueryError::location(
+            31_138,
+            format!("Illegal $meta sort: $meta: {}", Shown(meta.value())),
+        ),
+    }
+}
+
+pub(crate) type Pending<'p> = (usize, &'p [Box<[u8]>]);
+
+/// Calls `emit` with every key that the arrays on the paths give.
+pub(crate) fn expand<'d>(
+    doc: &'d [u8],
+    pending: &[Pending<'_>],
+    fixed: &mut Vec<Value<'d>>,
+    emit: &mut dyn FnMut(&[Value<'d>]),
+) -> Result<(), QueryError> {
+    let mut array: Option<&'d [u8]> = None;
+    let mut through: Vec<Pending<'_>> = Vec::new();
+    for &(at, path) in pending {
+        match walk(doc, path) {
+            Walked::Value(value) => set(fixed, at, value),
+            Walked::Array(found, rest) => {
+                if array.is_some_and(|array| !std::ptr::eq(array, found)) {
+                    return Err(QueryError::bad_value(
+                        "cannot sort with keys that are parallel arrays",
+                    ));
+                }
+                array = Some(found);
+                through.push((at, rest));
+            }
+        }
+    }
+    let Some(array) = array else {
+        emit(fixed);
+        return Ok(());
+    };
+    let mut empty = true;
+    for element in Elements::of_bytes(array) {
+        empty = false;
+        let value = element.value();
+        let mut below = Vec::new();
+        for &(at, rest) in &through {
+            match value {
+                _ if rest.is_empty() => set(fixed, at, value),
+                Value::Document(_) => below.push((at, rest)),
+                _ => set(fixed, at, Value::Null),
+            }
+        }
+        let inner = if let Value::Document(inner) = value { inner } else { &[] };
+        expand(inner, &below, fixed, emit)?;
+    }
+    if empty {
+        for &(at, rest) in &through {
+            set(fixed, at, if rest.is_empty() { Value::Undefined } else { Value::Null });
+        }
+        emit(fixed);
+    }
+    Ok(())
+}
+
+fn set<'d>(fixed: &mut [Value<'d>], at: usize, value: Value<'d>) {
+    if let Some(place) = fixed.get_mut(at) {
+        *place = value;
+    }
+}
+
+enum Walked<'d, 'p> {
+    Value(Value<'d>),
+    Array(&'d [u8], &'p [Box<[u8]>]),
+}
+
+/// Follows a path through documents, and through array indexes that it names, up to an array.
+fn walk<'d, 'p>(doc: &'d [u8], path: &'p [Box<[u8]>]) -> Walked<'d, 'p> {
+    let mut value = Value::Document(doc);
+    let mut rest = path;
+    loop {
+        let Some((name, after)) = rest.split_first() else {
+            return match value {
+                Value::Array(array) => Walked::Array(array, rest),
+                Value::Missing => Walked::Value(Value::Null),
+                value => Walked::Value(value),
+            };
+        };
+        value = match value {
+            Value::Document(inner) => {
+                Elements::of_bytes(inner).find(name).map_or(Value::Missing, |e| e.value())
+            }
+            Value::Array(array) => {
+                match Elements::of_bytes(array).find(name).filter(|_| is_index(name)) {
+                    Some(element) => element.value(),
+                    None => return Walked::Array(array, rest),
+                }
+            }
+            _ => return Walked::Value(Value::Null),
+        };
+        rest = after;
+    }
+}
+
+fn is_index(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(u8::is_ascii_digit)
+}
+
+/// Something to sort: its key, when it came, and itself.
+#[derive(Debug)]
+struct Entry<T> {
+    key: SortKey,
+    /// Equal keys keep the order in which they came.
+    arrival: u64,
+    item: T,
+    pattern: Arc<SortPattern>,
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.pattern.compare(&self.key, &other.key).then(self.arrival.cmp(&other.arrival))
+    }
+}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+/// Sorts items; with a limit it keeps no more than that many.
+#[derive(Debug)]
+pub struct Sorter<T> {
+    pattern: Arc<SortPattern>,
+    limit: Option<usize>,
+    /// The greatest on top, so that a limit drops it.
+    heap: BinaryHeap<Entry<T>>,
+    arrivals: u64,
+    bytes: usize,
+    bytes_of: fn(&T) -> usize,
+}
+
+impl<T> Sorter<T> {
+    /// A sorter. `bytes_of` is what an item counts for against the memory limit.
+    pub fn new(pattern: SortPattern, limit: Option<usize>, bytes_of: fn(&T) -> usize) -> Self {
+        Self {
+            pattern: Arc::new(pattern),
+            limit,
+            heap: BinaryHeap::new(),
+            arrivals: 0,
+            bytes: 0,
+            bytes_of,
+        }
+    }
+
+    /// The pattern.
+    pub fn pattern(&self) -> &SortPattern {
+        &self.pattern
+    }
+
+    /// Takes an item.
+    pub fn push(&mut self, key: SortKey, item: T) {
+        let entry = Entry { key, arrival: self.arrivals, item, pattern: Arc::clone(&self.pattern) };
+        self.arrivals += 1;
+        let full = self.limit.is_some_and(|limit| self.heap.len() >= limit);
+        if full && self.heap.peek().is_none_or(|greatest| *greatest <= entry) {
+            return;
+        }
+        self.bytes += entry.key.size() + (self.bytes_of)(&entry.item);
+        self.heap.push(entry);
+        if full && let Some(dropped) = self.heap.pop() {
+            self.bytes -= dropped.key.size() + (self.bytes_of)(&dropped.item);
+        }
+    }
+
+    /// Memory held. Beyond [`MEMORY_MAX`] the caller takes a sorted run away with
+    /// [`Sorter::take_run`] and spills it, or fails with [`memory_exceeded`].
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What is held so far, sorted; the sorter is empty afterwards.
+    pub fn take_run(&mut self) -> impl Iterator<Item = (SortKey, T)> + use<T> {
+        self.bytes = 0;
+        let sorted = std::mem::take(&mut self.heap).into_sorted_vec();
+        sorted.into_iter().map(|entry| (entry.key, entry.item))
+    }
+}
+
+/// mongod's refusal to sort more than memory holds.
+pub fn memory_exceeded() -> QueryError {
+    QueryError::location(
+        292,
+        format!(
+            "Sort exceeded memory limit of {MEMORY_MAX} bytes, but did not opt in to external \
+             sorting."
+        ),
+    )
+}

@@ -1,0 +1,170 @@
+//! What a query reads from: one collection at one moment. Storage implements it.
+//!
+//! ```text
+//!   scan ------> (record key, document) in natural order        resumable after any record key
+//!   index_scan -> (index key, record key) in key order          resumable after any (index key, record)
+//!   fetch, by_id -> one document
+//! ```
+//! Keys are opaque bytes of storage; a cursor keeps them between batches and holds nothing else, so that
+//! no snapshot lives longer than a batch.
+
+#[cfg(test)]
+pub(crate) mod memory;
+
+use std::collections::BTreeSet;
+
+use protocol::RawDoc;
+
+use crate::{
+    collation::CollationSpec,
+    error::QueryError,
+    matcher::Matcher,
+    value::{OwnedValue, Value, path::Path},
+};
+
+/// Which way a scan goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Natural or ascending key order.
+    Forward,
+    /// The other way.
+    Backward,
+}
+
+impl Direction {
+    /// The other way.
+    pub fn reversed(self) -> Self {
+        match self {
+            Self::Forward => Self::Backward,
+            Self::Backward => Self::Forward,
+        }
+    }
+}
+
+/// Where a record is: storage's bytes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordKey(pub Box<[u8]>);
+
+/// A record.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Where it is.
+    pub key: RecordKey,
+    /// What it is.
+    pub doc: RawDoc,
+}
+
+/// An entry of an index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Storage's bytes of the key.
+    pub key: Box<[u8]>,
+    /// The record it points to.
+    pub record: RecordKey,
+}
+
+/// What kind of keys an index has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexKind {
+    /// Values in order.
+    Ordered,
+    /// Text, geo, hashed, wildcard and whatever else: not used for ranges.
+    Other,
+}
+
+/// A field of an index.
+#[derive(Debug, Clone)]
+pub struct IndexField {
+    /// The path.
+    pub path: Path,
+    /// False for -1.
+    pub ascending: bool,
+    /// Which parts of the path lead through arrays in some document.
+    pub multikey: BTreeSet<usize>,
+}
+
+/// What the planner must know of an index.
+#[derive(Debug, Clone)]
+pub struct IndexInfo {
+    /// Its name.
+    pub name: String,
+    /// Its specification as `listIndexes` shows it.
+    pub spec: RawDoc,
+    /// Its fields in order.
+    pub fields: Vec<IndexField>,
+    /// What its keys are.
+    pub kind: IndexKind,
+    /// No two documents share a key.
+    pub unique: bool,
+    /// Documents without the fields are left out.
+    pub sparse: bool,
+    /// Not to be used unless hinted... which mongod refuses too.
+    pub hidden: bool,
+    /// Only documents that match are in it.
+    pub partial: Option<Matcher>,
+    /// The order of its text.
+    pub collation: Option<CollationSpec>,
+}
+
+impl IndexInfo {
+    /// True if some document has more than one key.
+    pub fn is_multikey(&self) -> bool {
+        self.fields.iter().any(|field| !field.multikey.is_empty())
+    }
+}
+
+/// One end of a range of values.
+#[derive(Debug, Clone)]
+pub struct Edge {
+    /// The value.
+    pub value: OwnedValue,
+    /// Whether the value itself is within.
+    pub inclusive: bool,
+}
+
+/// A contiguous range of an index: leading fields fixed, the next one within two edges.
+///
+/// Edges are in the order of values; storage turns them round for a descending field. No edges: all keys
+/// with the prefix.
+#[derive(Debug, Clone, Default)]
+pub struct KeyRange {
+    /// Values of the leading fields.
+    pub prefix: Vec<OwnedValue>,
+    /// The lower and upper edge of the field after the prefix.
+    pub edges: Option<(Edge, Edge)>,
+}
+
+/// Records, one by one.
+pub type Records<'s> = Box<dyn Iterator<Item = Result<Record, QueryError>> + 's>;
+/// Index entries, one by one.
+pub type IndexEntries<'s> = Box<dyn Iterator<Item = Result<IndexEntry, QueryError>> + 's>;
+
+/// One collection at one moment.
+pub trait Source {
+    /// `db.collection`, for messages and explain.
+    fn namespace(&self) -> String;
+
+    /// The indexes that can be read at this moment, `_id` among them.
+    fn indexes(&self) -> &[IndexInfo];
+
+    /// About how many records there are.
+    fn count(&self) -> Result<u64, QueryError>;
+
+    /// Records in natural order, those after `after` if it is given.
+    fn scan<'s>(&'s self, after: Option<&RecordKey>, direction: Direction) -> Records<'s>;
+
+    /// Entries of the index at this place in [`Source::indexes`], those after `after` if it is given.
+    fn index_scan<'s>(
+        &'s self,
+        index: usize,
+        range: &KeyRange,
+        after: Option<&IndexEntry>,
+        direction: Direction,
+    ) -> IndexEntries<'s>;
+
+    /// The document of a record, if it is there.
+    fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError>;
+
+    /// The document with this `_id` under the simple collation, if it is there.
+    fn by_id(&self, id: Value<'_>) -> Result<Option<Record>, QueryError>;
+}
