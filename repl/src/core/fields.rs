@@ -1,0 +1,31 @@
+//! Field access as mongod's parsers have it: numbers of any type, absent means default.
+
+use bson::{RawBsonRef, RawDocument};
+
+/// An integer of any numeric type; a fraction is cut off, as mongod does.
+pub(crate) fn number(doc: &RawDocument, key: &str) -> Option<i64> {
+    match doc.get(key).ok()?? {
+        RawBsonRef::Int32(value) => Some(i64::from(value)),
+        RawBsonRef::Int64(value) => Some(value),
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "`as` saturates, which is what is wanted"
+        )]
+        RawBsonRef::Double(value) => Some(value as i64),
+        _ => None,
+    }
+}
+
+/// The same with a default.
+pub(crate) fn int_or(doc: &RawDocument, key: &str, default: i64) -> i64 {
+    number(doc, key).unwrap_or(default)
+}
+
+/// A boolean, or a number taken for one, with a default.
+pub(crate) fn bool_or(doc: &RawDocument, key: &str, default: bool) -> bool {
+    match doc.get(key) {
+        Ok(Some(RawBsonRef::Boolean(value))) => value,
+        Ok(Some(_)) => number(doc, key).map_or(default, |value| value != 0),
+        _ => default,
+    }
+}

@@ -1,0 +1,72 @@
+//! What the rest of the process may know about replication without asking the node: one small value,
+//! replaced after every event that changes it.
+
+use std::sync::Arc;
+
+use bson::oid::ObjectId;
+use protocol::{HostAndPort, OpTime, OpTimeAndWall, RawDoc};
+
+use crate::{
+    core::{
+        config::{MemberConfig, ReplSetConfig},
+        member_state::MemberState,
+        profile::Profile,
+    },
+    event::Positions,
+};
+
+/// The node at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The version that we show.
+    pub profile: &'static Profile,
+    /// `--replSet`.
+    pub set_name: Arc<str>,
+    /// Identifies this process.
+    pub process_id: ObjectId,
+    /// `topologyVersion.counter`.
+    pub topology_counter: i64,
+    /// The installed config.
+    pub config: Option<Arc<ReplSetConfig>>,
+    /// Our place in the config's members.
+    pub self_index: Option<usize>,
+    /// Our state.
+    pub state: MemberState,
+    /// The newest term we have heard of; -1 before there is a config.
+    pub term: i64,
+    /// Whom we take for primary.
+    pub primary_index: Option<usize>,
+    /// Whom we sync from.
+    pub sync_source: Option<HostAndPort>,
+    /// How far we are, in what the set may know: null during initial sync.
+    pub positions: Positions,
+    /// Majority committed, as far as we know.
+    pub committed: OpTimeAndWall,
+    /// min(committed, applied): what majority reads see.
+    pub stable: OpTime,
+    /// Rollback id.
+    pub rbid: i32,
+}
+
+impl Snapshot {
+    /// The address of the primary.
+    pub fn primary(&self) -> Option<&HostAndPort> {
+        let config = self.config.as_deref()?;
+        Some(&config.members.get(self.primary_index?)?.host)
+    }
+
+    /// Our own entry in the config.
+    pub fn own_config(&self) -> Option<&MemberConfig> {
+        self.config.as_deref()?.members.get(self.self_index?)
+    }
+
+    /// The place of the sync source in the config.
+    pub fn sync_source_index(&self) -> Option<usize> {
+        self.config.as_deref()?.index_of_host(self.sync_source.as_ref()?)
+    }
+
+    /// The config as it was received.
+    pub fn config_document(&self) -> Option<&RawDoc> {
+        self.config.as_deref().map(|config| &config.raw)
+    }
+}

@@ -1,0 +1,3 @@
+//! Effects: what the decisions of [`core`](crate::core) ask for.
+
+pub mod handle;
