@@ -1,8 +1,15 @@
 //! Pure decisions: events in, actions out. No runtime, clock, randomness or file in here.
 
+pub mod commit_point;
 pub mod config;
 mod fields;
+pub mod heartbeat;
+pub mod member;
 pub mod member_state;
+pub mod node;
+pub mod positions;
 pub mod profile;
 pub mod snapshot;
 pub mod status;
+pub mod sync_source;
+pub mod votes;

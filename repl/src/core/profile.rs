@@ -31,6 +31,10 @@ pub struct Profile {
     pub delay_field: &'static CStr,
     /// `maxTimeMSOpOnly` in internal requests.
     pub max_time_ms_op_only: bool,
+    /// `lastAppliedWallTime` and the like for each member of `replSetGetStatus`.
+    pub wall_times_in_members: bool,
+    /// 4.4 has `readConcernMajorityWallTime` in `replSetGetStatus`.
+    pub majority_wall_time_in_status: bool,
     /// The handshake that its clients send: `hello` by OP_MSG (8.x), or `isMaster` by OP_QUERY.
     pub hello_by_op_msg: bool,
 }
@@ -65,6 +69,8 @@ static PROFILES: [Profile; 7] = [
         sync_source_host_in_oplog_query_data: false,
         delay_field: cstr!("slaveDelay"),
         max_time_ms_op_only: false,
+        wall_times_in_members: false,
+        majority_wall_time_in_status: true,
         hello_by_op_msg: false,
     },
     Profile {
@@ -73,6 +79,7 @@ static PROFILES: [Profile; 7] = [
         max_wire_version: 13,
         primary_id_in_heartbeat: false,
         sync_source_host_in_oplog_query_data: false,
+        wall_times_in_members: false,
         hello_by_op_msg: false,
         ..modern("", "", 0, false)
     },
@@ -103,6 +110,8 @@ const fn modern(
         sync_source_host_in_oplog_query_data: true,
         delay_field: cstr!("secondaryDelaySecs"),
         max_time_ms_op_only: true,
+        wall_times_in_members: true,
+        majority_wall_time_in_status: false,
         hello_by_op_msg: true,
     }
 }

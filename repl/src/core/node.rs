@@ -1,0 +1,407 @@
+//! The door: every event comes in here, every action goes out.
+//!
+//! N1 `on_event` never waits, locks or asks what time it is; the same events give the same actions.
+//! N2 Nothing is told to the set that the data plane has not told us.
+//! N3 The data plane has one task at a time.
+//! N4 We never stand for election.
+//!
+//! The files beside this one are parts of the same machine: `members` hears of the set and installs configs,
+//! `following` gives the data plane its tasks, `answers` replies to peers, `status` shows it all.
+
+mod answers;
+mod following;
+mod members;
+mod status;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bson::oid::ObjectId;
+use protocol::{HostAndPort, OpTime, RawDoc};
+
+use self::following::Following;
+use super::{
+    commit_point::CommitPoint,
+    config::{ConfigError, ReplSetConfig},
+    heartbeat::Pings,
+    member::MemberData,
+    member_state::MemberState,
+    positions::{self, Report, Reporting},
+    profile::Profile,
+    snapshot::Snapshot,
+};
+use crate::event::{
+    Action, DataAction, DataEvent, Event, LastVote, Log, LogLevel, MemberSettings, Now, PeerError,
+    Positions, Start,
+};
+
+/// A member of a replica set, without hands.
+#[derive(Debug)]
+pub struct Node {
+    set_name: Arc<str>,
+    process_id: ObjectId,
+    started_at: Duration,
+    profile: &'static Profile,
+    profile_pinned: bool,
+    profile_stored: bool,
+
+    config: Option<Arc<ReplSetConfig>>,
+    self_index: Option<usize>,
+    installing: Option<members::Installing>,
+    self_search: members::SelfSearch,
+    members: Vec<MemberData>,
+    /// Whom to ask: the other members, or, without a config, those who asked us.
+    pings: BTreeMap<HostAndPort, Pings>,
+    primary_index: Option<usize>,
+
+    term: i64,
+    last_vote: Option<LastVote>,
+    election: Option<status::ElectionMetrics>,
+
+    mode: Mode,
+    maintenance: u32,
+    /// Every source's oplog begins after our last entry.
+    too_stale: bool,
+    /// Replication cannot go on, and why.
+    halted: Option<String>,
+
+    initial_sync_done: bool,
+    initial_sync_status: Option<RawDoc>,
+    positions: Positions,
+    commit: CommitPoint,
+    rbid: i32,
+
+    following: Following,
+    reporting: Reporting,
+    settings_told: Option<MemberSettings>,
+    topology_counter: i64,
+    seq: u64,
+    actions: Vec<Action>,
+}
+
+/// What a follower does; what others see also depends on maintenance and trouble.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    InitialSync,
+    Secondary,
+    Rollback,
+}
+
+impl Node {
+    /// A node as it starts.
+    pub fn new(now: Now, start: Start) -> Result<Self, StartError> {
+        let mut node = Self {
+            set_name: start.set_name.as_str().into(),
+            process_id: start.process_id,
+            started_at: now.mono,
+            profile: start.profile.unwrap_or_else(Profile::newest),
+            profile_pinned: start.profile_pinned,
+            profile_stored: start.profile.is_some(),
+            config: None,
+            self_index: None,
+            installing: None,
+            self_search: members::SelfSearch::default(),
+            members: Vec::new(),
+            pings: BTreeMap::new(),
+            primary_index: None,
+            term: -1,
+            last_vote: start.last_vote,
+            election: None,
+            mode: if start.initial_sync_done { Mode::Secondary } else { Mode::InitialSync },
+            maintenance: 0,
+            too_stale: false,
+            halted: None,
+            initial_sync_done: start.initial_sync_done,
+            initial_sync_status: None,
+            positions: start.positions,
+            commit: CommitPoint::default(),
+            rbid: start.rbid,
+            following: Following::default(),
+            reporting: Reporting::default(),
+            settings_told: None,
+            topology_counter: 0,
+            seq: 0,
+            actions: Vec::new(),
+        };
+        if let Some(raw) = start.config {
+            let config = ReplSetConfig::parse(raw)?;
+            if config.name != start.set_name {
+                return Err(StartError::OtherSet { stored: config.name, given: start.set_name });
+            }
+            let voted = start.last_vote.map_or(0, |vote| vote.term);
+            node.term = voted.max(start.positions.written.op_time.t).max(0);
+            node.begin_install(now, Arc::new(config), false);
+        }
+        Ok(node)
+    }
+
+    /// The only door in.
+    pub fn on_event(&mut self, now: Now, event: Event) -> Vec<Action> {
+        let before = self.fingerprint();
+        match event {
+            Event::Tick => {}
+            Event::HeartbeatDone { target, seq, rtt, result, max_wire_version } => {
+                self.learn_wire_version(max_wire_version);
+                self.heartbeat_done(now, &target, seq, rtt, result);
+            }
+            Event::SelfFound { seq, hosts } => self.self_found(now, seq, &hosts),
+            Event::ReportDone { seq, result } => self.report_done(now, seq, result),
+            Event::InternalClient { max_wire_version } => {
+                if self.config.is_none() {
+                    self.learn_wire_version(Some(max_wire_version));
+                }
+            }
+            Event::Request { id, request } => {
+                let answer = self.answer(now, request);
+                self.actions.push(Action::Answer { id, answer });
+            }
+            Event::Data(event) => self.data_event(now, event),
+        }
+        self.drive(now);
+        if self.fingerprint() != before {
+            self.topology_counter += 1;
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    /// What follows from the state alone: due heartbeats, a task for the data plane, a report.
+    fn drive(&mut self, now: Now) {
+        self.settle_commit_point();
+        self.find_self_again(now);
+        self.give_task(now);
+        self.send_heartbeats(now);
+        self.send_report(now);
+    }
+
+    /// When the next [`Event::Tick`] is wanted.
+    pub fn next_wakeup(&self) -> Option<Duration> {
+        let pings = self.pings.values().filter(|ping| ping.in_flight.is_none());
+        let mut times: Vec<Duration> = pings.map(|ping| ping.next_at).collect();
+        times.extend(self.task_wakeup());
+        times.extend(self.self_search_wakeup());
+        if self.report_target().is_some() && self.reporting.in_flight.is_none() {
+            times.push(self.reporting.due_at(self.keepalive()));
+        }
+        times.into_iter().min()
+    }
+
+    /// The node as others in this process may see it.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            profile: self.profile,
+            set_name: self.set_name.clone(),
+            process_id: self.process_id,
+            topology_counter: self.topology_counter,
+            config: self.config.clone(),
+            self_index: self.self_index,
+            state: self.state(),
+            term: self.term,
+            primary_index: self.primary_index,
+            sync_source: self.following.source.as_ref().map(|source| source.host.clone()),
+            positions: self.shown_positions(),
+            committed: self.commit.committed,
+            stable: self.commit.stable,
+            rbid: self.rbid,
+        }
+    }
+
+    /// Our state, as everybody may know it.
+    pub fn state(&self) -> MemberState {
+        match (&self.config, self.self_index) {
+            (None, _) => MemberState::Startup,
+            (Some(_), None) if self.self_search.is_first() => MemberState::Startup,
+            (Some(_), None) => MemberState::Removed,
+            (Some(_), Some(_)) => match self.mode {
+                Mode::InitialSync => MemberState::Startup2,
+                Mode::Rollback => MemberState::Rollback,
+                Mode::Secondary if self.is_recovering() => MemberState::Recovering,
+                Mode::Secondary => MemberState::Secondary,
+            },
+        }
+    }
+
+    fn is_recovering(&self) -> bool {
+        self.maintenance > 0 || self.too_stale || self.halted.is_some()
+    }
+
+    /// Null during initial sync: we must not count in any majority then.
+    fn shown_positions(&self) -> Positions {
+        match self.mode {
+            Mode::InitialSync => Positions::default(),
+            Mode::Secondary | Mode::Rollback => positions::shown(self.positions, self.profile),
+        }
+    }
+
+    fn fingerprint(&self) -> impl PartialEq + use<> {
+        let config = self.config.as_ref().map(|config| config.version_and_term);
+        (self.state(), config, self.self_index, self.primary_index)
+    }
+
+    fn learn_wire_version(&mut self, max_wire_version: Option<i32>) {
+        let Some(profile) = max_wire_version.and_then(Profile::by_wire_version) else { return };
+        let known = self.profile_known();
+        let newer = profile.max_wire_version > self.profile.max_wire_version;
+        if self.profile_pinned || profile == self.profile || (known && !newer) {
+            return;
+        }
+        self.info(format!("showing MongoDB {}, as the set does", profile.version));
+        self.profile = profile;
+        self.actions.push(Action::Persist(crate::event::Persist::Profile(profile)));
+    }
+
+    /// Before there is a config the profile is a guess.
+    fn profile_known(&self) -> bool {
+        self.profile_stored || self.config.is_some()
+    }
+
+    fn data_event(&mut self, now: Now, event: DataEvent) {
+        match event {
+            DataEvent::Progress(positions) => self.progress(now, positions),
+            DataEvent::RollbackId(rbid) => self.rbid = rbid,
+            DataEvent::Halted { why } => self.halt(why),
+            event => self.task_event(now, event),
+        }
+    }
+
+    /// Writer and applier report independently, so each position advances by itself.
+    fn progress(&mut self, now: Now, heard: Positions) {
+        if self.mode == Mode::InitialSync {
+            return;
+        }
+        let old_term = self.positions.applied.op_time.t;
+        let ours = &mut self.positions;
+        for (known, heard) in [
+            (&mut ours.written, heard.written),
+            (&mut ours.durable, heard.durable),
+            (&mut ours.applied, heard.applied),
+        ] {
+            if heard.op_time > known.op_time {
+                *known = heard;
+                self.reporting.dirty = true;
+            }
+        }
+        if self.positions.applied.op_time.t > old_term {
+            self.note_new_term(now);
+        }
+    }
+
+    fn settle_commit_point(&mut self) {
+        self.commit.settle(&self.positions);
+        if self.following.commit_told != self.commit {
+            self.following.commit_told = self.commit;
+            let CommitPoint { committed, stable } = self.commit;
+            self.actions.push(Action::Data(DataAction::CommitPoint { committed, stable }));
+        }
+    }
+
+    fn send_report(&mut self, now: Now) {
+        let keepalive = self.keepalive();
+        let Some(target) = self.report_target() else { return };
+        let (Some(config), Some(self_index)) = (self.config.clone(), self.self_index) else {
+            return;
+        };
+        if !self.reporting.is_due(now.mono, keepalive) {
+            return;
+        }
+        let seq = self.next_seq();
+        self.reporting.in_flight = Some(seq);
+        self.reporting.dirty = false;
+        self.reporting.last_at = now.mono;
+        let report = Report {
+            config: &config,
+            self_index,
+            ours: self.shown_positions(),
+            members: &self.members,
+            profile: self.profile,
+        };
+        let body = report.to_raw(now.mono, super::status::repl_data(&self.snapshot()));
+        let timeout = Duration::from_millis(positions::REPORT_TIMEOUT_MS.unsigned_abs());
+        self.actions.push(Action::Report { target, seq, body, timeout });
+    }
+
+    /// The source hears of us as long as we follow it.
+    fn report_target(&self) -> Option<HostAndPort> {
+        let reports = self.mode == Mode::Secondary
+            && self.self_index.is_some()
+            && !self.positions.applied.op_time.is_null();
+        self.following.followed().filter(|_| reports).map(|source| source.host.clone())
+    }
+
+    fn keepalive(&self) -> Duration {
+        let half = self.config.as_ref().map_or(KEEPALIVE_MAX, |config| config.election_timeout / 2);
+        half.min(KEEPALIVE_MAX)
+    }
+
+    fn report_done(&mut self, now: Now, seq: u64, result: Result<RawDoc, PeerError>) {
+        if self.reporting.in_flight != Some(seq) {
+            return;
+        }
+        self.reporting.in_flight = None;
+        if let Err(why) = result {
+            self.warn(format!("the sync source did not take our position: {why}"));
+            self.reporting.dirty = true;
+            self.reporting.not_before = now.mono + REPORT_PAUSE;
+        }
+    }
+
+    fn halt(&mut self, why: String) {
+        self.log(LogLevel::Error, format!("replication has stopped: {why}"));
+        self.halted = Some(why);
+    }
+
+    fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    fn hear_term(&mut self, term: i64) {
+        self.term = self.term.max(term);
+    }
+
+    /// The last entry that we have: where fetching goes on.
+    fn last_fetched(&self) -> OpTime {
+        match self.mode {
+            Mode::InitialSync => OpTime::NULL,
+            Mode::Secondary | Mode::Rollback => self.positions.written.op_time,
+        }
+    }
+
+    fn info(&mut self, text: String) {
+        self.log(LogLevel::Info, text);
+    }
+
+    fn warn(&mut self, text: String) {
+        self.log(LogLevel::Warn, text);
+    }
+
+    fn log(&mut self, level: LogLevel, text: String) {
+        self.actions.push(Action::Log(Log { level, text }));
+    }
+}
+
+/// Why a node cannot start.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StartError {
+    /// What is stored as config is none.
+    #[error(
+        "the stored config cannot be read: {0}; if the disk is well, start with an empty data directory"
+    )]
+    Config(#[from] ConfigError),
+    /// The data directory belongs to another set.
+    #[error(
+        "this data directory belongs to replica set {stored}, not {given}: give its name or another directory"
+    )]
+    OtherSet {
+        /// The name in the stored config.
+        stored: String,
+        /// The name given.
+        given: String,
+    },
+}
+
+/// A report goes out at least this often, and each half election timeout.
+const KEEPALIVE_MAX: Duration = Duration::from_secs(30);
+/// After a report that failed.
+const REPORT_PAUSE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests;

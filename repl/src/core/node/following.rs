@@ -1,0 +1,427 @@
+//! Gives the data plane its tasks: initial sync, following, rollback; one at a time (N3).
+//!
+//! F1 A task begins only when the one before has answered.
+//! F2 An answer counts only for the task it names.
+
+use std::time::Duration;
+
+use protocol::{HostAndPort, OpTime, RawDoc};
+
+use super::{Mode, Node};
+use crate::{
+    core::{
+        commit_point::{CommitPoint, ToldBy},
+        config::ReplSetConfig,
+        fields::int_or,
+        heartbeat::ReplData,
+        positions::Reporting,
+        sync_source::{Choice, Denylist, LeaveReason, SourceSays, View},
+    },
+    event::{Action, DataAction, DataEvent, LogLevel, Now, Positions, Remedy, SyncSource, TaskId},
+};
+
+/// What the data plane does, and what the next choice depends on.
+#[derive(Debug, Default)]
+pub(super) struct Following {
+    /// Whom we sync from, as the set may know.
+    pub(super) source: Option<SyncSource>,
+    pub(super) commit_told: CommitPoint,
+    /// The target of `replSetSyncFrom`, until it is used.
+    pub(super) forced: Option<HostAndPort>,
+    by_request: bool,
+    task: Option<Task>,
+    last_task: u64,
+    roll_back_to: Option<SyncSource>,
+    denylist: Denylist,
+    next_choice_at: Duration,
+    next_nearness_check_at: Duration,
+    quick_failures: u32,
+    /// Somebody's oplog begins after our last entry, and nobody's was found that does not.
+    met_too_stale: bool,
+    waiting_told: bool,
+}
+
+#[derive(Debug)]
+struct Task {
+    id: TaskId,
+    kind: Kind,
+    source: SyncSource,
+    started_at: Duration,
+    stopping: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    InitialSync,
+    Follow,
+    RollBack,
+}
+
+impl Following {
+    /// The source whose oplog we follow right now.
+    pub(super) fn followed(&self) -> Option<&SyncSource> {
+        let task = self.task.as_ref().filter(|task| task.kind == Kind::Follow && !task.stopping)?;
+        Some(&task.source)
+    }
+
+    /// Old grudges don't outlive the config they were formed under.
+    pub(super) fn config_changed(&mut self, config: &ReplSetConfig) {
+        self.denylist.clear();
+        self.forced = self.forced.take().filter(|host| config.index_of_host(host).is_some());
+        self.next_choice_at = Duration::ZERO;
+    }
+
+    /// Takes the task off if it is the one that `id` names.
+    fn end(&mut self, id: TaskId) -> Option<Task> {
+        self.task.take_if(|task| task.id == id)
+    }
+}
+
+impl Node {
+    /// `replSetSyncFrom`: the one under way is left, grudges are forgotten.
+    pub(super) fn force_source(&mut self, now: Now, target: HostAndPort) {
+        self.following.forced = Some(target);
+        self.following.denylist.clear();
+        self.following.next_choice_at = now.mono;
+    }
+
+    /// Stops a task that must not go on, and gives the next one.
+    pub(super) fn give_task(&mut self, now: Now) {
+        if let Some(why) = self.reason_to_stop() {
+            self.stop_task(why);
+        }
+        let ready = self.following.task.is_none()
+            && self.self_index.is_some()
+            && self.halted.is_none()
+            && now.mono >= self.following.next_choice_at;
+        if !ready {
+            return;
+        }
+        if let Some(source) = self.following.roll_back_to.take() {
+            return self.start_task(now, Kind::RollBack, source);
+        }
+        self.choose_source(now);
+    }
+
+    fn reason_to_stop(&self) -> Option<String> {
+        let task = self.following.task.as_ref().filter(|task| !task.stopping)?;
+        let Some(config) = self.config.as_ref().filter(|_| self.self_index.is_some()) else {
+            return Some("we are not in the config".to_owned());
+        };
+        if let Some(why) = &self.halted {
+            return Some(why.clone());
+        }
+        if let Some(target) = &self.following.forced {
+            return Some(LeaveReason::Requested { target: target.clone() }.to_string());
+        }
+        let gone = config.index_of_host(&task.source.host).is_none();
+        gone.then(|| LeaveReason::NotInConfig.to_string())
+    }
+
+    fn stop_task(&mut self, why: String) {
+        let Some(task) = self.following.task.as_mut().filter(|task| !task.stopping) else { return };
+        task.stopping = true;
+        let (id, host) = (task.id, task.source.host.clone());
+        self.info(format!("leaving sync source {host}: {why}"));
+        self.actions.push(Action::Data(DataAction::Stop { task: id, why }));
+    }
+
+    pub(super) fn task_wakeup(&self) -> Option<Duration> {
+        let ready = self.following.task.is_none() && self.self_index.is_some();
+        Some(self.following.next_choice_at).filter(|_| ready && self.halted.is_none())
+    }
+
+    fn choose_source(&mut self, now: Now) {
+        let Some((choice, heard_of_all)) = self.with_view(now, |view, forced| {
+            (view.choose(forced), view.has_heard_of_all() || forced.is_some())
+        }) else {
+            return;
+        };
+        if !heard_of_all {
+            self.following.next_choice_at = now.mono + HEARING_PAUSE;
+            return;
+        }
+        match choice {
+            Choice::Switch { to, why } => {
+                let Some(source) = self.source_at(to) else { return };
+                self.info(format!("syncing from {}: {why}", source.host));
+                self.following.by_request = self.following.forced.take().is_some();
+                self.following.waiting_told = false;
+                let kind = match self.mode {
+                    Mode::InitialSync => Kind::InitialSync,
+                    Mode::Secondary | Mode::Rollback => Kind::Follow,
+                };
+                self.start_task(now, kind, source);
+            }
+            Choice::Wait { rejected } => self.wait_for_source(now, &rejected),
+        }
+    }
+
+    fn wait_for_source<R: std::fmt::Display>(&mut self, now: Now, rejected: &[(HostAndPort, R)]) {
+        self.following.source = None;
+        self.following.next_choice_at = now.mono + CHOICE_PAUSE;
+        if self.following.met_too_stale && !self.too_stale {
+            self.too_stale = true;
+            self.log(LogLevel::Error, TOO_STALE.to_owned());
+        }
+        if !self.following.waiting_told {
+            self.following.waiting_told = true;
+            let why: Vec<String> =
+                rejected.iter().map(|(host, why)| format!("{host}: {why}")).collect();
+            self.info(format!("no member to sync from ({})", why.join("; ")));
+        }
+    }
+
+    fn start_task(&mut self, now: Now, kind: Kind, source: SyncSource) {
+        self.following.last_task += 1;
+        let id = TaskId(self.following.last_task);
+        self.following.source = Some(source.clone());
+        self.following.next_nearness_check_at = now.mono + NEARNESS_PAUSE;
+        self.reporting = Reporting { dirty: true, ..Reporting::default() };
+        match kind {
+            Kind::InitialSync => {
+                self.positions = Positions::default();
+                self.commit.reset();
+            }
+            Kind::RollBack => self.mode = Mode::Rollback,
+            Kind::Follow => {}
+        }
+        let task = id;
+        let action = match kind {
+            Kind::InitialSync => DataAction::StartInitialSync { task, source: source.clone() },
+            Kind::Follow => DataAction::Follow { task, source: source.clone() },
+            Kind::RollBack => DataAction::RollBack { task, source: source.clone() },
+        };
+        self.following.task =
+            Some(Task { id, kind, source, started_at: now.mono, stopping: false });
+        self.actions.push(Action::Data(action));
+    }
+
+    fn source_at(&self, index: usize) -> Option<SyncSource> {
+        let member = self.config.as_ref()?.members.get(index)?;
+        Some(SyncSource { host: member.host.clone(), member_id: member.id })
+    }
+
+    /// Looks at the set as a chooser of sources does; `None` if we are not in it.
+    fn with_view<T>(
+        &self,
+        now: Now,
+        look: impl FnOnce(&View<'_>, Option<usize>) -> T,
+    ) -> Option<T> {
+        let config = self.config.as_deref()?;
+        let pings: Vec<Option<Duration>> = config
+            .members
+            .iter()
+            .map(|member| self.pings.get(&member.host).and_then(|pings| pings.average))
+            .collect();
+        let forced = self.following.forced.as_ref().and_then(|host| config.index_of_host(host));
+        let view = View {
+            config,
+            self_index: self.self_index?,
+            members: &self.members,
+            pings: &pings,
+            primary_index: self.primary_index,
+            last_fetched: self.last_fetched(),
+            denylist: &self.following.denylist,
+            now: now.mono,
+        };
+        Some(look(&view, forced))
+    }
+
+    pub(super) fn task_event(&mut self, now: Now, event: DataEvent) {
+        match event {
+            DataEvent::SourceMetadata { task, repl_data, oplog_query_data, last_fetched } => {
+                self.source_metadata(now, task, repl_data, oplog_query_data, last_fetched);
+            }
+            DataEvent::FollowEnded { task, remedy, why } => {
+                if let Some(task) = self.following.end(task) {
+                    self.follow_ended(now, &task, remedy, why);
+                }
+            }
+            DataEvent::InitialSyncProgress { task, status } => {
+                if self.following.task.as_ref().is_some_and(|it| it.id == task) {
+                    self.initial_sync_status = Some(status);
+                }
+            }
+            DataEvent::InitialSyncFinished { task, applied } => {
+                if self.following.end(task).is_some() {
+                    self.info(format!("initial sync is done at {}", applied.op_time));
+                    self.positions = Positions { written: applied, durable: applied, applied };
+                    self.initial_sync_done = true;
+                    self.initial_sync_status = None;
+                    self.mode = Mode::Secondary;
+                }
+            }
+            DataEvent::InitialSyncFailed { task, why, retry_in } => {
+                if let Some(task) = self.following.end(task) {
+                    self.initial_sync_failed(now, &task, why, retry_in);
+                }
+            }
+            DataEvent::RollbackFinished { task, positions } => {
+                if self.following.end(task).is_some() {
+                    self.info(format!("rolled back to {}", positions.applied.op_time));
+                    self.positions = positions;
+                    self.mode = Mode::Secondary;
+                }
+            }
+            DataEvent::RollbackFailed { task, remedy, why } => {
+                if let Some(task) = self.following.end(task) {
+                    self.rollback_failed(now, &task, remedy, why);
+                }
+            }
+            DataEvent::Progress(_) | DataEvent::RollbackId(_) | DataEvent::Halted { .. } => {}
+        }
+    }
+
+    fn source_metadata(
+        &mut self,
+        now: Now,
+        id: TaskId,
+        repl_data: Option<RawDoc>,
+        oplog_query_data: Option<RawDoc>,
+        last_fetched: OpTime,
+    ) {
+        let Some(task) = self.following.task.as_ref().filter(|task| task.id == id) else { return };
+        let (kind, host) = (task.kind, task.source.host.clone());
+        let data = repl_data.as_deref().and_then(ReplData::parse);
+        let query = oplog_query_data.as_deref();
+        let (Some(data), Some(query)) = (data, query) else {
+            return self.leave_for_cause(now, &host, "it sends no $replData and $oplogQueryData");
+        };
+        if !self.is_our_set(&data) {
+            return self.leave_for_cause(now, &host, "it is in another set of the same name");
+        }
+        self.hear_term(data.term);
+        let applied = query.get_document("lastOpApplied").ok().and_then(OpTime::from_raw);
+        if kind == Kind::Follow && self.mode == Mode::Secondary {
+            self.commit.hear(data.committed, ToldBy::SyncSource, &self.positions);
+            self.following.met_too_stale = false;
+            self.following.quick_failures = 0;
+            self.too_stale = false;
+            let says = SourceSays {
+                is_primary: data.is_primary,
+                applied: applied.unwrap_or_default(),
+                sync_source_index: int_or(query, "syncSourceIndex", -1),
+            };
+            self.consider_leaving(now, &host, says, last_fetched);
+        }
+    }
+
+    fn consider_leaving(
+        &mut self,
+        now: Now,
+        host: &HostAndPort,
+        says: SourceSays,
+        last_fetched: OpTime,
+    ) {
+        let check_nearness = !self.following.by_request
+            && now.mono >= self.following.next_nearness_check_at
+            && self.pings.values().all(|pings| pings.hits >= PINGS_FOR_NEARNESS);
+        if check_nearness {
+            self.following.next_nearness_check_at = now.mono + NEARNESS_PAUSE;
+        }
+        let leave = self.with_view(now, |view, forced| {
+            let view = View { last_fetched, ..*view };
+            let nearer = || check_nearness.then(|| view.much_nearer(host)).flatten();
+            view.leave(host, forced, says).or_else(nearer)
+        });
+        if let Some(why) = leave.flatten() {
+            self.stop_task(why.to_string());
+        }
+    }
+
+    fn leave_for_cause(&mut self, now: Now, host: &HostAndPort, why: &str) {
+        self.following.denylist.add(host.clone(), now.mono + DENYLIST_FOR_FAULT);
+        self.stop_task(why.to_owned());
+    }
+
+    fn follow_ended(&mut self, now: Now, task: &Task, remedy: Remedy, why: String) {
+        let host = task.source.host.clone();
+        self.following.source = None;
+        self.following.next_choice_at = now.mono;
+        if task.stopping && remedy != Remedy::Halt {
+            return;
+        }
+        match remedy {
+            Remedy::Retry => self.retry_later(now, task, &why),
+            Remedy::ChangeSource => {
+                self.warn(format!("leaving sync source {host}: {why}"));
+                self.following.denylist.add(host, now.mono + DENYLIST_FOR_FAULT);
+            }
+            Remedy::RollBack => {
+                self.warn(format!("our history and that of {host} part: {why}"));
+                self.mode = Mode::Rollback;
+                self.following.roll_back_to = Some(task.source.clone());
+            }
+            Remedy::Resync => {
+                self.warn(format!("too stale to sync from {host}: {why}"));
+                self.following.met_too_stale = true;
+                self.following.denylist.add(host, now.mono + DENYLIST_FOR_STALENESS);
+            }
+            Remedy::Halt => self.halt(why),
+        }
+    }
+
+    /// The first retry is at once; a source that fails again and again is given a rest.
+    fn retry_later(&mut self, now: Now, task: &Task, why: &str) {
+        let host = &task.source.host;
+        self.info(format!("lost sync source {host}: {why}"));
+        if now.mono.saturating_sub(task.started_at) >= QUICK_FAILURE {
+            self.following.quick_failures = 0;
+            return;
+        }
+        self.following.quick_failures += 1;
+        let failures = self.following.quick_failures;
+        self.following.next_choice_at =
+            now.mono + (RETRY_PAUSE * (1 << failures.min(4))).min(CHOICE_PAUSE);
+        if failures >= QUICK_FAILURES_MAX {
+            self.following.quick_failures = 0;
+            self.following.denylist.add(host.clone(), now.mono + DENYLIST_FOR_RETRIES);
+        }
+    }
+
+    fn initial_sync_failed(&mut self, now: Now, task: &Task, why: String, retry: Option<Duration>) {
+        self.following.source = None;
+        match retry {
+            _ if task.stopping => self.following.next_choice_at = now.mono,
+            Some(pause) => {
+                self.warn(format!("initial sync from {} failed: {why}", task.source.host));
+                self.following.next_choice_at = now.mono + pause;
+            }
+            None => self.halt(format!(
+                "initial sync failed for the last time: {why}; mend the cause and start the node again"
+            )),
+        }
+    }
+
+    fn rollback_failed(&mut self, now: Now, task: &Task, remedy: Remedy, why: String) {
+        self.following.source = None;
+        match remedy {
+            Remedy::Retry | Remedy::ChangeSource | Remedy::RollBack => {
+                self.warn(format!("rollback with {} failed: {why}", task.source.host));
+                self.mode = Mode::Secondary;
+                self.following.next_choice_at = now.mono + CHOICE_PAUSE;
+            }
+            Remedy::Resync | Remedy::Halt => self.halt(why),
+        }
+    }
+}
+
+/// mongod waits as long when nobody will do.
+const CHOICE_PAUSE: Duration = Duration::from_secs(1);
+/// Before everybody has answered or failed once.
+const HEARING_PAUSE: Duration = Duration::from_millis(50);
+/// After a source failed soon after it was chosen; doubles.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+const QUICK_FAILURE: Duration = Duration::from_secs(2);
+const QUICK_FAILURES_MAX: u32 = 4;
+const DENYLIST_FOR_RETRIES: Duration = Duration::from_secs(3);
+/// mongod's: a source that sent something wrong, and one whose oplog begins after ours ends.
+const DENYLIST_FOR_FAULT: Duration = Duration::from_secs(10);
+const DENYLIST_FOR_STALENESS: Duration = Duration::from_secs(60);
+/// Looking for a nearer source: at most three changes an hour.
+const NEARNESS_PAUSE: Duration = Duration::from_secs(20 * 60);
+const PINGS_FOR_NEARNESS: u64 = 5;
+
+const TOO_STALE: &str = "this node is too stale: every member's oplog begins after our last entry. \
+    Let it sync from a member with a longer oplog (replSetSyncFrom), or start it with an empty data directory";
