@@ -16,6 +16,8 @@
 pub mod core;
 pub mod event;
 pub mod io;
+#[cfg(test)]
+mod sim;
 
 pub use crate::{
     core::{member_state::MemberState, profile::Profile, snapshot::Snapshot},
