@@ -2,16 +2,25 @@
 //!
 //! Two halves meet in [`event`]:
 //! - the *control plane* decides: who we are in the set, in which state, whom we sync from, what we answer
-//!   to peers, what the set may know of our positions. It is [`core`] (pure) and `io::runner` (its loop).
+//!   to peers, what the set may know of our positions. It is [`core`] (pure) and [`io::runner`] (its loop).
 //! - the *data plane* moves documents: initial sync, fetcher, writer, applier.
 //!
-//! The server holds a [`Repl`]: it asks for the commands that only the node can answer ([`Repl::ask`] with a
-//! [`Request`]), and reads [`Snapshot`]s for everything else: `hello`, metadata of replies, member state.
+//! [`io::runner::start`] gives a [`Repl`], the channel of [`DataAction`]s for the data plane, and how it connects.
+//! The server holds the [`Repl`]:
 //! ```text
-//!   server --Repl::ask(Request)--> runner: Node::on_event --> Answer        (bodies without ok, $replData, $clusterTime)
-//!   server <--Repl::snapshot()---- replaced after each event; Repl::watch() wakes awaitable hello
-//!   data plane --Repl::tell(DataEvent)--> runner --DataAction channel--> data plane
+//!   repl.ask(Request::Heartbeat(body)).await -> Answer      every replSet* command has its Request; the body as it came.
+//!                                                           Ok: the reply without ok, $replData, $clusterTime; Err: code, errmsg
+//!   repl.snapshot().hello(true)                             hello's part from topologyVersion to lastWrite (false: isMaster)
+//!   repl.snapshot().repl_data(), .oplog_query_data()        if the request has $replData, $oplogQueryData
+//!   repl.snapshot().rbid                                    replSetGetRBID (NotYetInitialized 94 while config is None)
+//!   repl.snapshot().process_id                              _isSelf: {id: process_id}
+//!   repl.snapshot().{state, positions, committed, stable}   gates, read concerns, operationTime
+//!   repl.watch_topology()                                   wakes awaitable hello; repl.watch() wakes on everything
+//!   repl.internal_client_said_hello(max)                    hello with internalClient: the set's version is learned from
+//!                                                           the first peer. Until there is a config, answer such a hello
+//!                                                           with maxWireVersion = the peer's own max.
 //! ```
+//! `topologyVersion` also belongs into NotWritablePrimary and NotPrimaryOrSecondary errors: `process_id`, `topology_counter`.
 
 pub mod core;
 pub mod event;

@@ -2,7 +2,8 @@
 //!
 //! C1 The commit point never goes back.
 //! C2 A commit point of another term than our last written entry may lie on another branch of history: from
-//!    a heartbeat it is not taken; from the sync source, whose branch we follow, at most up to our last written entry.
+//!    a heartbeat it is not taken, not even from the sync source, which may have left our branch since its last
+//!    batch; with a batch, which proves that our entry is on its branch, at most up to our last written entry.
 //! C3 stable = min(commit point, applied): what majority reads see. It never goes back either, except
 //!    when everything begins anew (initial sync).
 
@@ -22,9 +23,9 @@ pub struct CommitPoint {
 /// Who told us of a commit point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ToldBy {
-    /// The member whose oplog we follow.
+    /// The member whose oplog we follow, with a batch of it.
     SyncSource,
-    /// Any member.
+    /// Any member, the sync source too.
     Heartbeat,
 }
 

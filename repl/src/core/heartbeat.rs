@@ -109,7 +109,6 @@ impl HeartbeatRequest<'_> {
             doc.append(cstr!("maxTimeMSOpOnly"), millis);
         }
         doc.append(cstr!("$replData"), 1i32);
-        doc.append(cstr!("$db"), "admin");
         doc
     }
 }

@@ -122,7 +122,6 @@ impl Report<'_> {
         if self.profile.max_time_ms_op_only {
             doc.append(cstr!("maxTimeMSOpOnly"), REPORT_TIMEOUT_MS);
         }
-        doc.append(cstr!("$db"), "admin");
         doc
     }
 

@@ -49,6 +49,21 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// True if nobody could tell the difference.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let config = |it: &Self| it.config.as_ref().map(Arc::as_ptr);
+        let small = |it: &Self| {
+            (it.topology_counter, it.self_index, it.state, it.term, it.primary_index, it.rbid)
+        };
+        self.positions == other.positions
+            && self.committed == other.committed
+            && self.stable == other.stable
+            && small(self) == small(other)
+            && self.profile == other.profile
+            && config(self) == config(other)
+            && self.sync_source == other.sync_source
+    }
+
     /// The address of the primary.
     pub fn primary(&self) -> Option<&HostAndPort> {
         let config = self.config.as_deref()?;

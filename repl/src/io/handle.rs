@@ -5,21 +5,25 @@ use std::sync::Arc;
 use bson::RawDocumentBuf;
 use protocol::ErrorCode;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    core::{member_state::MemberState, profile::Profile, snapshot::Snapshot},
+    core::{member_state::MemberState, profile::Profile, snapshot::Snapshot, status},
     event::{Answer, CommandError, DataEvent, Event, Request},
 };
 
 /// The handle of a running node.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Repl {
-    pub(crate) inbox: mpsc::UnboundedSender<Message>,
-    pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub(super) inbox: mpsc::UnboundedSender<Message>,
+    pub(super) snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub(super) topologies: watch::Receiver<i64>,
+    pub(super) stop: CancellationToken,
 }
 
 /// What reaches the runner's loop.
-pub(crate) enum Message {
+#[derive(Debug)]
+pub(super) enum Message {
     /// For the node as it is.
     Event(Event),
     /// A request and where its answer goes.
@@ -37,6 +41,11 @@ impl Repl {
         self.snapshots.clone()
     }
 
+    /// `topologyVersion.counter`; wakes when it moves. For awaitable `hello`.
+    pub fn watch_topology(&self) -> watch::Receiver<i64> {
+        self.topologies.clone()
+    }
+
     /// Our state.
     pub fn member_state(&self) -> MemberState {
         self.snapshots.borrow().state
@@ -52,19 +61,27 @@ impl Repl {
         self.send(Event::Data(event));
     }
 
-    /// For the server: a peer said hello with `internalClient`. Tells the set's version before there is a config.
+    /// For the server: a peer said hello with `internalClient`. Before there is a config, the version of
+    /// the set is learned from it; wait for [`Self::profile`] to change before the reply is built, or show
+    /// `max_wire_version` itself as the highest wire version.
     pub fn internal_client_said_hello(&self, max_wire_version: i32) {
         self.send(Event::InternalClient { max_wire_version });
     }
 
-    /// Asks the node; replies are without `ok`, metadata and cluster time, which the server appends.
+    /// Asks the node. The reply comes without `ok`, `$replData` and cluster time, which the server appends.
     pub async fn ask(&self, request: Request) -> Answer {
         let (sender, receiver) = oneshot::channel();
-        let _closed = self.inbox.send(Message::Ask(request, sender));
-        receiver.await.unwrap_or_else(|_| {
+        let stopped = || {
             let text = "replication has stopped on this node";
-            Err(CommandError::new(ErrorCode::ShutdownInProgress, text))
-        })
+            CommandError::new(ErrorCode::ShutdownInProgress, text)
+        };
+        self.inbox.send(Message::Ask(request, sender)).map_err(|_| stopped())?;
+        receiver.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Ends the node's loop. Heartbeats stop; others see us as down.
+    pub fn shut_down(&self) {
+        self.stop.cancel();
     }
 
     fn send(&self, event: Event) {
@@ -73,20 +90,20 @@ impl Repl {
     }
 }
 
-/// What the server appends to replies and needs for `hello`; all from one snapshot.
+/// What the server writes into replies, all from one moment.
 impl Snapshot {
-    /// The replica set's part of a `hello` reply (`hello`: false for `isMaster`).
+    /// The replica set's part of a `hello` reply (`hello` false: of `isMaster`), from `topologyVersion` to `lastWrite`.
     pub fn hello(&self, hello: bool) -> RawDocumentBuf {
-        crate::core::status::hello(self, hello)
+        status::hello(self, hello)
     }
 
-    /// `$replData`.
+    /// The value of `$replData`, for replies to requests that have that field.
     pub fn repl_data(&self) -> RawDocumentBuf {
-        crate::core::status::repl_data(self)
+        status::repl_data(self)
     }
 
-    /// `$oplogQueryData`.
+    /// The value of `$oplogQueryData`, likewise.
     pub fn oplog_query_data(&self) -> RawDocumentBuf {
-        crate::core::status::oplog_query_data(self)
+        status::oplog_query_data(self)
     }
 }

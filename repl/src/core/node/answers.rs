@@ -249,7 +249,7 @@ impl Node {
         } else if self.maintenance > 0 {
             self.maintenance -= 1;
         } else {
-            return fail(ErrorCode::from_code(96), "already out of maintenance mode");
+            return fail(ErrorCode::OperationFailed, "already out of maintenance mode");
         }
         self.info(format!("maintenance mode: {} requests", self.maintenance));
         Ok(rawdoc! {})
@@ -268,7 +268,7 @@ impl Node {
     /// A set is initiated on a node that can lead it.
     fn answer_initiate(&self) -> Answer {
         if self.config.is_some() {
-            return fail(ErrorCode::from_code(23), "already initialized");
+            return fail(ErrorCode::AlreadyInitialized, "already initialized");
         }
         fail(
             ErrorCode::IllegalOperation,

@@ -99,7 +99,10 @@ impl Node {
             result.and_then(|reply| HeartbeatReply::parse(&reply).map_err(PeerError::Network));
         let unauthorized = matches!(
             &result,
-            Err(PeerError::Command { code, .. }) if [13, 18].contains(&code.code())
+            Err(PeerError::Command {
+                code: ErrorCode::Unauthorized | ErrorCode::AuthenticationFailed,
+                ..
+            })
         );
         let (timeout, interval) = (self.heartbeat_timeout(), self.heartbeat_interval());
         let Some(pings) = self.pings.get_mut(target).filter(|it| it.in_flight == Some(seq)) else {
@@ -130,10 +133,8 @@ impl Node {
         self.hear_term(reply.term);
         if let Some(data) = reply.repl_data.as_ref().filter(|data| self.is_our_set(data)) {
             self.hear_term(data.term);
-            let from_source = self.following.followed().is_some_and(|it| it.host == *target);
-            let by = if from_source { ToldBy::SyncSource } else { ToldBy::Heartbeat };
             if self.mode == Mode::Secondary {
-                self.commit.hear(data.committed, by, &self.positions);
+                self.commit.hear(data.committed, ToldBy::Heartbeat, &self.positions);
             }
         }
         let Some(index) = self.member_index(target) else { return };

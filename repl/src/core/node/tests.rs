@@ -477,7 +477,7 @@ fn too_stale_for_all_is_recovering_until_somebody_helps() {
     bench.pass(1);
     assert_eq!(bench.state(), MemberState::Recovering);
     let status = bench.ask(Request::Status(rawdoc! {}.into())).unwrap();
-    assert_eq!(status.get_bool("tooStale").unwrap(), true);
+    assert!(status.get_bool("tooStale").unwrap());
     bench.pass(70);
     bench.hear(PRIMARY, 1, 300);
     bench.pass(1);

@@ -1,0 +1,15 @@
+//! The only clock.
+
+use std::{
+    sync::LazyLock,
+    time::{Instant, SystemTime},
+};
+
+use crate::event::Now;
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Both clocks, now.
+pub fn now() -> Now {
+    Now { mono: START.elapsed(), wall: bson::DateTime::from_system_time(SystemTime::now()) }
+}

@@ -1,0 +1,135 @@
+//! Sends heartbeats and times the replies: one task and one connection for each member.
+
+use std::{collections::HashMap, time::Duration};
+
+use bson::{RawDocumentBuf, oid::ObjectId, rawdoc};
+use protocol::{HostAndPort, RawDoc, client::Connection};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+use super::{handle::Message, peer::Peer};
+use crate::event::{Event, PeerError};
+
+/// The tasks that ask.
+pub(super) struct Heartbeats {
+    peer: Peer,
+    inbox: mpsc::UnboundedSender<Message>,
+    /// A task ends when its sender is dropped.
+    targets: HashMap<HostAndPort, mpsc::UnboundedSender<Job>>,
+}
+
+struct Job {
+    seq: u64,
+    body: RawDocumentBuf,
+    within: Duration,
+}
+
+impl Heartbeats {
+    pub(super) fn new(peer: Peer, inbox: mpsc::UnboundedSender<Message>) -> Self {
+        Self { peer, inbox, targets: HashMap::new() }
+    }
+
+    /// Asks a member; its answer comes as an event.
+    pub(super) fn send(
+        &mut self,
+        target: HostAndPort,
+        seq: u64,
+        body: RawDocumentBuf,
+        within: Duration,
+    ) {
+        let job = Job { seq, body, within };
+        let (peer, inbox) = (&self.peer, &self.inbox);
+        let jobs = self.targets.entry(target.clone()).or_insert_with(|| {
+            let (sender, jobs) = mpsc::unbounded_channel();
+            let asker =
+                Asker { peer: peer.clone(), target, inbox: inbox.clone(), connection: None };
+            tokio::spawn(asker.run(jobs));
+            sender
+        });
+        // The task ends only when this sender goes.
+        let _ended = jobs.send(job);
+    }
+
+    /// Forgets whom we have no more business with.
+    pub(super) fn retain(&mut self, members: &[HostAndPort]) {
+        self.targets.retain(|host, _| members.contains(host));
+    }
+}
+
+struct Asker {
+    peer: Peer,
+    target: HostAndPort,
+    inbox: mpsc::UnboundedSender<Message>,
+    connection: Option<Connection>,
+}
+
+impl Asker {
+    async fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
+        while let Some(Job { seq, body, within }) = jobs.recv().await {
+            let mut rtt = Duration::ZERO;
+            let result = timeout(within, self.ask(body, within, &mut rtt))
+                .await
+                .unwrap_or(Err(PeerError::TimedOut(within)));
+            if matches!(result, Err(PeerError::Network(_) | PeerError::TimedOut(_))) {
+                self.connection = None;
+            }
+            let hello = self.connection.as_ref().map(Connection::hello);
+            let event = Event::HeartbeatDone {
+                target: self.target.clone(),
+                seq,
+                rtt,
+                result,
+                max_wire_version: hello.map(|hello| hello.wire_versions.max),
+            };
+            if self.inbox.send(Message::Event(event)).is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn ask(
+        &mut self,
+        body: RawDocumentBuf,
+        within: Duration,
+        rtt: &mut Duration,
+    ) -> Result<RawDoc, PeerError> {
+        let connection = match &mut self.connection {
+            Some(connection) if !connection.is_broken() => connection,
+            slot => slot.insert(self.peer.connect(&self.target).await?),
+        };
+        let sent = Instant::now();
+        let reply = connection.run("admin", body, within).await;
+        *rtt = sent.elapsed();
+        Ok(reply?)
+    }
+}
+
+/// Asks every host who it is; tells which of them are this process.
+pub(super) async fn find_self(
+    peer: Peer,
+    process_id: ObjectId,
+    hosts: Vec<HostAndPort>,
+) -> Vec<HostAndPort> {
+    let mut asked = JoinSet::new();
+    for host in hosts {
+        let peer = peer.clone();
+        asked.spawn(async move {
+            let ours = timeout(IS_SELF_TIMEOUT, is_self(&peer, process_id, &host)).await;
+            (host, matches!(ours, Ok(Ok(true))))
+        });
+    }
+    let answers = asked.join_all().await;
+    answers.into_iter().filter(|(_, ours)| *ours).map(|(host, _)| host).collect()
+}
+
+async fn is_self(peer: &Peer, process_id: ObjectId, host: &HostAndPort) -> Result<bool, PeerError> {
+    let mut connection = peer.connect(host).await?;
+    let reply = connection.run("admin", rawdoc! { "_isSelf": 1 }, IS_SELF_TIMEOUT).await?;
+    Ok(reply.get_object_id("id").is_ok_and(|id| id == process_id))
+}
+
+/// A host that takes longer is not this one.
+const IS_SELF_TIMEOUT: Duration = Duration::from_secs(5);
