@@ -1,0 +1,165 @@
+//! One batch of changes: documents, index entries, catalog, counts and the "applied through" mark, together or not
+//! at all.
+//!
+//! A batch sees its own writes. Readers see none of them before [`Apply::commit`], and then all. It is not synced:
+//! what a crash takes is replayed from the oplog, from the mark on, and mark and effects cannot be separated.
+//!
+//! A1 Writes come in the order of their timestamps, all after `applied`. Several at one ts leave only the last.
+//! A2 Every document of a collection has its keys in each index that keeps keys, and no index has others.
+//! A3 Counts are those of the documents.
+
+mod ddl;
+pub(crate) mod documents;
+
+use std::{collections::HashMap, sync::Arc, sync::atomic::Ordering};
+
+use bson::RawDocument;
+use protocol::{Namespace, OpTimeAndWall};
+use uuid::Uuid;
+
+use crate::{
+    StorageError,
+    catalog::{Catalog, Collection},
+    engine::{Batch, Keyspace, Sync},
+    layout::{TableId, meta_key, numbers},
+    mvcc::{Changes, write::Undo},
+    store::{Counts, Inner, mark_key, position_value},
+};
+
+/// How many bytes of undo rows stand in one value.
+const UNDO_VALUE_BYTES: usize = 32 << 10;
+
+/// A batch. Dropped without [`Self::commit`], nothing happened.
+pub struct Apply {
+    store: Arc<Inner>,
+    pub(crate) changes: Changes,
+    catalog: Catalog,
+    catalog_changed: bool,
+    counts: HashMap<TableId, Counts>,
+    /// Plain writes to `meta` that go along.
+    meta: Batch,
+    /// Tables whose rows wait to be reclaimed.
+    committed: bool,
+}
+
+impl Apply {
+    pub(crate) fn begin(store: Arc<Inner>) -> Self {
+        store.turn.take();
+        let initial = store.initial_sync.load(Ordering::SeqCst);
+        let keep_history = !initial && store.history.keeps();
+        let applied = store.marks.applied().op_time.ts;
+        if keep_history {
+            store.history.roll(protocol::Timestamp::from_u64(applied.as_u64() + 1));
+        }
+        Self {
+            changes: Changes::new(store.present_reader(), keep_history),
+            catalog: store.present().catalog.clone(),
+            catalog_changed: false,
+            counts: HashMap::new(),
+            meta: Batch::default(),
+            committed: false,
+            store,
+        }
+    }
+
+    /// The collection with that identity, as this batch leaves it so far.
+    pub fn collection(&self, uuid: Uuid) -> Option<Arc<Collection>> {
+        self.catalog.by_uuid(uuid)
+    }
+
+    /// The collection of that name, as this batch leaves it so far.
+    pub fn collection_by_name(&self, ns: &Namespace) -> Option<Arc<Collection>> {
+        self.catalog.collection(ns)
+    }
+
+    /// The collections of a database, as this batch leaves them so far.
+    pub fn collections(&self, db: &str) -> Vec<Arc<Collection>> {
+        self.catalog.list(db).collect()
+    }
+
+    /// The catalog as this batch leaves it so far.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Sets a node document together with this batch.
+    pub fn put_meta(&mut self, name: &str, doc: &RawDocument) {
+        self.meta.put(Keyspace::Meta, meta_key(b'd', &[name.as_bytes()]), doc.as_bytes());
+    }
+
+    /// Bytes that this batch will write, about.
+    pub fn bytes(&self) -> u64 {
+        self.changes.bytes() + self.meta.bytes
+    }
+
+    /// Makes everything visible at once, with the mark that says how far the oplog is applied. Moves `applied`.
+    pub fn commit(mut self, through: OpTimeAndWall) -> Result<(), StorageError> {
+        let mut batch = std::mem::take(&mut self.meta);
+        let reader = self.changes.reader.clone();
+        let keep_history = self.changes.keeps_history();
+        let changes = std::mem::replace(&mut self.changes, Changes::new(reader, keep_history));
+        let undo = changes.into_batch(&mut batch);
+        if keep_history {
+            self.store.history.save(&mut batch);
+            put_undo(undo, through, &mut batch);
+        }
+        for (table, counts) in &self.counts {
+            batch.put(Keyspace::Meta, Counts::key(*table), counts.to_value());
+        }
+        let next_table = self.store.next_table.load(Ordering::SeqCst);
+        batch.put(Keyspace::Meta, mark_key("nextTable"), numbers([u64::from(next_table)]));
+        batch.put(Keyspace::Meta, mark_key("applied"), position_value(through));
+        self.store.engine.commit(batch, Sync::No)?;
+        self.store.counts.lock().extend(self.counts.drain());
+        self.store.publish(self.catalog.clone(), through);
+        self.committed = true;
+        Ok(())
+    }
+
+    /// The handle as this batch has it now, if a change of the catalog made the caller's old.
+    fn current(&self, coll: &Collection) -> Result<Option<Arc<Collection>>, StorageError> {
+        if !self.catalog_changed {
+            return Ok(None);
+        }
+        let uuid = coll.uuid();
+        self.catalog.by_uuid(uuid).map(Some).ok_or(StorageError::NoCollection(uuid))
+    }
+
+    fn counts(&mut self, table: TableId) -> &mut Counts {
+        self.counts.entry(table).or_insert_with(|| self.store.counts_of(table))
+    }
+}
+
+impl Drop for Apply {
+    fn drop(&mut self) {
+        self.store.turn.give_back();
+    }
+}
+
+/// The rows that a rollback must look at, in values of bounded size: `flags(1) [ts(8)] length(4) row`, repeated.
+fn put_undo(undo: Vec<Undo>, through: OpTimeAndWall, batch: &mut Batch) {
+    let mut value = Vec::new();
+    let mut n = 0u32;
+    let mut flush = |value: &mut Vec<u8>, batch: &mut Batch| {
+        let at = through.op_time.ts.as_u64().to_be_bytes();
+        batch.put(Keyspace::Meta, meta_key(b'u', &[&at, &n.to_be_bytes()]), std::mem::take(value));
+        n += 1;
+    };
+    for Undo { row, at } in undo {
+        match at {
+            None => value.push(0),
+            Some(at) => {
+                value.push(1);
+                value.extend_from_slice(&at.as_u64().to_be_bytes());
+            }
+        }
+        value.extend_from_slice(&u32::try_from(row.len()).unwrap_or(u32::MAX).to_be_bytes());
+        value.extend_from_slice(&row);
+        if value.len() >= UNDO_VALUE_BYTES {
+            flush(&mut value, batch);
+        }
+    }
+    if !value.is_empty() {
+        flush(&mut value, batch);
+    }
+}

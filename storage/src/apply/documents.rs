@@ -1,0 +1,286 @@
+//! Documents: insert, replace, delete by `_id`, and their index entries.
+
+use bson::{RawBsonRef, RawDocument};
+use protocol::{RawDoc, Timestamp};
+use query::value::{Elements, Value};
+
+use super::Apply;
+use crate::{
+    StorageError,
+    catalog::{Collection, Index, IndexState},
+    index::{entry, keygen::Keys},
+    keystring,
+    mvcc::{Version, write::When},
+};
+
+impl Apply {
+    /// The document with that `_id`, this batch's own writes included.
+    pub fn get(
+        &mut self,
+        coll: &Collection,
+        id: RawBsonRef<'_>,
+    ) -> Result<Option<RawDoc>, StorageError> {
+        let id = keystring::encode_raw(id)?;
+        let Some(record) = self.record_of(coll, &id)? else { return Ok(None) };
+        self.changes.get(coll.table, &record)?.map(to_doc).transpose()
+    }
+
+    /// Inserts a document, or replaces the one with its `_id`; returns the one it replaced.
+    pub fn put(
+        &mut self,
+        ts: Timestamp,
+        coll: &Collection,
+        doc: impl Into<RawDoc>,
+    ) -> Result<Option<RawDoc>, StorageError> {
+        self.put_when(ts.into(), coll, &doc.into())
+    }
+
+    /// Deletes the document with that `_id` and returns it.
+    pub fn delete(
+        &mut self,
+        ts: Timestamp,
+        coll: &Collection,
+        id: RawBsonRef<'_>,
+    ) -> Result<Option<RawDoc>, StorageError> {
+        let id = keystring::encode_raw(id)?;
+        self.delete_when(ts.into(), coll, &id)
+    }
+
+    pub(super) fn put_when(
+        &mut self,
+        when: When,
+        coll: &Collection,
+        doc: &RawDoc,
+    ) -> Result<Option<RawDoc>, StorageError> {
+        let fresh = self.current(coll)?;
+        let coll = fresh.as_deref().unwrap_or(coll);
+        let id = id_of(doc)?;
+        let id_key = keystring::encode(id)?;
+        let known = self.record_of(coll, &id_key)?;
+        let record = match known {
+            Some(record) => record,
+            None => self.new_record(coll),
+        };
+        let old = self.changes.put(coll.table, &record, when, &[doc.as_bytes()])?;
+        let old = old.map(to_doc).transpose()?;
+        if old.is_none() {
+            self.put_id_entry(when, coll, id, &id_key, &record)?;
+        }
+        self.reindex(when, coll, &record, old.as_ref(), Some(doc))?;
+        let (old_len, new_len) = (old.as_ref().map(len_of), len_of(doc));
+        let counts = self.counts(coll.table);
+        counts.documents += u64::from(old_len.is_none());
+        counts.bytes = (counts.bytes + new_len).saturating_sub(old_len.unwrap_or(0));
+        Ok(old)
+    }
+
+    pub(super) fn delete_when(
+        &mut self,
+        when: When,
+        coll: &Collection,
+        id_key: &[u8],
+    ) -> Result<Option<RawDoc>, StorageError> {
+        let fresh = self.current(coll)?;
+        let coll = fresh.as_deref().unwrap_or(coll);
+        let Some(record) = self.record_of(coll, id_key)? else { return Ok(None) };
+        self.delete_record(when, coll, &record)
+    }
+
+    pub(super) fn delete_record(
+        &mut self,
+        when: When,
+        coll: &Collection,
+        record: &[u8],
+    ) -> Result<Option<RawDoc>, StorageError> {
+        let old = self.changes.remove(coll.table, record, when)?;
+        let Some(old) = old.map(to_doc).transpose()? else { return Ok(None) };
+        if let Some(table) = coll.id_table {
+            let (key, _) = id_entry(coll, id_of(&old)?, record)?;
+            self.changes.remove(table, &key, when)?;
+        }
+        self.reindex(when, coll, record, Some(&old), None)?;
+        let counts = self.counts(coll.table);
+        counts.documents = counts.documents.saturating_sub(1);
+        counts.bytes = counts.bytes.saturating_sub(len_of(&old));
+        Ok(Some(old))
+    }
+
+    /// Empties a collection; returns how many documents went.
+    pub fn truncate(&mut self, ts: Timestamp, coll: &Collection) -> Result<u64, StorageError> {
+        let fresh = self.current(coll)?;
+        let coll = fresh.as_deref().unwrap_or(coll);
+        let rows = self.changes.rows_of(coll.table)?;
+        let mut gone = 0;
+        for record in rows.keys() {
+            gone += u64::from(self.delete_record(ts.into(), coll, record)?.is_some());
+        }
+        Ok(gone)
+    }
+
+    /// Documents and bytes that a collection holds, this batch's own writes included.
+    pub fn size_of(&mut self, coll: &Collection) -> (u64, u64) {
+        let counts = self.counts(coll.table);
+        (counts.documents, counts.bytes)
+    }
+
+    /// Where the document with this `_id` stands. Only capped collections need to look.
+    fn record_of(
+        &mut self,
+        coll: &Collection,
+        id_key: &[u8],
+    ) -> Result<Option<Vec<u8>>, StorageError> {
+        let (Some(_), Some(table)) = (coll.capped(), coll.id_table) else {
+            return Ok(Some(id_key.to_vec()));
+        };
+        let Some(version) = self.changes.get(table, id_key)? else { return Ok(None) };
+        Ok(Some(entry::split(&id_key.into(), &version)?.1.to_vec()))
+    }
+
+    fn new_record(&mut self, coll: &Collection) -> Vec<u8> {
+        let counts = self.counts(coll.table);
+        counts.next_record += 1;
+        counts.next_record.to_be_bytes().to_vec()
+    }
+
+    fn put_id_entry(
+        &mut self,
+        when: When,
+        coll: &Collection,
+        id: Value<'_>,
+        id_key: &[u8],
+        record: &[u8],
+    ) -> Result<(), StorageError> {
+        let Some(table) = coll.id_table else { return Ok(()) };
+        let (key, payload) = id_entry(coll, id, record)?;
+        debug_assert!(coll.capped().is_none() || key == id_key);
+        self.changes.put_new(table, &key, when, &[&payload]);
+        Ok(())
+    }
+
+    /// A2: the entries that only the old document has go, those that only the new one has come.
+    fn reindex(
+        &mut self,
+        when: When,
+        coll: &Collection,
+        record: &[u8],
+        old: Option<&RawDoc>,
+        new: Option<&RawDoc>,
+    ) -> Result<(), StorageError> {
+        for index in &coll.indexes {
+            if !index.keygen.has_keys() {
+                continue;
+            }
+            let keys = |doc: Option<&RawDoc>| match doc {
+                Some(doc) => index.keygen.keys(doc),
+                None => Ok(Keys::default()),
+            };
+            let (old, new) = (keys(old)?, keys(new)?);
+            for key in old.keys.iter().filter(|key| new.keys.binary_search(key).is_err()) {
+                self.remove_entry(when, index, key, record)?;
+            }
+            for key in new.keys.iter().filter(|key| old.keys.binary_search(key).is_err()) {
+                self.put_entry(when, index, key, record);
+            }
+            if widens(index, &new.multikey) {
+                self.widen_multikey(when.ts, coll, index.name(), &new.multikey)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn put_entry(&mut self, when: When, index: &Index, key: &[u8], record: &[u8]) {
+        let row = [key, record].concat();
+        if let IndexState::Building { .. } = index.state {
+            return self.put_side(index, true, key.len(), &row);
+        }
+        self.changes.put_new(index.table, &row, when, &[&entry::payload(key.len())]);
+    }
+
+    fn remove_entry(
+        &mut self,
+        when: When,
+        index: &Index,
+        key: &[u8],
+        record: &[u8],
+    ) -> Result<(), StorageError> {
+        let row = [key, record].concat();
+        if let IndexState::Building { .. } = index.state {
+            self.put_side(index, false, key.len(), &row);
+        } else if self.changes.keeps_history() {
+            self.changes.remove(index.table, &row, when)?;
+        } else {
+            self.changes.remove_unseen(index.table, &row);
+        }
+        Ok(())
+    }
+
+    /// Unions the paths at which arrays were seen into the index's row.
+    fn widen_multikey(
+        &mut self,
+        ts: Timestamp,
+        coll: &Collection,
+        name: &str,
+        seen: &[Vec<u32>],
+    ) -> Result<(), StorageError> {
+        self.change_index(ts, coll.uuid(), name, |index| {
+            Ok(index.changed(index.state, union(index, seen)))
+        })
+    }
+}
+
+/// True when arrays were seen where the index did not know of any.
+pub(crate) fn widens(index: &Index, seen: &[Vec<u32>]) -> bool {
+    seen.iter().enumerate().any(|(i, paths)| {
+        paths.iter().any(|at| !index.multikey.get(i).is_some_and(|known| known.contains(at)))
+    })
+}
+
+pub(crate) fn union(index: &Index, seen: &[Vec<u32>]) -> Vec<Vec<u32>> {
+    let empty = Vec::new();
+    (0..seen.len().max(index.multikey.len()))
+        .map(|i| {
+            let known = index.multikey.get(i).unwrap_or(&empty);
+            let mut paths = known.clone();
+            paths.extend(seen.get(i).unwrap_or(&empty));
+            paths.sort_unstable();
+            paths.dedup();
+            paths
+        })
+        .collect()
+}
+
+/// Row and payload of a document in its collection's `_id` table.
+pub(crate) fn id_entry(
+    coll: &Collection,
+    id: Value<'_>,
+    record: &[u8],
+) -> Result<(Vec<u8>, Vec<u8>), StorageError> {
+    let mut key = Vec::with_capacity(32);
+    if coll.capped().is_some() {
+        keystring::append(&mut key, id, false, None)?;
+        let payload = entry::payload_with_record(key.len(), record);
+        return Ok((key, payload));
+    }
+    keystring::append(&mut key, id, false, coll.collator())?;
+    let payload = entry::payload(key.len());
+    key.extend_from_slice(record);
+    Ok((key, payload))
+}
+
+/// The `_id` of a document.
+pub(crate) fn id_of(doc: &RawDocument) -> Result<Value<'_>, StorageError> {
+    Elements::new(doc)
+        .find(b"_id")
+        .map(|element| element.value())
+        .ok_or_else(|| StorageError::bad_document("it has no _id"))
+}
+
+pub(crate) fn to_doc(version: Version) -> Result<RawDoc, StorageError> {
+    RawDoc::new(version.into_payload())
+        .map_err(|e| StorageError::corrupt("a stored document", e.to_string()))
+}
+
+fn len_of(doc: &RawDoc) -> u64 {
+    doc.bytes().len() as u64
+}
+

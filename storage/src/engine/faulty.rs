@@ -1,0 +1,114 @@
+//! Any engine with failures on order: the nth write or sync fails, and everything after it, as on a full disk.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+};
+
+use super::{Batch, Engine, Item, Keyspace, Snapshot, Sync};
+use crate::StorageError;
+
+/// Lets `left` writes through, then fails them all.
+#[derive(Clone)]
+pub struct Faults(Arc<Plan>);
+
+struct Plan {
+    left: AtomicI64,
+    /// The failing write is half-way there: the engine has it, the caller is told that it failed.
+    torn: AtomicBool,
+    hit: AtomicBool,
+}
+
+impl Faults {
+    /// Fails the write after `left` others; with `torn` that one happens all the same.
+    pub fn after(left: i64, torn: bool) -> Self {
+        Self(Arc::new(Plan {
+            left: AtomicI64::new(left),
+            torn: AtomicBool::new(torn),
+            hit: AtomicBool::new(false),
+        }))
+    }
+
+    /// True once a write was failed.
+    pub fn hit(&self) -> bool {
+        self.0.hit.load(Ordering::SeqCst)
+    }
+
+    /// `Ok(true)`: go on. `Ok(false)`: do it, then say that it failed.
+    fn pass(&self) -> Result<bool, StorageError> {
+        let left = self.0.left.fetch_sub(1, Ordering::SeqCst);
+        if left > 0 {
+            return Ok(true);
+        }
+        self.0.hit.store(true, Ordering::SeqCst);
+        if left == 0 && self.0.torn.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
+        Err(StorageError::Injected("no space left on device"))
+    }
+}
+
+/// An engine that obeys [`Faults`].
+pub(crate) struct Faulty {
+    inner: Arc<dyn Engine>,
+    faults: Faults,
+}
+
+impl Faulty {
+    /// Puts the plan between the store and its engine.
+    pub(crate) fn new(inner: Arc<dyn Engine>, faults: Faults) -> Self {
+        Self { inner, faults }
+    }
+
+    fn through(
+        &self,
+        act: impl FnOnce() -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        if self.faults.pass()? {
+            return act();
+        }
+        act()?;
+        Err(StorageError::Injected("the answer was lost"))
+    }
+}
+
+impl Engine for Faulty {
+    fn snapshot(&self) -> Arc<dyn Snapshot> {
+        self.inner.snapshot()
+    }
+
+    fn commit(&self, batch: Batch, sync: Sync) -> Result<(), StorageError> {
+        self.through(|| self.inner.commit(batch, sync))
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.through(|| self.inner.sync())
+    }
+
+    fn ingest(
+        &self,
+        ks: Keyspace,
+        run: &mut dyn Iterator<Item = Item>,
+    ) -> Result<(), StorageError> {
+        self.through(|| self.inner.ingest(ks, run))
+    }
+
+    fn forget(&self, ks: Keyspace, from: &[u8], to: &[u8]) -> Result<(), StorageError> {
+        self.through(|| self.inner.forget(ks, from, to))
+    }
+
+    fn settle(&self) {
+        self.inner.settle();
+    }
+
+    fn checkpoint(&self, into: &Path) -> Result<(), StorageError> {
+        self.through(|| self.inner.checkpoint(into))
+    }
+
+    fn disk_bytes(&self, ks: Keyspace) -> u64 {
+        self.inner.disk_bytes(ks)
+    }
+}

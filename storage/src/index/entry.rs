@@ -1,0 +1,36 @@
+//! One entry of an index.
+//!
+//! ```text
+//!   row:  KeyString of the fields ++ record key      payload: length of the KeyString
+//!   the `_id` index of a capped collection:  KeyString of _id      payload: its length ++ record key
+//! ```
+
+use crate::{
+    StorageError,
+    engine::Slice,
+    layout::{Reader, push_varint},
+    mvcc::Version,
+};
+
+/// The payload of an entry whose record key stands in the row.
+pub(crate) fn payload(key_len: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(2);
+    push_varint(&mut out, key_len);
+    out
+}
+
+/// The payload of a capped collection's `_id` entry.
+pub(crate) fn payload_with_record(key_len: usize, record: &[u8]) -> Vec<u8> {
+    let mut out = payload(key_len);
+    out.extend_from_slice(record);
+    out
+}
+
+/// Key and record of an entry.
+pub(crate) fn split(row: &Slice, version: &Version) -> Result<(Slice, Slice), StorageError> {
+    let mut payload = Reader(version.payload());
+    let split = payload.varint().and_then(|len| row.split_at_checked(len));
+    let (key, record) = split.ok_or_else(|| StorageError::corrupt("an index", "a bad entry"))?;
+    let record = if record.is_empty() { payload.0 } else { record };
+    Ok((key.into(), record.into()))
+}

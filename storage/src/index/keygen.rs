@@ -1,0 +1,304 @@
+//! Which keys a document has in an index, as mongod's own key generator finds them.
+//!
+//! A path is followed until it ends or meets an array. One array may be met (the same one by several fields); its
+//! elements are gone through, and what remains of the paths is followed into each. A field that is not there counts
+//! as null, an empty array at a path's end as undefined. Two different arrays are refused, as mongod refuses them
+//! (code 171); on a secondary such a document can only be a passing state, and it has no keys.
+
+use std::sync::Arc;
+
+use bson::RawDocument;
+use query::{
+    collation::Collator,
+    value::{Element, Elements, Value},
+};
+
+use super::hash::hash64;
+use crate::{StorageError, keystring};
+
+/// What an index is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexKind {
+    /// Ascending and descending fields.
+    Btree,
+    /// One field by its hash.
+    Hashed,
+    /// Kept and listed, without keys: text, 2d, 2dsphere, wildcard, and whatever else a primary may have.
+    Other,
+}
+
+/// Everything about an index that its keys depend on.
+#[derive(Debug)]
+pub(crate) struct KeyGen {
+    kind: IndexKind,
+    fields: Vec<Field>,
+    sparse: bool,
+    partial: bool,
+    collator: Option<Arc<Collator>>,
+}
+
+#[derive(Debug)]
+struct Field {
+    path: Vec<Vec<u8>>,
+    descending: bool,
+    hashed: bool,
+}
+
+/// The keys of one document, sorted, each once, and the path components at which arrays were seen.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) multikey: Vec<Vec<u32>>,
+}
+
+impl KeyGen {
+    /// Reads a spec.
+    pub(crate) fn new(spec: &RawDocument, collator: Option<Arc<Collator>>) -> Self {
+        let mut kind = IndexKind::Btree;
+        let mut fields = Vec::new();
+        let pattern = spec.get_document("key").ok();
+        for element in pattern.into_iter().flat_map(Elements::new) {
+            let hashed = matches!(element.value(), Value::String(b"hashed"));
+            match element.value() {
+                Value::String(_) if hashed => kind = IndexKind::Hashed,
+                Value::String(_) => kind = IndexKind::Other,
+                _ => {}
+            }
+            if element.key.ends_with(b"$**") {
+                kind = IndexKind::Other;
+            }
+            fields.push(Field {
+                path: element.key.split(|&b| b == b'.').map(<[u8]>::to_vec).collect(),
+                descending: is_negative(element.value()),
+                hashed,
+            });
+        }
+        let partial = spec.get("partialFilterExpression").is_ok_and(|filter| filter.is_some());
+        // A collation that we cannot build would give wrong keys: better none.
+        let wants_collation = spec.get("collation").is_ok_and(|found| {
+            found.and_then(|value| value.as_document()).is_some_and(|doc| {
+                doc.get_str("locale").is_ok_and(|locale| locale != "simple")
+            })
+        });
+        if fields.is_empty() || (wants_collation && collator.is_none()) {
+            kind = IndexKind::Other;
+        }
+        let sparse = spec.get("sparse").is_ok_and(|found| found.is_some_and(is_true));
+        Self { kind, fields, sparse, partial, collator }
+    }
+
+    pub(crate) fn kind(&self) -> IndexKind {
+        self.kind
+    }
+
+    pub(crate) fn sparse(&self) -> bool {
+        self.sparse
+    }
+
+    pub(crate) fn collator(&self) -> Option<&Collator> {
+        self.collator.as_deref()
+    }
+
+    pub(crate) fn descending(&self) -> Vec<bool> {
+        self.fields.iter().map(|field| field.descending).collect()
+    }
+
+    /// False for indexes that are only kept and listed.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.kind != IndexKind::Other && !self.partial
+    }
+
+    /// The keys of a document.
+    pub(crate) fn keys(&self, doc: &RawDocument) -> Result<Keys, StorageError> {
+        if !self.has_keys() {
+            return Ok(Keys::default());
+        }
+        let start = State {
+            rest: self.fields.iter().map(|field| field.path.as_slice()).collect(),
+            fixed: vec![Value::Missing; self.fields.len()],
+            missing: 0,
+            positional: vec![None; self.fields.len()],
+        };
+        let mut out = Out { keys: Vec::new(), multikey: vec![Vec::new(); self.fields.len()] };
+        match self.walk(start, doc.as_bytes(), &mut out) {
+            Ok(()) => {}
+            Err(Refused::Document(e)) => return Err(e),
+            Err(Refused::NoKeys) => return Ok(Keys::default()),
+        }
+        out.keys.sort();
+        out.keys.dedup();
+        for paths in &mut out.multikey {
+            paths.sort_unstable();
+            paths.dedup();
+        }
+        Ok(Keys { keys: out.keys, multikey: out.multikey })
+    }
+
+    fn walk<'a>(&'a self, mut state: State<'a>, doc: &'a [u8], out: &mut Out) -> Result<(), Refused> {
+        let mut array: Option<&'a [u8]> = None;
+        let mut in_array = Vec::new();
+        for i in 0..self.fields.len() {
+            let Some(met) = state.follow(i, doc)? else { continue };
+            if self.fields.get(i).is_some_and(|field| field.hashed) {
+                return Err(Refused::NoKeys);
+            }
+            match array {
+                Some(other) if other.as_ptr() != met.as_ptr() => return Err(Refused::NoKeys),
+                _ => array = Some(met),
+            }
+            in_array.push(i);
+        }
+        let Some(array) = array else { return self.emit(&state, out) };
+        for &i in &in_array {
+            // The array stands at the component before what remains.
+            let depth = self.fields.get(i).map_or(0, |field| field.path.len())
+                - state.rest.get(i).map_or(0, |rest| rest.len());
+            if let Some(paths) = out.multikey.get_mut(i) {
+                paths.push(u32::try_from(depth.saturating_sub(1)).unwrap_or(u32::MAX));
+            }
+        }
+        let mut elements = Elements::of_bytes(array).peekable();
+        if elements.peek().is_none() {
+            let next = state.enter(&in_array, Value::Undefined, array);
+            return self.walk(next, EMPTY, out);
+        }
+        for element in elements {
+            let value = element.value();
+            let next = state.enter(&in_array, value, array);
+            let inner = if let Value::Document(bytes) = value { bytes } else { EMPTY };
+            self.walk(next, inner, out)?;
+        }
+        Ok(())
+    }
+
+    fn emit(&self, state: &State<'_>, out: &mut Out) -> Result<(), Refused> {
+        if self.sparse && state.missing == self.fields.len() {
+            return Ok(());
+        }
+        let mut key = Vec::with_capacity(16 * self.fields.len());
+        for (field, value) in self.fields.iter().zip(&state.fixed) {
+            let value = if field.hashed { Value::Int64(hash64(*value)) } else { *value };
+            keystring::append(&mut key, value, field.descending, self.collator())
+                .map_err(Refused::Document)?;
+        }
+        out.keys.push(key);
+        Ok(())
+    }
+}
+
+/// An empty document.
+const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
+
+enum Refused {
+    /// Arrays side by side, an array under a hash, an ambiguous number: mongod would refuse the document.
+    NoKeys,
+    Document(StorageError),
+}
+
+struct Out {
+    keys: Vec<Vec<u8>>,
+    multikey: Vec<Vec<u32>>,
+}
+
+/// How far each field's path has been followed.
+#[derive(Clone)]
+struct State<'a> {
+    rest: Vec<&'a [Vec<u8>]>,
+    fixed: Vec<Value<'a>>,
+    missing: usize,
+    /// Inside an array: what the next component finds in the array itself, as a position.
+    positional: Vec<Option<Found<'a>>>,
+}
+
+/// Where a path led: to its end, or to an array on its way.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    value: Value<'a>,
+    rest: &'a [Vec<u8>],
+}
+
+impl<'a> State<'a> {
+    /// Follows one field; returns the array at which it stopped.
+    fn follow(&mut self, i: usize, doc: &'a [u8]) -> Result<Option<&'a [u8]>, Refused> {
+        let (Some(rest), Some(fixed)) = (self.rest.get_mut(i), self.fixed.get_mut(i)) else {
+            return Ok(None);
+        };
+        let Some(first) = rest.first() else { return Ok(None) };
+        let own = Elements::of_bytes(doc).find(first);
+        let by_position = self.positional.get_mut(i).and_then(Option::take);
+        let found = match (own, by_position) {
+            (Some(_), Some(_)) => return Err(Refused::NoKeys),
+            (Some(own), None) => extract(own, rest.get(1..).unwrap_or_default()),
+            // A position whose path leads nowhere is a field that is not there.
+            (None, Some(found)) => Some(found).filter(|f| !matches!(f.value, Value::Missing)),
+            (None, None) => None,
+        };
+        let Some(found) = found else {
+            *rest = &[];
+            *fixed = Value::Null;
+            self.missing += 1;
+            return Ok(None);
+        };
+        *rest = found.rest;
+        *fixed = found.value;
+        Ok(if let Value::Array(bytes) = found.value { Some(bytes) } else { None })
+    }
+
+    /// Steps into one element of the array at which the fields `in_array` stopped.
+    fn enter(&self, in_array: &[usize], element: Value<'a>, array: &'a [u8]) -> Self {
+        let mut next = self.clone();
+        for &i in in_array {
+            let rest = next.rest.get(i).copied().unwrap_or_default();
+            match rest.first() {
+                None => {
+                    if let Some(fixed) = next.fixed.get_mut(i) {
+                        *fixed = element;
+                    }
+                }
+                Some(name) => {
+                    let at = Elements::of_bytes(array).find(name);
+                    let found = at.map(|at| {
+                        extract(at, rest.get(1..).unwrap_or_default())
+                            .unwrap_or(Found { value: Value::Missing, rest: &[] })
+                    });
+                    if let Some(slot) = next.positional.get_mut(i) {
+                        *slot = found;
+                    }
+                }
+            }
+        }
+        next
+    }
+}
+
+/// Follows `rest` from an element until it ends or meets an array. `None` where it leads nowhere.
+fn extract<'a>(element: Element<'a>, rest: &'a [Vec<u8>]) -> Option<Found<'a>> {
+    let value = element.value();
+    match (value, rest.split_first()) {
+        (_, None) | (Value::Array(_), _) => Some(Found { value, rest }),
+        (Value::Document(bytes), Some((name, rest))) => {
+            extract(Elements::of_bytes(bytes).find(name)?, rest)
+        }
+        _ => None,
+    }
+}
+
+fn is_negative(value: Value<'_>) -> bool {
+    match value {
+        Value::Int32(n) => n < 0,
+        Value::Int64(n) => n < 0,
+        Value::Double(n) => n < 0.0,
+        Value::Decimal(n) => n.is_negative(),
+        _ => false,
+    }
+}
+
+fn is_true(value: bson::RawBsonRef<'_>) -> bool {
+    match value {
+        bson::RawBsonRef::Boolean(b) => b,
+        bson::RawBsonRef::Int32(n) => n != 0,
+        bson::RawBsonRef::Int64(n) => n != 0,
+        bson::RawBsonRef::Double(n) => n != 0.0,
+        _ => false,
+    }
+}

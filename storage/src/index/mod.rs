@@ -1,0 +1,5 @@
+//! Indexes: which keys a document has, and how an index comes to hold them.
+
+pub(crate) mod entry;
+pub(crate) mod hash;
+pub(crate) mod keygen;

@@ -1,0 +1,255 @@
+//! Where old versions live: epochs, what they hold, and how far back one may read.
+//!
+//! ```text
+//!   epoch   1          2          3          4          a version goes to the epoch in which it ended
+//!           |----------|----------|----------|----- now
+//!                      ^ oldest: epoch 1 goes as a whole, decided from the key alone
+//! ```
+//! An epoch ends after 1/24 of the window, by time or by size, whichever comes first.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use parking_lot::Mutex;
+use protocol::Timestamp;
+
+use crate::{
+    StorageError,
+    engine::{Batch, Engine, Keyspace, Slice, Snapshot},
+    layout::{Epoch, Reader, TableId, meta_key, numbers, prefix_range},
+};
+
+/// Into how many epochs the window is divided.
+const EPOCHS_PER_WINDOW: u32 = 24;
+
+/// How long and how much to remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) length: Duration,
+    pub(crate) bytes_max: Option<u64>,
+}
+
+/// What an epoch holds of a table.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) versions: u64,
+    pub(crate) bytes: u64,
+    /// How many of them ended by a deletion: only then can a key that is absent now have lived before.
+    pub(crate) removals: u64,
+}
+
+/// The state of history; one per store.
+pub(crate) struct History(Mutex<State>);
+
+struct State {
+    /// First time of each epoch, ascending.
+    epochs: Vec<(Epoch, Timestamp)>,
+    held: BTreeMap<(Epoch, TableId), Held>,
+    window: Window,
+}
+
+impl History {
+    /// Reads what the store remembers about its history.
+    pub(crate) fn open(snapshot: &dyn Snapshot, window: Window) -> Result<Self, StorageError> {
+        let mut state = State { epochs: Vec::new(), held: BTreeMap::new(), window };
+        for item in family(snapshot, b'e') {
+            let (key, value) = item?;
+            let row = (|| Some((Epoch(Reader(key.get(1..)?).u32()?), Reader(&value).ts()?)))();
+            state.epochs.push(row.ok_or_else(|| StorageError::corrupt("meta", "an epoch row"))?);
+        }
+        for item in family(snapshot, b'h') {
+            let (key, value) = item?;
+            let row = (|| {
+                let mut key = Reader(key.get(1..)?);
+                let mut value = Reader(&value);
+                let at = (Epoch(key.u32()?), TableId(key.u32()?));
+                Some((
+                    at,
+                    Held {
+                        versions: value.u64()?,
+                        bytes: value.u64()?,
+                        removals: value.u64()?,
+                    },
+                ))
+            })();
+            let (at, held) = row.ok_or_else(|| StorageError::corrupt("meta", "a history row"))?;
+            state.held.insert(at, held);
+        }
+        Ok(Self(Mutex::new(state)))
+    }
+
+    /// False when nothing is to be remembered at all.
+    pub(crate) fn keeps(&self) -> bool {
+        !self.0.lock().window.length.is_zero()
+    }
+
+    /// Changes the window for what comes.
+    pub(crate) fn set_window(&self, window: Window) {
+        self.0.lock().window = window;
+    }
+
+    /// The window.
+    pub(crate) fn window(&self) -> Window {
+        self.0.lock().window
+    }
+
+    /// The epoch in which a version that ends at `stop` is found.
+    pub(crate) fn epoch_of(&self, stop: Timestamp) -> Epoch {
+        self.0.lock().epoch_of(stop)
+    }
+
+    /// The epochs that may hold versions of `table` that live at `ts` or later, oldest first.
+    pub(crate) fn epochs_from(&self, ts: Timestamp, table: TableId) -> Vec<Epoch> {
+        self.0.lock().epochs_from(ts, table, |held| held.versions > 0)
+    }
+
+    /// True when a row of `table` that is not there now, or came after `ts`, may have lived at `ts`.
+    pub(crate) fn may_have_removed(&self, ts: Timestamp, table: TableId) -> bool {
+        !self.0.lock().epochs_from(ts, table, |held| held.removals > 0).is_empty()
+    }
+
+    /// Begins a new epoch if one is due at `now`. M4: `now` is after all stops so far.
+    pub(crate) fn roll(&self, now: Timestamp) {
+        let mut state = self.0.lock();
+        if state.is_due(now) {
+            let next = Epoch(state.epochs.last().map_or(1, |(epoch, _)| epoch.0 + 1));
+            state.epochs.push((next, now));
+        }
+    }
+
+    /// The row of the newest epoch joins every batch: whichever batch is the first to be kept brings it.
+    pub(crate) fn save(&self, batch: &mut Batch) {
+        if let Some((epoch, from)) = self.0.lock().epochs.last() {
+            let key = meta_key(b'e', &[&epoch.prefix()]);
+            batch.put(Keyspace::Meta, key, numbers([from.as_u64()]));
+        }
+    }
+
+    /// Counts what a batch moved here; the rows join the batch.
+    pub(crate) fn count(&self, moved: &BTreeMap<(Epoch, TableId), Held>, batch: &mut Batch) {
+        let mut state = self.0.lock();
+        for (at, more) in moved {
+            let held = state.held.entry(*at).or_default();
+            held.versions += more.versions;
+            held.bytes += more.bytes;
+            held.removals += more.removals;
+            batch.put(
+                Keyspace::Meta,
+                meta_key(b'h', &[&at.0.prefix(), &at.1.0.to_be_bytes()]),
+                numbers([held.versions, held.bytes, held.removals]),
+            );
+        }
+    }
+
+    /// Bytes of all that is held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.lock().held.values().map(|held| held.bytes).sum()
+    }
+
+    /// What is held, by epoch and table.
+    pub(crate) fn held(&self) -> Vec<(Epoch, TableId, Held)> {
+        self.0.lock().held.iter().map(|((epoch, table), held)| (*epoch, *table, *held)).collect()
+    }
+
+    /// How far `oldest` could move: the window's begin at `now`, or further if there is too much.
+    pub(crate) fn wanted_oldest(&self, now: Timestamp) -> Timestamp {
+        let state = self.0.lock();
+        let secs = u32::try_from(state.window.length.as_secs()).unwrap_or(u32::MAX);
+        let mut oldest = Timestamp::new(now.secs().saturating_sub(secs), now.inc());
+        let mut bytes: u64 = state.held.values().map(|held| held.bytes).sum();
+        for (epoch, next) in state.epochs.iter().zip(state.epochs.iter().skip(1)) {
+            if state.window.bytes_max.is_none_or(|max| bytes <= max) {
+                break;
+            }
+            bytes = bytes.saturating_sub(state.bytes_in(epoch.0));
+            oldest = oldest.max(next.1);
+        }
+        oldest
+    }
+
+    /// Drops the epochs that ended before `oldest`. M5 holds from here on: the caller has moved `oldest` first.
+    pub(crate) fn drop_before(
+        &self,
+        oldest: Timestamp,
+        engine: &dyn Engine,
+    ) -> Result<usize, StorageError> {
+        let gone: Vec<Epoch> = {
+            let state = self.0.lock();
+            let ended = state.epochs.iter().zip(state.epochs.iter().skip(1));
+            ended.take_while(|(_, next)| next.1 <= oldest).map(|(epoch, _)| epoch.0).collect()
+        };
+        let Some(last) = gone.last() else { return Ok(0) };
+        let mut batch = Batch::default();
+        {
+            let mut state = self.0.lock();
+            state.epochs.retain(|(epoch, _)| epoch > last);
+            let kept = state.held.split_off(&(Epoch(last.0 + 1), TableId(0)));
+            for (at, _) in std::mem::replace(&mut state.held, kept) {
+                batch.remove(
+                    Keyspace::Meta,
+                    meta_key(b'h', &[&at.0.prefix(), &at.1.0.to_be_bytes()]),
+                );
+            }
+        }
+        for epoch in &gone {
+            batch.remove(Keyspace::Meta, meta_key(b'e', &[&epoch.prefix()]));
+        }
+        batch.put(Keyspace::Meta, meta_key(b'm', &[b"oldest"]), numbers([oldest.as_u64()]));
+        // On disk before anything goes: a store that came back without this would read epochs with holes.
+        engine.commit(batch, crate::engine::Sync::Yes)?;
+        engine.forget(Keyspace::History, &[], &Epoch(last.0 + 1).prefix())?;
+        Ok(gone.len())
+    }
+
+    /// The first epoch that is kept: everything below is forgotten. For the engine, at open.
+    pub(crate) fn first_epoch(&self) -> Option<Epoch> {
+        self.0.lock().epochs.first().map(|(epoch, _)| *epoch)
+    }
+}
+
+impl State {
+    fn epoch_of(&self, stop: Timestamp) -> Epoch {
+        let at = self.epochs.partition_point(|(_, from)| *from <= stop);
+        let found = at.checked_sub(1).and_then(|i| self.epochs.get(i)).or(self.epochs.first());
+        found.map_or(Epoch(1), |(epoch, _)| *epoch)
+    }
+
+    fn epochs_from(&self, ts: Timestamp, table: TableId, want: impl Fn(&Held) -> bool) -> Vec<Epoch> {
+        let first = self.epoch_of(ts);
+        self.epochs
+            .iter()
+            .map(|(epoch, _)| *epoch)
+            .filter(|epoch| *epoch >= first)
+            .filter(|epoch| self.held.get(&(*epoch, table)).is_some_and(&want))
+            .collect()
+    }
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        let Some((epoch, from)) = self.epochs.last() else { return true };
+        if now <= *from {
+            return false;
+        }
+        let secs = self.window.length.as_secs() / u64::from(EPOCHS_PER_WINDOW);
+        let old = u64::from(now.secs().saturating_sub(from.secs())) >= secs.max(1);
+        let share = self.window.bytes_max.map(|max| max / u64::from(EPOCHS_PER_WINDOW));
+        old || share.is_some_and(|share| self.bytes_in(*epoch) > share)
+    }
+
+    fn bytes_in(&self, epoch: Epoch) -> u64 {
+        let range = (epoch, TableId(0))..=(epoch, TableId(u32::MAX));
+        self.held.range(range).map(|(_, held)| held.bytes).sum()
+    }
+}
+
+fn family(snapshot: &dyn Snapshot, family: u8) -> crate::engine::Iter {
+    let (from, to) = prefix_range(&[family]);
+    snapshot.range(
+        Keyspace::Meta,
+        from.as_ref().map(Vec::as_slice),
+        to.as_ref().map(Vec::as_slice),
+    )
+}
+
+/// For rows that are only counted.
+pub(crate) fn held_of(value: &Slice, key_len: usize, removal: bool) -> Held {
+    Held { versions: 1, bytes: (key_len + value.len()) as u64, removals: u64::from(removal) }
+}

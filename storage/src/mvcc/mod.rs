@@ -1,0 +1,39 @@
+//! Versioned tables: every key has one present version and the past ones that the window still holds.
+//!
+//! ```text
+//!   ts   a      b      c                 current          history (by epoch of the stop time)
+//!   40 | .      .      c40               a -> 30 a30      epoch 1: a stop 30 -> 10 a10
+//!   30 | a30    x      .                 c -> 40 c40               b stop 30 -> 10 b10
+//!   10 | a10    b10    .
+//! ```
+//! A read at 30 sees a30 only: b is deleted, c is not there yet. A read of the present touches `current` alone.
+//!
+//! M1 The version of a key that lives at T is the present one if its start <= T, else the one with the smallest
+//!    stop > T, if its start <= T.
+//! M2 The lives of a key's versions do not overlap. `REPLACED` on a version says that another one ends where it
+//!    starts, so that going back is a plain get.
+//! M3 A batch writes at timestamps after everything applied before it, but for the commits of prepared
+//!    transactions, whose keys nobody else can have touched since they were prepared.
+//! M4 An epoch is only ever begun at a time later than every stop already stored.
+//! M5 What lies below `oldest` is never read; it may vanish at any time.
+
+pub(crate) mod history;
+pub(crate) mod read;
+pub(crate) mod scan;
+pub(crate) mod version;
+pub(crate) mod write;
+
+pub(crate) use history::History;
+pub(crate) use read::Reader;
+pub(crate) use version::Version;
+pub(crate) use write::Changes;
+
+/// Which way a walk goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Direction {
+    /// Ascending keys.
+    #[default]
+    Forward,
+    /// Descending keys.
+    Backward,
+}

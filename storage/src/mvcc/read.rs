@@ -1,0 +1,113 @@
+//! Reading a versioned table, at the present or at a time.
+
+use std::{ops::Bound, sync::Arc};
+
+use protocol::Timestamp;
+
+use super::{Direction, History, Version, scan::Scan};
+use crate::{
+    StorageError,
+    engine::{Keyspace, Snapshot},
+    layout::{TableId, cut, history_key, split_history_key},
+};
+
+/// How many steps back a get goes one by one before it searches the epochs.
+const STEPS_MAX: usize = 6;
+
+/// One moment of all tables.
+#[derive(Clone)]
+pub(crate) struct Reader {
+    pub(crate) snapshot: Arc<dyn Snapshot>,
+    pub(crate) history: Arc<History>,
+    /// `None`: the present of the snapshot.
+    pub(crate) at: Option<Timestamp>,
+}
+
+impl Reader {
+    /// The version of a key that lives at this moment.
+    pub(crate) fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Version>, StorageError> {
+        match cut(key) {
+            None => self.get_row(&table.key(key), table),
+            Some(short) => Ok(self
+                .get_row(&table.key(&short), table)?
+                .filter(|version| version.full_key() == Some(key))),
+        }
+    }
+
+    fn get_row(&self, row: &[u8], table: TableId) -> Result<Option<Version>, StorageError> {
+        let present = self.present(row)?;
+        let Some(at) = self.at else { return Ok(present) };
+        self.settle(row, table, present, at)
+    }
+
+    /// The newest version in the snapshot, whatever the moment.
+    pub(crate) fn present(&self, row: &[u8]) -> Result<Option<Version>, StorageError> {
+        self.snapshot.get(Keyspace::Current, row)?.map(Version::parse).transpose()
+    }
+
+    /// M1, going back from the newest version.
+    fn settle(
+        &self,
+        row: &[u8],
+        table: TableId,
+        newest: Option<Version>,
+        at: Timestamp,
+    ) -> Result<Option<Version>, StorageError> {
+        let mut version = newest;
+        for _ in 0..STEPS_MAX {
+            match version {
+                Some(found) if found.start() <= at => return Ok(Some(found)),
+                Some(found) if found.replaced() => {
+                    let stop = found.start();
+                    let key = history_key(self.history.epoch_of(stop), row, stop);
+                    version =
+                        self.snapshot.get(Keyspace::History, &key)?.map(Version::parse).transpose()?;
+                    if version.is_none() {
+                        return Err(StorageError::corrupt(
+                            "history",
+                            format!("the version that ends at {stop} is not there"),
+                        ));
+                    }
+                }
+                _ if !self.history.may_have_removed(at, table) => return Ok(None),
+                _ => break,
+            }
+        }
+        self.search(row, table, at)
+    }
+
+    /// M1 by epochs: the first version with stop > at.
+    fn search(
+        &self,
+        row: &[u8],
+        table: TableId,
+        at: Timestamp,
+    ) -> Result<Option<Version>, StorageError> {
+        for epoch in self.history.epochs_from(at, table) {
+            let from = history_key(epoch, row, at);
+            let to = history_key(epoch, row, Timestamp::MAX);
+            let mut range = self.snapshot.range(
+                Keyspace::History,
+                Bound::Excluded(&from),
+                Bound::Included(&to),
+            );
+            if let Some(item) = range.next() {
+                let (key, value) = item?;
+                debug_assert!(split_history_key(&key).is_some_and(|(found, _)| found == row));
+                return Ok(Some(Version::parse(value)?).filter(|version| version.start() <= at));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The rows of a table between two keys, each with the version that lives at this moment.
+    pub(crate) fn scan(
+        &self,
+        table: TableId,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Scan {
+        Scan::new(self, table, from, to, direction)
+    }
+}

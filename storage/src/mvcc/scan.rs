@@ -1,0 +1,332 @@
+//! Walking a versioned table in key order.
+//!
+//! The present is one walk over `current`. At a time T the walk of `current` is merged with one walk of each
+//! epoch from T on; of the versions of a key M1 chooses one. Keys that were cut (see `layout`) stand in the order
+//! of their first bytes only: runs that share those are collected and sorted by the whole key.
+
+use std::{cmp::Ordering, collections::VecDeque, ops::Bound};
+
+use protocol::Timestamp;
+
+use super::{Direction, Reader, Version};
+use crate::{
+    StorageError,
+    engine::{Iter, Keyspace, Slice},
+    layout::{CUT_AT, Epoch, TableId, is_empty_range, split_history_key},
+};
+
+/// A walk. Yields the row's key without its table, whole where it was cut, and the version.
+pub(crate) struct Scan {
+    inner: Merge,
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+    direction: Direction,
+    /// A run of rows whose first `CUT_AT` bytes are the same, sorted.
+    run: VecDeque<(Slice, Version)>,
+    ahead: Option<(Slice, Version)>,
+}
+
+impl Scan {
+    pub(super) fn new(
+        reader: &Reader,
+        table: TableId,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Self {
+        Self {
+            inner: Merge::new(reader, table, from, to, direction),
+            from: from.map(<[u8]>::to_vec),
+            to: to.map(<[u8]>::to_vec),
+            direction,
+            run: VecDeque::new(),
+            ahead: None,
+        }
+    }
+
+    fn next_row(&mut self) -> Result<Option<(Slice, Version)>, StorageError> {
+        match self.ahead.take() {
+            Some(row) => Ok(Some(row)),
+            None => self.inner.next(),
+        }
+    }
+
+    fn step(&mut self) -> Result<Option<(Slice, Version)>, StorageError> {
+        if let Some(row) = self.run.pop_front() {
+            return Ok(Some(row));
+        }
+        let Some((key, version)) = self.next_row()? else { return Ok(None) };
+        if key.len() < CUT_AT {
+            return Ok(Some((key, version)));
+        }
+        self.collect_run(key, version)?;
+        self.step()
+    }
+
+    /// Long keys: sort the run, then keep what really lies between the bounds.
+    fn collect_run(&mut self, key: Slice, version: Version) -> Result<(), StorageError> {
+        let head = key.get(..CUT_AT).unwrap_or_default().to_vec();
+        let mut run = vec![whole(key, version)];
+        while let Some((key, version)) = self.next_row()? {
+            if key.get(..CUT_AT) != Some(&head) {
+                self.ahead = Some((key, version));
+                break;
+            }
+            run.push(whole(key, version));
+        }
+        run.retain(|(key, _)| {
+            let range = (self.from.as_ref(), self.to.as_ref());
+            std::ops::RangeBounds::<Vec<u8>>::contains(&range, &key.to_vec())
+        });
+        run.sort_by(|a, b| a.0.cmp(&b.0));
+        if self.direction == Direction::Backward {
+            run.reverse();
+        }
+        self.run = run.into();
+        Ok(())
+    }
+}
+
+fn whole(key: Slice, version: Version) -> (Slice, Version) {
+    match version.full_key() {
+        Some(full) => (full.into(), version),
+        None => (key, version),
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<(Slice, Version), StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step().transpose()
+    }
+}
+
+/// The rows as the engine orders them.
+enum Merge {
+    Present { walk: Iter, direction: Direction },
+    At(MergeAt),
+}
+
+impl Merge {
+    fn new(
+        reader: &Reader,
+        table: TableId,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Self {
+        let (from, to) = row_bounds(table, from, to);
+        let walk = reader.snapshot.range(
+            Keyspace::Current,
+            from.as_ref().map(Vec::as_slice),
+            to.as_ref().map(Vec::as_slice),
+        );
+        let Some(at) = reader.at else { return Self::Present { walk, direction } };
+        let empty =
+            is_empty_range(from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        let epochs = if empty { Vec::new() } else { reader.history.epochs_from(at, table) };
+        let past = epochs
+            .into_iter()
+            .map(|epoch| {
+                let (from, to) = past_bounds(epoch, &from, &to);
+                let walk = reader.snapshot.range(
+                    Keyspace::History,
+                    from.as_ref().map(Vec::as_slice),
+                    to.as_ref().map(Vec::as_slice),
+                );
+                Past { walk, direction, head: None, primed: false, at }
+            })
+            .collect();
+        Self::At(MergeAt { present: walk, head: None, primed: false, past, direction, at })
+    }
+
+    fn next(&mut self) -> Result<Option<(Slice, Version)>, StorageError> {
+        let (row, version) = match self {
+            Self::Present { walk, direction } => {
+                let Some((row, value)) = pull(walk, *direction)? else { return Ok(None) };
+                (row, Version::parse(value)?)
+            }
+            Self::At(merge) => match merge.next()? {
+                None => return Ok(None),
+                Some(found) => found,
+            },
+        };
+        Ok(Some((row.get(4..).unwrap_or_default().into(), version)))
+    }
+}
+
+fn pull(walk: &mut Iter, direction: Direction) -> Result<Option<(Slice, Slice)>, StorageError> {
+    match direction {
+        Direction::Forward => walk.next(),
+        Direction::Backward => walk.next_back(),
+    }
+    .transpose()
+}
+
+/// Bounds of rows; those of cut keys are widened to the run, which is filtered later.
+fn row_bounds(
+    table: TableId,
+    from: Bound<&[u8]>,
+    to: Bound<&[u8]>,
+) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let from = match from {
+        Bound::Unbounded => Bound::Included(table.key(&[])),
+        Bound::Included(key) | Bound::Excluded(key) if key.len() >= CUT_AT => {
+            Bound::Included(table.key(key.get(..CUT_AT).unwrap_or(key)))
+        }
+        Bound::Included(key) => Bound::Included(table.key(key)),
+        Bound::Excluded(key) => Bound::Excluded(table.key(key)),
+    };
+    let to = match to {
+        Bound::Unbounded => Bound::Excluded(table.end().to_vec()),
+        Bound::Included(key) | Bound::Excluded(key) if key.len() >= CUT_AT => {
+            let head = table.key(key.get(..CUT_AT).unwrap_or(key));
+            crate::layout::prefix_range(&head).1
+        }
+        Bound::Included(key) => Bound::Included(table.key(key)),
+        Bound::Excluded(key) => Bound::Excluded(table.key(key)),
+    };
+    (from, to)
+}
+
+/// The same bounds within an epoch: a row's versions follow it with eight bytes of stop time.
+fn past_bounds(
+    epoch: Epoch,
+    from: &Bound<Vec<u8>>,
+    to: &Bound<Vec<u8>>,
+) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let with = |row: &[u8], tail: &[u8]| [&epoch.prefix()[..], row, tail].concat();
+    let from = match from {
+        Bound::Included(row) => Bound::Included(with(row, &[])),
+        Bound::Excluded(row) => Bound::Excluded(with(row, &[0xFF; 8])),
+        Bound::Unbounded => Bound::Included(with(&[], &[])),
+    };
+    let to = match to {
+        Bound::Included(row) => Bound::Included(with(row, &[0xFF; 8])),
+        Bound::Excluded(row) => Bound::Excluded(with(row, &[])),
+        Bound::Unbounded => Bound::Excluded(Epoch(epoch.0 + 1).prefix().to_vec()),
+    };
+    (from, to)
+}
+
+/// `current` and the epochs, merged by row.
+struct MergeAt {
+    present: Iter,
+    head: Option<(Slice, Version)>,
+    primed: bool,
+    past: Vec<Past>,
+    direction: Direction,
+    at: Timestamp,
+}
+
+impl MergeAt {
+    fn next(&mut self) -> Result<Option<(Slice, Version)>, StorageError> {
+        loop {
+            self.prime()?;
+            let Some(row) = self.first_row() else { return Ok(None) };
+            let mut chosen = self.take_past(&row)?;
+            if self.head.as_ref().is_some_and(|(key, _)| *key == row) {
+                self.primed = false;
+                if let Some((_, version)) = self.head.take()
+                    && version.start() <= self.at
+                {
+                    chosen = Some(version);
+                }
+            }
+            if let Some(version) = chosen {
+                return Ok(Some((row, version)));
+            }
+        }
+    }
+
+    fn prime(&mut self) -> Result<(), StorageError> {
+        if !self.primed {
+            self.primed = true;
+            self.head = match pull(&mut self.present, self.direction)? {
+                None => None,
+                Some((key, value)) => Some((key, Version::parse(value)?)),
+            };
+        }
+        self.past.iter_mut().try_for_each(Past::prime)
+    }
+
+    /// The row that comes first in the direction of the walk.
+    fn first_row(&self) -> Option<Slice> {
+        let before = |a: &Slice, b: &Slice| match self.direction {
+            Direction::Forward => a.cmp(b),
+            Direction::Backward => b.cmp(a),
+        };
+        let present = self.head.iter().map(|(row, _)| row);
+        let past = self.past.iter().filter_map(|past| past.head.as_ref().map(|head| &head.row));
+        present.chain(past).min_by(|a, b| before(a, b)).cloned()
+    }
+
+    /// M1 over the epochs, oldest first: the smallest stop after `at` decides.
+    fn take_past(&mut self, row: &Slice) -> Result<Option<Version>, StorageError> {
+        let mut chosen: Option<Option<Version>> = None;
+        for past in &mut self.past {
+            let first = past.take(row)?;
+            if chosen.is_none() {
+                chosen = first.map(|version| Some(version).filter(|v| v.start() <= self.at));
+            }
+        }
+        Ok(chosen.flatten())
+    }
+}
+
+/// One epoch's walk, grouped by row.
+struct Past {
+    walk: Iter,
+    direction: Direction,
+    head: Option<PastRow>,
+    primed: bool,
+    at: Timestamp,
+}
+
+struct PastRow {
+    row: Slice,
+    stop: Timestamp,
+    value: Slice,
+}
+
+impl Past {
+    fn prime(&mut self) -> Result<(), StorageError> {
+        while !self.primed {
+            let Some((key, value)) = pull(&mut self.walk, self.direction)? else {
+                self.primed = true;
+                self.head = None;
+                return Ok(());
+            };
+            let (row, stop) = split_history_key(&key)
+                .ok_or_else(|| StorageError::corrupt("history", "a key is cut short"))?;
+            // Versions that ended by then say nothing about this moment.
+            if stop > self.at {
+                self.head = Some(PastRow { row: row.into(), stop, value });
+                self.primed = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all versions of a row and returns the one that ends first.
+    fn take(&mut self, row: &Slice) -> Result<Option<Version>, StorageError> {
+        let mut best: Option<PastRow> = None;
+        loop {
+            self.prime()?;
+            match self.head.take() {
+                Some(head) if head.row == *row => {
+                    self.primed = false;
+                    if best.as_ref().is_none_or(|b| head.stop.cmp(&b.stop) == Ordering::Less) {
+                        best = Some(head);
+                    }
+                }
+                other => {
+                    self.head = other;
+                    break;
+                }
+            }
+        }
+        best.map(|best| Version::parse(best.value)).transpose()
+    }
+}

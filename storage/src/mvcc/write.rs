@@ -1,0 +1,286 @@
+//! The writes of one batch: they are seen by its own reads, and become one engine batch at the end.
+
+use std::collections::{BTreeMap, HashMap};
+
+use protocol::Timestamp;
+
+use super::{
+    Direction, Reader, Version,
+    history::{Held, held_of},
+    version::Head,
+};
+use crate::{
+    StorageError,
+    engine::{Batch, Keyspace, Slice},
+    layout::{Epoch, TableId, cut, history_key},
+};
+
+/// Rows that changed, and the versions they left behind.
+pub(crate) struct Changes {
+    pub(crate) reader: Reader,
+    rows: HashMap<Vec<u8>, Row>,
+    past: Vec<(Vec<u8>, Slice)>,
+    moved: BTreeMap<(Epoch, TableId), Held>,
+    /// Rows that a rollback must look at, since no version in `history` tells of them.
+    undo: Vec<Undo>,
+    keep_history: bool,
+    bytes: u64,
+}
+
+/// A row that a rollback to before this batch must take away again, or, with `at`, the change to undo there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Undo {
+    pub(crate) row: Vec<u8>,
+    /// Set for commits of prepared transactions, whose timestamps lie before the batch.
+    pub(crate) at: Option<Timestamp>,
+}
+
+struct Row {
+    now: Option<Version>,
+    /// When it went, if it went in this batch.
+    gone_at: Option<Timestamp>,
+    changed: bool,
+}
+
+/// When a write happens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct When {
+    /// For readers.
+    pub(crate) ts: Timestamp,
+    /// For rollback, where it differs: the commit entry of a prepared transaction.
+    pub(crate) durable: Option<Timestamp>,
+}
+
+impl From<Timestamp> for When {
+    fn from(ts: Timestamp) -> Self {
+        Self { ts, durable: None }
+    }
+}
+
+impl Changes {
+    /// An empty batch over the present that `reader` shows.
+    pub(crate) fn new(reader: Reader, keep_history: bool) -> Self {
+        Self {
+            reader,
+            rows: HashMap::new(),
+            past: Vec::new(),
+            moved: BTreeMap::new(),
+            undo: Vec::new(),
+            keep_history,
+            bytes: 0,
+        }
+    }
+
+    /// Bytes of the engine batch that this will become, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The present version of a row, this batch's own writes included.
+    pub(crate) fn get(&mut self, table: TableId, key: &[u8]) -> Result<Option<Version>, StorageError> {
+        let short = cut(key);
+        let row = table.key(short.as_deref().unwrap_or(key));
+        Ok(self.load(row)?.1.now.clone())
+    }
+
+    /// Sets a row and returns what it held.
+    pub(crate) fn put(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        when: impl Into<When>,
+        payload: &[&[u8]],
+    ) -> Result<Option<Version>, StorageError> {
+        let short = cut(key);
+        let row = table.key(short.as_deref().unwrap_or(key));
+        self.load(row.clone())?;
+        Ok(self.put_loaded(table, row, short.is_some().then_some(key), when.into(), payload))
+    }
+
+    /// Sets a row of which the caller knows that it is not there, without looking.
+    pub(crate) fn put_new(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        when: impl Into<When>,
+        payload: &[&[u8]],
+    ) {
+        let short = cut(key);
+        let row = table.key(short.as_deref().unwrap_or(key));
+        self.rows.entry(row.clone()).or_insert(Row { now: None, gone_at: None, changed: false });
+        self.put_loaded(table, row, short.is_some().then_some(key), when.into(), payload);
+    }
+
+    fn put_loaded(
+        &mut self,
+        table: TableId,
+        row: Vec<u8>,
+        full_key: Option<&[u8]>,
+        when: When,
+        payload: &[&[u8]],
+    ) -> Option<Version> {
+        let slot = self.rows.entry(row.clone()).or_insert(Row {
+            now: None,
+            gone_at: None,
+            changed: false,
+        });
+        let old = slot.now.take();
+        // A second write at one ts replaces the first and leaves the life before it as it was.
+        let replaced = match &old {
+            Some(old) if old.start() == when.ts => old.replaced(),
+            Some(_) => self.keep_history,
+            None => self.keep_history && slot.gone_at == Some(when.ts),
+        };
+        let head = Head { start: when.ts, replaced, durable: when.durable, full_key };
+        let version = Version::new(head, payload);
+        self.bytes += (row.len() + version.bytes().len()) as u64;
+        slot.now = Some(version);
+        slot.changed = true;
+        match &old {
+            Some(old) if old.start() == when.ts => {}
+            Some(old) => self.move_to_history(table, &row, old, when.ts, false),
+            None if slot_is_fresh(replaced, self.keep_history) => {
+                self.bytes += row.len() as u64;
+                self.undo.push(Undo { row: row.clone(), at: None });
+            }
+            None => {}
+        }
+        self.note_prepared(row, when);
+        old
+    }
+
+    /// Takes a row away and returns what it held.
+    pub(crate) fn remove(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        when: impl Into<When>,
+    ) -> Result<Option<Version>, StorageError> {
+        let when = when.into();
+        let short = cut(key);
+        let row = table.key(short.as_deref().unwrap_or(key));
+        let (_, slot) = self.load(row.clone())?;
+        let Some(old) = slot.now.take() else { return Ok(None) };
+        slot.changed = true;
+        slot.gone_at = (old.start() != when.ts || old.replaced()).then_some(when.ts);
+        self.bytes += row.len() as u64;
+        if old.start() != when.ts {
+            self.move_to_history(table, &row, &old, when.ts, true);
+        } else if old.replaced() {
+            // What it had replaced at this ts now ends by a removal.
+            let epoch = self.reader.history.epoch_of(when.ts);
+            self.moved.entry((epoch, table)).or_default().removals += 1;
+        }
+        self.note_prepared(row, when);
+        Ok(Some(old))
+    }
+
+    /// Takes a row away without looking; for rows whose past nobody asks for.
+    pub(crate) fn remove_unseen(&mut self, table: TableId, key: &[u8]) {
+        let short = cut(key);
+        let row = table.key(short.as_deref().unwrap_or(key));
+        self.bytes += row.len() as u64;
+        self.rows.insert(row, Row { now: None, gone_at: None, changed: true });
+    }
+
+    /// Whether replaced versions are kept.
+    pub(crate) fn keeps_history(&self) -> bool {
+        self.keep_history
+    }
+
+    fn note_prepared(&mut self, row: Vec<u8>, when: When) {
+        if when.durable.is_some() {
+            self.undo.push(Undo { row, at: Some(when.ts) });
+        }
+    }
+
+    fn move_to_history(
+        &mut self,
+        table: TableId,
+        row: &[u8],
+        old: &Version,
+        stop: Timestamp,
+        removal: bool,
+    ) {
+        if !self.keep_history {
+            return;
+        }
+        let epoch = self.reader.history.epoch_of(stop);
+        let key = history_key(epoch, row, stop);
+        let more = held_of(old.bytes(), key.len(), removal);
+        self.bytes += more.bytes;
+        let held = self.moved.entry((epoch, table)).or_default();
+        held.versions += 1;
+        held.bytes += more.bytes;
+        held.removals += more.removals;
+        self.past.push((key, old.bytes().clone()));
+    }
+
+    fn load(&mut self, row: Vec<u8>) -> Result<(&[u8], &mut Row), StorageError> {
+        use std::collections::hash_map::Entry;
+        match self.rows.entry(row) {
+            Entry::Occupied(entry) => Ok((&[], entry.into_mut())),
+            Entry::Vacant(entry) => {
+                let now = self.reader.present(entry.key())?;
+                Ok((&[], entry.insert(Row { now, gone_at: None, changed: false })))
+            }
+        }
+    }
+
+    /// Puts present versions into the batch's memory, read elsewhere.
+    pub(crate) fn preload(&mut self, row: Vec<u8>, now: Option<Version>) {
+        self.rows.entry(row).or_insert(Row { now, gone_at: None, changed: false });
+    }
+
+    /// True when the row's present version is known.
+    pub(crate) fn knows(&self, row: &[u8]) -> bool {
+        self.rows.contains_key(row)
+    }
+
+    /// All rows of a table, this batch's own writes included, in key order. Keys are whole.
+    pub(crate) fn rows_of(&self, table: TableId) -> Result<BTreeMap<Slice, Version>, StorageError> {
+        use std::ops::Bound::Unbounded;
+        let mut out = BTreeMap::new();
+        for item in self.reader.scan(table, Unbounded, Unbounded, Direction::Forward) {
+            let (key, version) = item?;
+            out.insert(key, version);
+        }
+        let prefix = table.key(&[]);
+        for (row, state) in &self.rows {
+            let Some(key) = row.strip_prefix(prefix.as_slice()) else { continue };
+            match &state.now {
+                Some(version) => {
+                    out.insert(version.full_key().unwrap_or(key).into(), version.clone());
+                }
+                None => {
+                    out.remove(key);
+                    // A cut key stands whole in `out`.
+                    out.retain(|whole, _| cut(whole).is_none_or(|short| short != key));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Everything as writes of the engine. The history's own counters move with it.
+    pub(crate) fn into_batch(self, batch: &mut Batch) -> Vec<Undo> {
+        batch.writes.reserve(self.rows.len() + self.past.len() + 8);
+        for (key, value) in self.past {
+            batch.put(Keyspace::History, key, value);
+        }
+        for (row, state) in self.rows {
+            match state.now {
+                _ if !state.changed => {}
+                Some(version) => batch.put(Keyspace::Current, row, version.bytes().clone()),
+                None => batch.remove(Keyspace::Current, row),
+            }
+        }
+        self.reader.history.count(&self.moved, batch);
+        self.undo
+    }
+}
+
+/// A row that came from nothing leaves no trace in history.
+fn slot_is_fresh(replaced: bool, keep_history: bool) -> bool {
+    keep_history && !replaced
+}

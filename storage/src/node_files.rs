@@ -1,0 +1,281 @@
+//! The few files beside the engine's own.
+//!
+//! ```text
+//!   dbpath/understudy.lock   held while a process uses the dbpath
+//!   dbpath/FORMAT            "understudy <format> <engine>"
+//!   dbpath/durable.mark      the last position whose sync was reported: two slots, written in turn
+//!   dbpath/vote              the last vote, replaced as a whole
+//!   dbpath/engine/           the engine
+//! ```
+//! The mark exists because an engine's journal can open and silently lack its tail (measured): then the
+//! oplog ends before the mark, and the node knows that it lost what it had acknowledged.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{Read, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use protocol::{OpTime, OpTimeAndWall, RawDoc};
+
+use crate::{
+    StorageError,
+    engine::EngineKind,
+    layout::{FORMAT_VERSION, Reader},
+};
+
+/// Keeps a second process out; the lock goes with the value.
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    pub(crate) fn take(dbpath: &Path) -> Result<Self, StorageError> {
+        let path = dbpath.join("understudy.lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(StorageError::io(path.display().to_string()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(StorageError::Locked { path }),
+            Err(TryLockError::Error(e)) => Err(StorageError::io(path.display().to_string())(e)),
+        }
+    }
+}
+
+/// Checks that this dbpath is ours, of our format and of this engine; a new one gets its file.
+pub(crate) fn check_format(dbpath: &Path, engine: EngineKind) -> Result<(), StorageError> {
+    let path = dbpath.join("FORMAT");
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            for theirs in ["WiredTiger", "storage.bson", "engine"] {
+                if dbpath.join(theirs).exists() {
+                    let why = format!("it holds {theirs} but no FORMAT file");
+                    return Err(StorageError::NotOurs { path: dbpath.to_owned(), why });
+                }
+            }
+            let text = format!("understudy {FORMAT_VERSION} {engine}\n");
+            return replace_file(&path, text.as_bytes());
+        }
+        Err(e) => return Err(StorageError::io(path.display().to_string())(e)),
+    };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let ["understudy", format, found] = words.as_slice() else {
+        return Err(StorageError::corrupt(path.display().to_string(), format!("it says {text:?}")));
+    };
+    let format = format
+        .parse()
+        .map_err(|_| StorageError::corrupt(path.display().to_string(), format!("it says {text:?}")))?;
+    if format != FORMAT_VERSION {
+        return Err(StorageError::OtherFormat { path, found: format, known: FORMAT_VERSION });
+    }
+    if *found != engine.to_string() {
+        let (found, wanted) = ((*found).to_owned(), engine.to_string());
+        return Err(StorageError::OtherEngine { path, found, wanted });
+    }
+    Ok(())
+}
+
+/// Writes a file so that after a crash there is the old one or the new one.
+fn replace_file(path: &Path, content: &[u8]) -> Result<(), StorageError> {
+    let map = || StorageError::io(path.display().to_string());
+    let temporary = path.with_extension("new");
+    let mut file = File::create(&temporary).map_err(map())?;
+    file.write_all(content).map_err(map())?;
+    file.sync_all().map_err(map())?;
+    std::fs::rename(&temporary, path).map_err(map())?;
+    sync_dir(path.parent().unwrap_or(path))
+}
+
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), StorageError> {
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(StorageError::io(dir.display().to_string()))
+}
+
+/// The durable mark: two slots, the newer valid one counts.
+pub(crate) struct DurableMark {
+    file: File,
+    path: PathBuf,
+    state: Mutex<MarkState>,
+}
+
+struct MarkState {
+    sequence: u64,
+    at: OpTimeAndWall,
+}
+
+const SLOT_LEN: usize = 48;
+const MARK_MAGIC: u32 = 0x554E_4453;
+
+impl DurableMark {
+    pub(crate) fn open(dbpath: &Path) -> Result<Self, StorageError> {
+        let path = dbpath.join("durable.mark");
+        let map = || StorageError::io(path.display().to_string());
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(map())?;
+        let mut content = Vec::new();
+        Read::by_ref(&mut file).take(1024).read_to_end(&mut content).map_err(map())?;
+        let state = content.chunks(SLOT_LEN).filter_map(parse_slot).max_by_key(|s| s.sequence);
+        let state = match state {
+            Some(state) => state,
+            None if content.is_empty() => MarkState { sequence: 0, at: OpTimeAndWall::NULL },
+            None => {
+                let why = "neither of its two slots is whole";
+                return Err(StorageError::corrupt(path.display().to_string(), why));
+            }
+        };
+        Ok(Self { file, path, state: Mutex::new(state) })
+    }
+
+    /// What it says.
+    pub(crate) fn at(&self) -> OpTimeAndWall {
+        self.state.lock().at
+    }
+
+    /// Writes a position whose sync has happened; on disk when the call returns.
+    pub(crate) fn write(&self, at: OpTimeAndWall) -> Result<(), StorageError> {
+        let mut state = self.state.lock();
+        if state.at == at {
+            return Ok(());
+        }
+        let sequence = state.sequence + 1;
+        let mut slot = Vec::with_capacity(SLOT_LEN);
+        slot.extend_from_slice(&MARK_MAGIC.to_be_bytes());
+        slot.extend_from_slice(&sequence.to_be_bytes());
+        slot.extend_from_slice(&at.op_time.ts.as_u64().to_be_bytes());
+        slot.extend_from_slice(&at.op_time.t.to_be_bytes());
+        slot.extend_from_slice(&at.wall.timestamp_millis().to_be_bytes());
+        slot.extend_from_slice(&crc32fast::hash(&slot).to_be_bytes());
+        slot.resize(SLOT_LEN, 0);
+        let offset = (sequence % 2) * SLOT_LEN as u64;
+        self.file
+            .write_all_at(&slot, offset)
+            .and_then(|()| self.file.sync_data())
+            .map_err(StorageError::io(self.path.display().to_string()))?;
+        *state = MarkState { sequence, at };
+        Ok(())
+    }
+}
+
+fn parse_slot(slot: &[u8]) -> Option<MarkState> {
+    let body = slot.get(..36)?;
+    let mut reader = Reader(slot);
+    let magic = reader.u32()?;
+    let sequence = reader.u64()?;
+    let ts = reader.ts()?;
+    let t = reader.u64()?.cast_signed();
+    let wall = bson::DateTime::from_millis(reader.u64()?.cast_signed());
+    let crc = reader.u32()?;
+    (magic == MARK_MAGIC && crc == crc32fast::hash(body))
+        .then_some(MarkState { sequence, at: OpTimeAndWall { op_time: OpTime::new(ts, t), wall } })
+}
+
+/// The last vote. Lost votes could be given twice, so it is on disk before it counts.
+pub(crate) fn read_vote(dbpath: &Path) -> Result<Option<RawDoc>, StorageError> {
+    let path = dbpath.join("vote");
+    let content = match std::fs::read(&path) {
+        Ok(content) => content,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(StorageError::io(path.display().to_string())(e)),
+    };
+    let damaged = || StorageError::corrupt(path.display().to_string(), "its checksum is wrong");
+    let (crc, doc) = content.split_first_chunk().ok_or_else(damaged)?;
+    if u32::from_be_bytes(*crc) != crc32fast::hash(doc) {
+        return Err(damaged());
+    }
+    RawDoc::new(Bytes::copy_from_slice(doc)).map(Some).map_err(|_| damaged())
+}
+
+/// Replaces the last vote.
+pub(crate) fn write_vote(dbpath: &Path, doc: &bson::RawDocument) -> Result<(), StorageError> {
+    let mut content = crc32fast::hash(doc.as_bytes()).to_be_bytes().to_vec();
+    content.extend_from_slice(doc.as_bytes());
+    replace_file(&dbpath.join("vote"), &content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::rawdoc;
+    use protocol::Timestamp;
+
+    fn at(secs: u32) -> OpTimeAndWall {
+        OpTimeAndWall {
+            op_time: OpTime::new(Timestamp::new(secs, 1), 3),
+            wall: bson::DateTime::from_millis(i64::from(secs) * 1000),
+        }
+    }
+
+    #[test]
+    fn the_mark_survives_and_a_torn_slot_leaves_the_one_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = DurableMark::open(dir.path()).unwrap();
+        assert_eq!(mark.at(), OpTimeAndWall::NULL);
+        for secs in 1..=5 {
+            mark.write(at(secs)).unwrap();
+            assert_eq!(DurableMark::open(dir.path()).unwrap().at(), at(secs));
+        }
+        // Sequence 5 lies in slot 1.
+        mark.file.write_all_at(&[0xAB; 10], SLOT_LEN as u64 + 10).unwrap();
+        assert_eq!(DurableMark::open(dir.path()).unwrap().at(), at(4));
+        mark.file.write_all_at(&[0xAB; 10], 10).unwrap();
+        assert!(matches!(DurableMark::open(dir.path()), Err(StorageError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_damaged_vote_is_an_error_and_none_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(read_vote(dir.path()).unwrap().is_none());
+        write_vote(dir.path(), &rawdoc! { "term": 4i64, "candidateIndex": 1i64 }).unwrap();
+        assert_eq!(read_vote(dir.path()).unwrap().unwrap().get_i64("term").unwrap(), 4);
+        let path = dir.path().join("vote");
+        let mut bytes = std::fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        assert!(matches!(read_vote(dir.path()), Err(StorageError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn other_formats_engines_and_directories_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        check_format(dir.path(), EngineKind::Fjall).unwrap();
+        check_format(dir.path(), EngineKind::Fjall).unwrap();
+        assert!(matches!(
+            check_format(dir.path(), EngineKind::Memory),
+            Err(StorageError::OtherEngine { .. })
+        ));
+        std::fs::write(dir.path().join("FORMAT"), "understudy 99 fjall\n").unwrap();
+        assert!(matches!(
+            check_format(dir.path(), EngineKind::Fjall),
+            Err(StorageError::OtherFormat { found: 99, .. })
+        ));
+        let mongods = tempfile::tempdir().unwrap();
+        std::fs::write(mongods.path().join("WiredTiger"), "").unwrap();
+        assert!(matches!(
+            check_format(mongods.path(), EngineKind::Fjall),
+            Err(StorageError::NotOurs { .. })
+        ));
+    }
+
+    #[test]
+    fn one_process_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = Lock::take(dir.path()).unwrap();
+        assert!(matches!(Lock::take(dir.path()), Err(StorageError::Locked { .. })));
+        drop(held);
+        Lock::take(dir.path()).unwrap();
+    }
+}

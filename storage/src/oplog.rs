@@ -1,0 +1,501 @@
+//! Our own `local.oplog.rs`.
+//!
+//! Entries stand under their timestamp, byte for byte as they were fetched. `append` hands them to the operating
+//! system and moves `written`; `sync` makes all of them durable at once and moves `durable`. Public readers end at
+//! `applied`; the applier and the rollback read to `written`.
+//!
+//! ```text
+//!   | stretch | stretch | stretch ... | open stretch |      sizes are kept by stretches, and the front goes by stretches
+//!   ^ first                         applied   ^ written
+//! ```
+//! O1 Timestamps ascend. O2 Nothing is trimmed that replay, rollback or a pin may need. O3 A trimmed front is on
+//! disk as trimmed before its entries go.
+
+use std::{
+    collections::VecDeque,
+    ops::Bound,
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use protocol::{OpTime, OpTimeAndWall, RawDoc, Timestamp};
+
+use crate::{
+    StorageError,
+    engine::{Batch, Engine, Iter, Keyspace, Slice, Snapshot, Sync},
+    layout::{Reader, meta_key, numbers, prefix_range},
+    mvcc::Direction,
+    node_files::DurableMark,
+    watermarks::Watermarks,
+};
+
+/// A stretch is at most this large, and a hundredth of the oplog at most.
+const STRETCH_BYTES_MAX: u64 = 64 << 20;
+/// Nor is it smaller than this.
+const STRETCH_BYTES_MIN: u64 = 64 << 10;
+/// Removals per engine batch when the tail is cut.
+const CUT_BATCH: usize = 10_000;
+
+/// The oplog of this node.
+pub struct Oplog {
+    engine: Arc<dyn Engine>,
+    marks: Arc<Watermarks>,
+    durable_mark: Option<DurableMark>,
+    state: Mutex<State>,
+}
+
+struct State {
+    stretches: VecDeque<Stretch>,
+    /// Below this nothing is left.
+    first: Timestamp,
+    max_bytes: u64,
+    min_retention: Duration,
+    pins: Vec<(u64, Timestamp)>,
+    next_pin: u64,
+    /// `applied` as the last sync found it: replay never starts before it.
+    applied_synced: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    first: Timestamp,
+    last: Timestamp,
+    bytes: u64,
+    entries: u64,
+}
+
+/// Keeps the oplog from `from` on while it lives.
+pub struct OplogPin {
+    oplog: std::sync::Weak<Oplog>,
+    id: u64,
+}
+
+impl Drop for OplogPin {
+    fn drop(&mut self) {
+        if let Some(oplog) = self.oplog.upgrade() {
+            oplog.state.lock().pins.retain(|(id, _)| *id != self.id);
+        }
+    }
+}
+
+impl Oplog {
+    /// Reads what the store knows of its oplog, without a look at the entries.
+    pub(crate) fn open(
+        engine: Arc<dyn Engine>,
+        durable_mark: Option<DurableMark>,
+        max_bytes: u64,
+        min_retention: Duration,
+        make_marks: impl FnOnce(OpTimeAndWall) -> Watermarks,
+    ) -> Result<Self, StorageError> {
+        let snapshot = engine.snapshot();
+        let broken = || StorageError::corrupt("meta", "a stretch of the oplog");
+        let mut stretches: VecDeque<Stretch> = VecDeque::new();
+        let (from, to) = prefix_range(b"o");
+        let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        for item in snapshot.range(Keyspace::Meta, bounds.0, bounds.1) {
+            let (key, value) = item?;
+            stretches.push_back(Stretch::parse(&key, &value).ok_or_else(broken)?);
+        }
+        let first = match snapshot.get(Keyspace::Meta, &first_key())? {
+            Some(value) => Reader(&value).ts().ok_or_else(broken)?,
+            None => Timestamp::NULL,
+        };
+        let written = last_entry(&*snapshot, first, Timestamp::MAX)?
+            .map_or(Ok(OpTimeAndWall::NULL), |entry| position(&entry))?;
+        if let Some(back) = stretches.back_mut() {
+            // A crash while the tail was being cut leaves it a little beyond.
+            back.last = written.op_time.ts;
+        }
+        let marks = Arc::new(make_marks(written));
+        if !first.is_null() {
+            engine.forget(Keyspace::Oplog, &[], &entry_key(first))?;
+        }
+        let state = State {
+            stretches,
+            first,
+            max_bytes,
+            min_retention,
+            pins: Vec::new(),
+            next_pin: 0,
+            applied_synced: marks.applied().op_time.ts,
+        };
+        Ok(Self { engine, marks, durable_mark, state: Mutex::new(state) })
+    }
+
+    pub(crate) fn marks(&self) -> &Arc<Watermarks> {
+        &self.marks
+    }
+
+    /// Appends entries, ascending, after everything there is. Not yet durable. Moves `written`.
+    pub fn append(&self, entries: &[RawDoc]) -> Result<OpTimeAndWall, StorageError> {
+        let mut state = self.state.lock();
+        let mut last = self.marks.written();
+        let mut batch = Batch::default();
+        let mut touched = None;
+        for entry in entries {
+            let next = position(entry)?;
+            if next.op_time.ts <= last.op_time.ts {
+                return Err(StorageError::OutOfOrder { last: last.op_time.ts, next: next.op_time.ts });
+            }
+            last = next;
+            let ts = next.op_time.ts;
+            let len = entry.as_bytes().len() as u64;
+            if touched.is_none_or(|stretch: Stretch| state.is_full(stretch)) {
+                if let Some(done) = touched {
+                    state.put_stretch(done, &mut batch);
+                }
+                let open = state.stretches.back().copied().filter(|s| !state.is_full(*s));
+                touched = Some(open.filter(|_| touched.is_none()).unwrap_or(Stretch::new(ts)));
+            }
+            if let Some(stretch) = &mut touched {
+                stretch.last = ts;
+                stretch.bytes += len;
+                stretch.entries += 1;
+            }
+            batch.put(Keyspace::Oplog, entry_key(ts), Slice::from(entry.as_bytes()));
+        }
+        if let Some(stretch) = touched {
+            state.put_stretch(stretch, &mut batch);
+        }
+        self.engine.commit(batch, Sync::No)?;
+        self.marks.set_written(last);
+        Ok(last)
+    }
+
+    /// One sync for all that was appended before the call. Moves `durable` and returns it. Blocks.
+    pub fn sync(&self) -> Result<OpTimeAndWall, StorageError> {
+        let (written, applied) = (self.marks.written(), self.marks.applied());
+        self.engine.sync()?;
+        self.marks.raise_durable(written);
+        let mut state = self.state.lock();
+        state.applied_synced = state.applied_synced.max(applied.op_time.ts);
+        drop(state);
+        Ok(self.marks.durable())
+    }
+
+    /// Brings the durable mark up to `durable`. Called about once a second, and at the end.
+    pub(crate) fn save_mark(&self) -> Result<(), StorageError> {
+        match &self.durable_mark {
+            Some(mark) => mark.write(self.marks.durable()),
+            None => Ok(()),
+        }
+    }
+
+    /// What the durable mark said when the store was opened.
+    pub(crate) fn marked(&self) -> OpTimeAndWall {
+        self.durable_mark.as_ref().map_or(OpTimeAndWall::NULL, DurableMark::at)
+    }
+
+    /// The entry at `ts`, if it is applied.
+    pub fn entry(&self, ts: Timestamp) -> Result<Option<RawDoc>, StorageError> {
+        if ts > self.marks.applied().op_time.ts {
+            return Ok(None);
+        }
+        self.entry_written(ts)
+    }
+
+    /// The entry at `ts`, applied or not.
+    pub fn entry_written(&self, ts: Timestamp) -> Result<Option<RawDoc>, StorageError> {
+        if ts < self.state.lock().first {
+            return Ok(None);
+        }
+        let found = self.engine.snapshot().get(Keyspace::Oplog, &entry_key(ts))?;
+        found.map(parse_entry).transpose()
+    }
+
+    /// The oldest entry there is, if it is applied.
+    pub fn first(&self) -> Result<Option<RawDoc>, StorageError> {
+        self.scan(Bound::Unbounded, Direction::Forward).next().map(|r| r.map(|(_, e)| e)).transpose()
+    }
+
+    /// The newest applied entry.
+    pub fn last(&self) -> Result<Option<RawDoc>, StorageError> {
+        self.scan(Bound::Unbounded, Direction::Backward).next().map(|r| r.map(|(_, e)| e)).transpose()
+    }
+
+    /// The newest entry.
+    pub fn last_written(&self) -> Result<Option<RawDoc>, StorageError> {
+        self.scan_written(Bound::Unbounded, Direction::Backward)
+            .next()
+            .map(|r| r.map(|(_, e)| e))
+            .transpose()
+    }
+
+    /// The entries from a position on, in either direction, none beyond `applied` as it stands now.
+    pub fn scan(&self, from: Bound<Timestamp>, direction: Direction) -> OplogScan {
+        self.walk(from, self.marks.applied().op_time.ts, direction)
+    }
+
+    /// The entries from a position on, to the last one written.
+    pub fn scan_written(&self, from: Bound<Timestamp>, direction: Direction) -> OplogScan {
+        self.walk(from, self.marks.written().op_time.ts, direction)
+    }
+
+    fn walk(&self, from: Bound<Timestamp>, limit: Timestamp, direction: Direction) -> OplogScan {
+        let first = self.state.lock().first;
+        let snapshot = self.engine.snapshot();
+        let (low, high) = match direction {
+            Direction::Forward => {
+                let low = match from {
+                    Bound::Unbounded => Bound::Included(first),
+                    Bound::Included(ts) | Bound::Excluded(ts) if ts < first => Bound::Included(first),
+                    other => other,
+                };
+                (low, Bound::Included(limit))
+            }
+            Direction::Backward => {
+                let high = match from {
+                    Bound::Unbounded => Bound::Included(limit),
+                    Bound::Included(ts) | Bound::Excluded(ts) if ts > limit => Bound::Included(limit),
+                    other => other,
+                };
+                (Bound::Included(first), high)
+            }
+        };
+        let (low, high) = (low.map(entry_key), high.map(entry_key));
+        let walk = snapshot.range(
+            Keyspace::Oplog,
+            low.as_ref().map(<[u8; 8]>::as_slice),
+            high.as_ref().map(<[u8; 8]>::as_slice),
+        );
+        OplogScan { walk, direction }
+    }
+
+    /// Takes away everything after `ts`, for good: synced when it returns. Moves `written` and `durable` back.
+    pub fn truncate_after(&self, ts: Timestamp) -> Result<OpTimeAndWall, StorageError> {
+        let mut state = self.state.lock();
+        let last = last_entry(&*self.engine.snapshot(), state.first, ts)?
+            .map_or(Ok(OpTimeAndWall::NULL), |entry| position(&entry))?;
+        // The mark first: a crash in between must not look like a lost tail.
+        if let Some(mark) = &self.durable_mark
+            && mark.at().op_time.ts > last.op_time.ts
+        {
+            mark.write(last)?;
+        }
+        let snapshot = self.engine.snapshot();
+        let from = entry_key(ts);
+        let mut batch = Batch::default();
+        // From the end: a crash in between leaves a shorter oplog without holes.
+        for item in snapshot.range(Keyspace::Oplog, Bound::Excluded(&from), Bound::Unbounded).rev() {
+            let (key, value) = item?;
+            state.shrink(&key, value.len() as u64, &mut batch);
+            batch.remove(Keyspace::Oplog, key);
+            if batch.writes.len() >= CUT_BATCH {
+                state.save_last(&mut batch);
+                self.engine.commit(std::mem::take(&mut batch), Sync::No)?;
+            }
+        }
+        state.set_last(last.op_time.ts, &mut batch);
+        self.engine.commit(batch, Sync::Yes)?;
+        self.marks.set_written(last);
+        self.marks.set_durable(last);
+        Ok(last)
+    }
+
+    /// Lets the front go as far as size, retention and pins allow. Returns how many entries went.
+    pub fn trim(&self, now: bson::DateTime) -> Result<u64, StorageError> {
+        let keep_from = self.marks.stable().op_time.ts;
+        let mut state = self.state.lock();
+        let Some((bound, stretches)) = state.to_trim(now, keep_from) else { return Ok(0) };
+        let mut batch = Batch::default();
+        let mut gone = 0;
+        for stretch in state.stretches.drain(..stretches) {
+            batch.remove(Keyspace::Meta, stretch.key());
+            gone += stretch.entries;
+        }
+        state.first = bound;
+        batch.put(Keyspace::Meta, first_key(), numbers([bound.as_u64()]));
+        drop(state);
+        // O3.
+        self.engine.commit(batch, Sync::Yes)?;
+        self.engine.forget(Keyspace::Oplog, &[], &entry_key(bound))?;
+        Ok(gone)
+    }
+
+    /// Keeps everything from `from` on.
+    pub fn pin(self: &Arc<Self>, from: Timestamp) -> OplogPin {
+        let mut state = self.state.lock();
+        let id = state.next_pin;
+        state.next_pin += 1;
+        state.pins.push((id, from));
+        OplogPin { oplog: Arc::downgrade(self), id }
+    }
+
+    /// Bytes of all entries.
+    pub fn bytes(&self) -> u64 {
+        self.state.lock().stretches.iter().map(|stretch| stretch.bytes).sum()
+    }
+
+    /// How many entries there are.
+    pub fn count(&self) -> u64 {
+        self.state.lock().stretches.iter().map(|stretch| stretch.entries).sum()
+    }
+
+    /// The size beyond which the front goes.
+    pub fn max_bytes(&self) -> u64 {
+        self.state.lock().max_bytes
+    }
+
+    /// `replSetResizeOplog`.
+    pub fn set_max_bytes(&self, bytes: u64) {
+        self.state.lock().max_bytes = bytes;
+    }
+
+    /// `minRetentionHours`.
+    pub fn set_min_retention(&self, retention: Duration) {
+        self.state.lock().min_retention = retention;
+    }
+
+    /// Forgets everything: an initial sync begins. The rows are gone already.
+    pub(crate) fn reset(&self) -> Result<(), StorageError> {
+        let mut state = self.state.lock();
+        state.stretches.clear();
+        state.first = Timestamp::NULL;
+        state.applied_synced = Timestamp::NULL;
+        match &self.durable_mark {
+            Some(mark) => mark.write(OpTimeAndWall::NULL),
+            None => Ok(()),
+        }
+    }
+}
+
+impl State {
+    fn is_full(&self, stretch: Stretch) -> bool {
+        stretch.bytes >= (self.max_bytes / 100).clamp(STRETCH_BYTES_MIN, STRETCH_BYTES_MAX)
+    }
+
+    fn put_stretch(&mut self, stretch: Stretch, batch: &mut Batch) {
+        match self.stretches.back_mut() {
+            Some(back) if back.first == stretch.first => *back = stretch,
+            _ => self.stretches.push_back(stretch),
+        }
+        batch.put(Keyspace::Meta, stretch.key(), stretch.value());
+    }
+
+    /// An entry at the end goes.
+    fn shrink(&mut self, key: &[u8], bytes: u64, batch: &mut Batch) {
+        let Some(back) = self.stretches.back_mut() else { return };
+        back.bytes = back.bytes.saturating_sub(bytes);
+        back.entries = back.entries.saturating_sub(1);
+        if entry_key(back.first) == key {
+            batch.remove(Keyspace::Meta, back.key());
+            self.stretches.pop_back();
+        } else if let Some(ts) = Reader(key).ts() {
+            // Right until the next removal says otherwise: the entry before is not known here.
+            back.last = Timestamp::from_u64(ts.as_u64().saturating_sub(1));
+        }
+    }
+
+    fn save_last(&mut self, batch: &mut Batch) {
+        if let Some(back) = self.stretches.back().copied() {
+            batch.put(Keyspace::Meta, back.key(), back.value());
+        }
+    }
+
+    fn set_last(&mut self, last: Timestamp, batch: &mut Batch) {
+        if let Some(back) = self.stretches.back_mut() {
+            back.last = last;
+        }
+        self.save_last(batch);
+    }
+
+    /// How far the front may go: the new first timestamp, and how many stretches lie before it.
+    fn to_trim(&self, now: bson::DateTime, stable: Timestamp) -> Option<(Timestamp, usize)> {
+        let mut total: u64 = self.stretches.iter().map(|stretch| stretch.bytes).sum();
+        let pinned = self.pins.iter().map(|(_, from)| *from).min().unwrap_or(Timestamp::MAX);
+        let keep_from = self.applied_synced.min(pinned).min(stable);
+        let now_secs = now.timestamp_millis() / 1000;
+        let kept_secs = i64::try_from(self.min_retention.as_secs()).unwrap_or(i64::MAX);
+        let mut found = None;
+        for (i, pair) in self.stretches.iter().zip(self.stretches.iter().skip(1)).enumerate() {
+            let (stretch, next) = pair;
+            let young = now_secs.saturating_sub(i64::from(stretch.last.secs())) < kept_secs;
+            if total <= self.max_bytes || young || stretch.last >= keep_from {
+                break;
+            }
+            total -= stretch.bytes;
+            found = Some((next.first, i + 1));
+        }
+        found
+    }
+}
+
+impl Stretch {
+    fn new(first: Timestamp) -> Self {
+        Self { first, last: first, bytes: 0, entries: 0 }
+    }
+
+    fn key(&self) -> Vec<u8> {
+        meta_key(b'o', &[&entry_key(self.first)])
+    }
+
+    fn value(&self) -> Slice {
+        numbers([self.last.as_u64(), self.bytes, self.entries])
+    }
+
+    fn parse(key: &[u8], value: &[u8]) -> Option<Self> {
+        let mut value = Reader(value);
+        Some(Self {
+            first: Reader(key.get(1..)?).ts()?,
+            last: value.ts()?,
+            bytes: value.u64()?,
+            entries: value.u64()?,
+        })
+    }
+}
+
+/// A walk over entries; ends where the oplog ended when it began.
+pub struct OplogScan {
+    walk: Iter,
+    direction: Direction,
+}
+
+impl Iterator for OplogScan {
+    type Item = Result<(Timestamp, RawDoc), StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = match self.direction {
+            Direction::Forward => self.walk.next(),
+            Direction::Backward => self.walk.next_back(),
+        }?;
+        Some(item.and_then(|(key, value)| {
+            let ts = Reader(&key)
+                .ts()
+                .ok_or_else(|| StorageError::corrupt("the oplog", "a key is not a timestamp"))?;
+            Ok((ts, parse_entry(value)?))
+        }))
+    }
+}
+
+fn first_key() -> Vec<u8> {
+    meta_key(b'm', &[b"oplogFirst"])
+}
+
+pub(crate) fn entry_key(ts: Timestamp) -> [u8; 8] {
+    ts.as_u64().to_be_bytes()
+}
+
+fn parse_entry(value: Slice) -> Result<RawDoc, StorageError> {
+    RawDoc::new(bytes::Bytes::from_owner(value))
+        .map_err(|e| StorageError::corrupt("the oplog", e.to_string()))
+}
+
+/// Where an entry stands.
+pub(crate) fn position(entry: &RawDoc) -> Result<OpTimeAndWall, StorageError> {
+    let op_time = OpTime::from_raw(entry)
+        .ok_or_else(|| StorageError::bad_document("an oplog entry without ts"))?;
+    let wall = entry.get_datetime("wall").unwrap_or(bson::DateTime::from_millis(0));
+    Ok(OpTimeAndWall { op_time, wall })
+}
+
+/// The last entry between two timestamps, both included.
+fn last_entry(
+    snapshot: &dyn Snapshot,
+    first: Timestamp,
+    to: Timestamp,
+) -> Result<Option<RawDoc>, StorageError> {
+    let (low, high) = (entry_key(first), entry_key(to));
+    let mut range = snapshot.range(Keyspace::Oplog, Bound::Included(&low), Bound::Included(&high));
+    range.next_back().map(|item| parse_entry(item?.1)).transpose()
+}

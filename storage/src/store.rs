@@ -1,0 +1,511 @@
+//! The store: what is opened, shared and closed.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bson::RawDocument;
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, RwLock};
+use protocol::{OpTime, OpTimeAndWall, RawDoc, Timestamp};
+
+use crate::{
+    StorageError,
+    apply::Apply,
+    catalog::Catalog,
+    engine::{
+        Batch, Engine, EngineKind, Keyspace, Slice, Snapshot, Sync,
+        faulty::{Faults, Faulty},
+        fjall::Fjall,
+        memory::Memory,
+    },
+    layout::{Reader as Bytewise, TableId, meta_key, numbers, prefix_range},
+    mvcc::{History, Reader, history::Window},
+    node_files::{self, DurableMark, Lock},
+    oplog::Oplog,
+    view::{ReadAt, View},
+    watermarks::Watermarks,
+};
+
+/// How long a snapshot may wait in the ring for the commit point to reach it.
+const RING_AGE_MAX: Duration = Duration::from_secs(2);
+/// How many snapshots the ring holds.
+const RING_LEN_MAX: usize = 64;
+
+/// What a store is opened with.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// `--storageEngine`.
+    pub engine: EngineKind,
+    /// The engine's cache of blocks.
+    pub cache_bytes: u64,
+    /// `--oplogSize`, in bytes.
+    pub oplog_max_bytes: u64,
+    /// `--oplogMinRetentionHours`.
+    pub oplog_min_retention: Duration,
+    /// `--historyWindow`. Zero keeps nothing: then there are no reads at a time and no rollback.
+    pub history_window: Duration,
+    /// The most that history may hold, in bytes.
+    pub history_max_bytes: Option<u64>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            engine: EngineKind::Fjall,
+            cache_bytes: 32 << 20,
+            oplog_max_bytes: 990 << 20,
+            oplog_min_retention: Duration::ZERO,
+            history_window: Duration::from_secs(24 * 3600),
+            history_max_bytes: None,
+        }
+    }
+}
+
+/// A store. Cheap to clone; the last clone closes it.
+#[derive(Clone)]
+pub struct Store(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) dbpath: PathBuf,
+    pub(crate) history: Arc<History>,
+    pub(crate) oplog: Arc<Oplog>,
+    pub(crate) marks: Arc<Watermarks>,
+    /// What readers of the present see; replaced as a whole after each batch.
+    present: RwLock<Arc<Present>>,
+    /// Presents that wait for the commit point, oldest first.
+    ring: Mutex<VecDeque<(Instant, Arc<Present>)>>,
+    pub(crate) counts: Mutex<HashMap<TableId, Counts>>,
+    pub(crate) next_table: AtomicU32,
+    /// Set when a batch too large for one commit is half-way in: the present is then read at `applied`.
+    pub(crate) partial: AtomicBool,
+    pub(crate) initial_sync: AtomicBool,
+    pub(crate) turn: Turn,
+    applied_at_open: OpTimeAndWall,
+    lost_tail: Option<OpTime>,
+    /// Catalogs of earlier moments, the last few asked for.
+    pub(crate) old_catalogs: Mutex<VecDeque<(Timestamp, Timestamp, Catalog)>>,
+    _lock: Option<Lock>,
+}
+
+/// One published moment.
+pub(crate) struct Present {
+    pub(crate) snapshot: Arc<dyn Snapshot>,
+    pub(crate) catalog: Catalog,
+    pub(crate) applied: OpTimeAndWall,
+}
+
+/// What a collection holds.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) documents: u64,
+    pub(crate) bytes: u64,
+    /// Capped collections: the record of the next insert.
+    pub(crate) next_record: u64,
+}
+
+impl Counts {
+    pub(crate) fn to_value(self) -> Slice {
+        numbers([self.documents, self.bytes, self.next_record])
+    }
+
+    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
+        let mut value = Bytewise(value);
+        Some(Self { documents: value.u64()?, bytes: value.u64()?, next_record: value.u64()? })
+    }
+
+    pub(crate) fn key(table: TableId) -> Vec<u8> {
+        meta_key(b'c', &[&table.0.to_be_bytes()])
+    }
+}
+
+/// Only one batch at a time.
+#[derive(Default)]
+pub(crate) struct Turn {
+    taken: Mutex<bool>,
+    free: Condvar,
+}
+
+impl Turn {
+    pub(crate) fn take(&self) {
+        let mut taken = self.taken.lock();
+        self.free.wait_while(&mut taken, |taken| *taken);
+        *taken = true;
+    }
+
+    pub(crate) fn give_back(&self) {
+        *self.taken.lock() = false;
+        self.free.notify_one();
+    }
+}
+
+impl Store {
+    /// Opens the store in `dbpath`, or makes one there.
+    pub fn open(dbpath: &Path, options: StoreOptions) -> Result<Self, StorageError> {
+        Self::open_with(dbpath, options, None)
+    }
+
+    /// As [`Self::open`], with failures on order. For tests.
+    #[doc(hidden)]
+    pub fn open_with(
+        dbpath: &Path,
+        options: StoreOptions,
+        faults: Option<Faults>,
+    ) -> Result<Self, StorageError> {
+        let (engine, lock): (Arc<dyn Engine>, _) = match options.engine {
+            EngineKind::Memory => (Arc::new(Memory::default()), None),
+            EngineKind::Fjall => {
+                let shown = || dbpath.display().to_string();
+                std::fs::create_dir_all(dbpath).map_err(StorageError::io(shown()))?;
+                let lock = Lock::take(dbpath)?;
+                node_files::check_format(dbpath, options.engine)?;
+                let path = dbpath.join("engine");
+                clear_unfinished(&path)?;
+                (Arc::new(Fjall::open(&path, options.cache_bytes)?), Some(lock))
+            }
+        };
+        Self::open_engine(dbpath, options, engine, lock, faults)
+    }
+
+    pub(crate) fn open_engine(
+        dbpath: &Path,
+        options: StoreOptions,
+        engine: Arc<dyn Engine>,
+        lock: Option<Lock>,
+        faults: Option<Faults>,
+    ) -> Result<Self, StorageError> {
+        let engine: Arc<dyn Engine> = match faults {
+            Some(faults) => Arc::new(Faulty::new(engine, faults)),
+            None => engine,
+        };
+        let snapshot = engine.snapshot();
+        let window =
+            Window { length: options.history_window, bytes_max: options.history_max_bytes };
+        let history = Arc::new(History::open(&*snapshot, window)?);
+        if let Some(epoch) = history.first_epoch() {
+            engine.forget(Keyspace::History, &[], &epoch.prefix())?;
+        }
+        let applied = read_position(&*snapshot, "applied")?;
+        let oldest = read_mark(&*snapshot, "oldest")?.map_or(Timestamp::NULL, Timestamp::from_u64);
+        let durable_mark = lock.is_some().then(|| DurableMark::open(dbpath)).transpose()?;
+        let oplog = Arc::new(Oplog::open(
+            Arc::clone(&engine),
+            durable_mark,
+            options.oplog_max_bytes,
+            options.oplog_min_retention,
+            |written| Watermarks::new(written, applied, oldest),
+        )?);
+        let reader = Reader { snapshot: Arc::clone(&snapshot), history: Arc::clone(&history), at: None };
+        let catalog = Catalog::read(&reader)?;
+        let next_table = read_mark(&*snapshot, "nextTable")?
+            .map_or(Ok(TableId::FIRST_FREE), |n| u32::try_from(n))
+            .map_err(|_| StorageError::corrupt("meta", "the next table"))?;
+        let lost_tail = lost_tail(&oplog)?;
+        let inner = Inner {
+            dbpath: dbpath.to_owned(),
+            marks: Arc::clone(oplog.marks()),
+            present: RwLock::new(Arc::new(Present { snapshot: Arc::clone(&snapshot), catalog, applied })),
+            ring: Mutex::default(),
+            counts: Mutex::new(read_counts(&*snapshot)?),
+            next_table: AtomicU32::new(next_table),
+            partial: AtomicBool::new(read_mark(&*snapshot, "partial")?.is_some()),
+            initial_sync: AtomicBool::new(read_mark(&*snapshot, "initialSync")?.is_some()),
+            turn: Turn::default(),
+            applied_at_open: applied,
+            lost_tail,
+            old_catalogs: Mutex::default(),
+            engine,
+            history,
+            oplog,
+            _lock: lock,
+        };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// The directory.
+    pub fn dbpath(&self) -> &Path {
+        &self.0.dbpath
+    }
+
+    /// A node document by name, such as `local.system.replset`.
+    pub fn meta(&self, name: &str) -> Result<Option<RawDoc>, StorageError> {
+        let found = self.0.engine.snapshot().get(Keyspace::Meta, &meta_key(b'd', &[name.as_bytes()]))?;
+        found
+            .map(|value| {
+                RawDoc::new(Bytes::from_owner(value))
+                    .map_err(|e| StorageError::corrupt(format!("node document {name}"), e.to_string()))
+            })
+            .transpose()
+    }
+
+    /// Sets a node document; on disk when the call returns.
+    pub fn put_meta(&self, name: &str, doc: &RawDocument) -> Result<(), StorageError> {
+        let mut batch = Batch::default();
+        batch.put(Keyspace::Meta, meta_key(b'd', &[name.as_bytes()]), doc.as_bytes());
+        self.0.engine.commit(batch, Sync::Yes)
+    }
+
+    /// Removes a node document; gone from disk when the call returns.
+    pub fn remove_meta(&self, name: &str) -> Result<(), StorageError> {
+        let mut batch = Batch::default();
+        batch.remove(Keyspace::Meta, meta_key(b'd', &[name.as_bytes()]));
+        self.0.engine.commit(batch, Sync::Yes)
+    }
+
+    /// The names of all node documents.
+    pub fn meta_names(&self) -> Result<Vec<String>, StorageError> {
+        let (from, to) = prefix_range(b"d");
+        let snapshot = self.0.engine.snapshot();
+        snapshot
+            .range(Keyspace::Meta, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
+            .map(|item| {
+                let (key, _) = item?;
+                Ok(String::from_utf8_lossy(key.get(1..).unwrap_or_default()).into_owned())
+            })
+            .collect()
+    }
+
+    /// The last vote (`local.replset.election`), from a file of its own.
+    pub fn vote(&self) -> Result<Option<RawDoc>, StorageError> {
+        match &self.0._lock {
+            Some(_) => node_files::read_vote(&self.0.dbpath),
+            None => self.meta("local.replset.election"),
+        }
+    }
+
+    /// Replaces the last vote; on disk when the call returns.
+    pub fn put_vote(&self, doc: &RawDocument) -> Result<(), StorageError> {
+        match &self.0._lock {
+            Some(_) => node_files::write_vote(&self.0.dbpath, doc),
+            None => self.put_meta("local.replset.election", doc),
+        }
+    }
+
+    /// The oplog.
+    pub fn oplog(&self) -> &Arc<Oplog> {
+        &self.0.oplog
+    }
+
+    /// The positions.
+    pub fn watermarks(&self) -> &Arc<Watermarks> {
+        &self.0.marks
+    }
+
+    /// How far the data was applied when the store was opened: what the oplog holds after it is to be replayed.
+    pub fn applied_at_open(&self) -> OpTimeAndWall {
+        self.0.applied_at_open
+    }
+
+    /// A position whose sync was once reported and that the oplog does not hold: the disk lost it. Until `applied`
+    /// has passed it, this node must neither be read nor vote.
+    pub fn lost_tail(&self) -> Option<OpTime> {
+        self.0.lost_tail
+    }
+
+    /// True when an initial sync was begun and not finished: it must start anew.
+    pub fn initial_sync_pending(&self) -> bool {
+        self.0.initial_sync.load(Ordering::SeqCst)
+    }
+
+    /// Begins a batch; waits for the one before it to end.
+    pub fn begin_apply(&self) -> Apply {
+        Apply::begin(Arc::clone(&self.0))
+    }
+
+    /// One moment to read.
+    pub fn view(&self, at: ReadAt) -> Result<View, StorageError> {
+        View::open(&self.0, at)
+    }
+
+    /// Changes how much past is kept, from now on.
+    pub fn set_history_window(&self, window: Duration, max_bytes: Option<u64>) {
+        self.0.history.set_window(Window { length: window, bytes_max: max_bytes });
+    }
+
+    /// Upkeep, about once a second: the durable mark, the oplog's front, the history's end, snapshots that have grown
+    /// old.
+    pub fn maintain(&self, now: bson::DateTime) -> Result<(), StorageError> {
+        self.0.oplog.save_mark()?;
+        if self.initial_sync_pending() {
+            return Ok(());
+        }
+        self.0.oplog.trim(now)?;
+        self.0.drop_history()?;
+        self.0.refresh_present();
+        Ok(())
+    }
+}
+
+impl Inner {
+    pub(crate) fn present(&self) -> Arc<Present> {
+        Arc::clone(&self.present.read())
+    }
+
+    /// A reader of the present, for writers.
+    pub(crate) fn present_reader(&self) -> Reader {
+        Reader {
+            snapshot: self.engine.snapshot(),
+            history: Arc::clone(&self.history),
+            at: None,
+        }
+    }
+
+    /// Makes what was just committed the present. Only the holder of the turn calls it.
+    pub(crate) fn publish(&self, catalog: Catalog, applied: OpTimeAndWall) {
+        let present = Arc::new(Present { snapshot: self.engine.snapshot(), catalog, applied });
+        *self.present.write() = Arc::clone(&present);
+        let mut ring = self.ring.lock();
+        ring.push_back((Instant::now(), present));
+        while ring.len() > RING_LEN_MAX {
+            ring.pop_front();
+        }
+        drop(ring);
+        self.trim_ring();
+        self.marks.set_applied(applied);
+    }
+
+    /// The newest present that a majority holds, if one is still at hand.
+    pub(crate) fn majority_present(&self) -> Option<Arc<Present>> {
+        let commit = self.marks.commit_point();
+        self.trim_ring();
+        let ring = self.ring.lock();
+        let found = ring.iter().rev().find(|(_, p)| p.applied.op_time <= commit.op_time)?;
+        Some(Arc::clone(&found.1))
+    }
+
+    fn trim_ring(&self) {
+        let commit = self.marks.commit_point();
+        let mut ring = self.ring.lock();
+        while ring.get(1).is_some_and(|(_, next)| next.applied.op_time <= commit.op_time)
+            || ring.front().is_some_and(|(since, _)| since.elapsed() > RING_AGE_MAX)
+        {
+            ring.pop_front();
+        }
+    }
+
+    /// Lets go of an engine snapshot that has grown old because nothing was applied.
+    fn refresh_present(&self) {
+        self.turn.take();
+        let old = self.present();
+        *self.present.write() = Arc::new(Present {
+            snapshot: self.engine.snapshot(),
+            catalog: old.catalog.clone(),
+            applied: old.applied,
+        });
+        self.turn.give_back();
+        self.trim_ring();
+    }
+
+    fn drop_history(&self) -> Result<(), StorageError> {
+        let applied = self.marks.applied().op_time.ts;
+        let stable = self.marks.stable().op_time.ts;
+        // Rollback goes back to `stable` at most.
+        let oldest = self.history.wanted_oldest(applied).min(stable);
+        if oldest <= self.marks.oldest() {
+            return Ok(());
+        }
+        self.marks.set_oldest(oldest);
+        self.history.drop_before(oldest, &*self.engine)?;
+        Ok(())
+    }
+
+    pub(crate) fn new_table(&self) -> TableId {
+        TableId(self.next_table.fetch_add(1, Ordering::SeqCst))
+    }
+
+    pub(crate) fn counts_of(&self, table: TableId) -> Counts {
+        self.counts.lock().get(&table).copied().unwrap_or_default()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A clean end leaves everything on disk and the mark at its place; after a failure both say so again.
+        if let Err(error) = self.oplog.sync().and_then(|_| self.oplog.save_mark()) {
+            tracing::warn!(%error, "the store was not synced at its end");
+        }
+    }
+}
+
+/// An engine directory without its version marker was never finished: nothing was ever stored in it.
+fn clear_unfinished(path: &Path) -> Result<(), StorageError> {
+    if path.exists() && !path.join("version").exists() {
+        let only_beginnings = std::fs::read_dir(path)
+            .map_err(StorageError::io(path.display().to_string()))?
+            .filter_map(Result::ok)
+            .all(|entry| ["lock", "keyspaces", "0.jnl"].iter().any(|n| entry.file_name() == *n));
+        if !only_beginnings {
+            let why = "the engine's version marker is missing";
+            return Err(StorageError::corrupt(path.display().to_string(), why));
+        }
+        std::fs::remove_dir_all(path).map_err(StorageError::io(path.display().to_string()))?;
+    }
+    Ok(())
+}
+
+fn lost_tail(oplog: &Oplog) -> Result<Option<OpTime>, StorageError> {
+    let marked = oplog.marked().op_time;
+    if marked.is_null() {
+        return Ok(None);
+    }
+    let written = oplog.marks().written().op_time;
+    if written.ts < marked.ts {
+        tracing::error!(%marked, %written, "the disk lost entries whose sync was reported");
+        return Ok(Some(marked));
+    }
+    Ok(None)
+}
+
+pub(crate) fn mark_key(name: &str) -> Vec<u8> {
+    meta_key(b'm', &[name.as_bytes()])
+}
+
+fn read_mark(snapshot: &dyn Snapshot, name: &str) -> Result<Option<u64>, StorageError> {
+    let Some(value) = snapshot.get(Keyspace::Meta, &mark_key(name))? else { return Ok(None) };
+    Bytewise(&value)
+        .u64()
+        .map(Some)
+        .ok_or_else(|| StorageError::corrupt("meta", format!("the mark {name}")))
+}
+
+pub(crate) fn position_value(at: OpTimeAndWall) -> Slice {
+    numbers([
+        at.op_time.ts.as_u64(),
+        at.op_time.t.cast_unsigned(),
+        at.wall.timestamp_millis().cast_unsigned(),
+    ])
+}
+
+fn read_position(snapshot: &dyn Snapshot, name: &str) -> Result<OpTimeAndWall, StorageError> {
+    let Some(value) = snapshot.get(Keyspace::Meta, &mark_key(name))? else {
+        return Ok(OpTimeAndWall::NULL);
+    };
+    let mut value = Bytewise(&value);
+    let read = (|| {
+        let op_time = OpTime::new(value.ts()?, value.u64()?.cast_signed());
+        Some(OpTimeAndWall { op_time, wall: bson::DateTime::from_millis(value.u64()?.cast_signed()) })
+    })();
+    read.ok_or_else(|| StorageError::corrupt("meta", format!("the mark {name}")))
+}
+
+fn read_counts(snapshot: &dyn Snapshot) -> Result<HashMap<TableId, Counts>, StorageError> {
+    let (from, to) = prefix_range(b"c");
+    snapshot
+        .range(Keyspace::Meta, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
+        .map(|item| {
+            let (key, value) = item?;
+            let row = (|| Some((TableId(Bytewise(key.get(1..)?).u32()?), Counts::parse(&value)?)))();
+            row.ok_or_else(|| StorageError::corrupt("meta", "a row of counts"))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

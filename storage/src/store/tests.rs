@@ -1,0 +1,490 @@
+//! The store as its users see it, on both engines.
+
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+use bson::{RawDocumentBuf, rawdoc};
+use protocol::{Namespace, OpTime, OpTimeAndWall, RawDoc, Timestamp};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+use crate::{Direction, IndexState, keystring};
+
+struct Fixture {
+    store: Store,
+    dir: TempDir,
+    options: StoreOptions,
+}
+
+fn fixtures() -> Vec<Fixture> {
+    [EngineKind::Memory, EngineKind::Fjall]
+        .into_iter()
+        .map(|engine| {
+            let options = StoreOptions { engine, cache_bytes: 4 << 20, ..StoreOptions::default() };
+            let dir = tempfile::tempdir().unwrap();
+            Fixture { store: Store::open(dir.path(), options.clone()).unwrap(), dir, options }
+        })
+        .collect()
+}
+
+impl Fixture {
+    /// Closes and opens again; the memory engine just goes on.
+    fn reopen(self) -> Self {
+        if self.options.engine == EngineKind::Memory {
+            return self;
+        }
+        let Self { store, dir, options } = self;
+        drop(store);
+        Self { store: Store::open(dir.path(), options.clone()).unwrap(), dir, options }
+    }
+
+    fn apply(&self, secs: u32, act: impl FnOnce(&mut Apply, Timestamp)) {
+        let mut apply = self.store.begin_apply();
+        act(&mut apply, ts(secs));
+        apply.commit(at(secs)).unwrap();
+    }
+
+    fn make(&self, secs: u32, name: &str, options: &RawDocumentBuf) -> Uuid {
+        let uuid = Uuid::new_v4();
+        self.apply(secs, |apply, ts| {
+            apply.create(ts, &ns(name), uuid, options, Some(&id_index())).unwrap();
+        });
+        uuid
+    }
+
+    fn put(&self, secs: u32, uuid: Uuid, doc: RawDocumentBuf) {
+        self.apply(secs, |apply, ts| {
+            let coll = apply.collection(uuid).unwrap();
+            apply.put(ts, &coll, doc).unwrap();
+        });
+    }
+
+    fn docs(&self, at: ReadAt, name: &str, direction: Direction) -> Vec<RawDocumentBuf> {
+        let view = self.store.view(at).unwrap();
+        let Some(coll) = view.catalog().collection(&ns(name)) else { return Vec::new() };
+        view.scan(&coll, Unbounded, direction)
+            .map(|item| item.unwrap().1.as_raw().to_owned())
+            .collect()
+    }
+}
+
+fn ts(secs: u32) -> Timestamp {
+    Timestamp::new(secs, 1)
+}
+
+fn at(secs: u32) -> OpTimeAndWall {
+    OpTimeAndWall {
+        op_time: OpTime::new(ts(secs), 1),
+        wall: bson::DateTime::from_millis(i64::from(secs) * 1000),
+    }
+}
+
+fn ns(name: &str) -> Namespace {
+    Namespace::new("test", name)
+}
+
+fn id_index() -> RawDocumentBuf {
+    rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" }
+}
+
+fn entry(secs: u32, inc: u32, pad: usize) -> RawDoc {
+    rawdoc! {
+        "op": "n",
+        "ts": bson::Timestamp { time: secs, increment: inc },
+        "t": 1i64,
+        "wall": bson::DateTime::from_millis(i64::from(secs) * 1000),
+        "pad": "x".repeat(pad),
+    }
+    .into()
+}
+
+#[test]
+fn documents_come_and_go_and_every_moment_stays() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        fixture.put(2, uuid, rawdoc! { "_id": 1, "a": "x" });
+        fixture.put(3, uuid, rawdoc! { "_id": 2, "a": "y" });
+        fixture.put(4, uuid, rawdoc! { "_id": 1, "a": "z" });
+        fixture.apply(5, |apply, ts| {
+            let coll = apply.collection(uuid).unwrap();
+            assert!(apply.delete(ts, &coll, 2.into()).unwrap().is_some());
+            assert!(apply.delete(ts, &coll, 2.into()).unwrap().is_none());
+        });
+        let fixture = fixture.reopen();
+        let see = |secs| fixture.docs(ReadAt::Timestamp(ts(secs)), "c", Direction::Forward);
+        assert_eq!(see(1), []);
+        assert_eq!(see(2), [rawdoc! { "_id": 1, "a": "x" }]);
+        assert_eq!(see(3), [rawdoc! { "_id": 1, "a": "x" }, rawdoc! { "_id": 2, "a": "y" }]);
+        assert_eq!(see(4), [rawdoc! { "_id": 1, "a": "z" }, rawdoc! { "_id": 2, "a": "y" }]);
+        assert_eq!(see(5), [rawdoc! { "_id": 1, "a": "z" }]);
+        assert_eq!(fixture.docs(ReadAt::Newest, "c", Direction::Backward), see(5));
+        let view = fixture.store.view(ReadAt::Timestamp(ts(3))).unwrap();
+        let coll = view.catalog().collection(&ns("c")).unwrap();
+        assert_eq!(view.get(&coll, 2i64.into()).unwrap().unwrap().get_str("a").unwrap(), "y");
+        assert_eq!(view.get(&coll, 1.0.into()).unwrap().unwrap().get_str("a").unwrap(), "x");
+        let newest = fixture.store.view(ReadAt::Newest).unwrap();
+        assert_eq!((newest.count(&coll).unwrap(), newest.data_size(&coll).unwrap()), (1, 24));
+    }
+}
+
+#[test]
+fn a_transaction_leaves_only_its_last_write() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        fixture.put(2, uuid, rawdoc! { "_id": 1, "v": 0 });
+        fixture.apply(3, |apply, ts| {
+            let coll = apply.collection(uuid).unwrap();
+            apply.put(ts, &coll, rawdoc! { "_id": 1, "v": 1 }).unwrap();
+            apply.delete(ts, &coll, 1.into()).unwrap();
+            apply.put(ts, &coll, rawdoc! { "_id": 1, "v": 2 }).unwrap();
+            apply.put(ts, &coll, rawdoc! { "_id": 9, "v": 9 }).unwrap();
+            apply.delete(ts, &coll, 9.into()).unwrap();
+        });
+        let see = |secs| fixture.docs(ReadAt::Timestamp(ts(secs)), "c", Direction::Forward);
+        assert_eq!(see(2), [rawdoc! { "_id": 1, "v": 0 }]);
+        assert_eq!(see(3), [rawdoc! { "_id": 1, "v": 2 }]);
+        assert_eq!(fixture.store.view(ReadAt::Newest).unwrap().count(
+            &fixture.store.view(ReadAt::Newest).unwrap().catalog().by_uuid(uuid).unwrap()
+        ).unwrap(), 1);
+    }
+}
+
+#[test]
+fn a_batch_dropped_without_commit_never_happened() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        let mut apply = fixture.store.begin_apply();
+        let coll = apply.collection(uuid).unwrap();
+        apply.put(ts(2), &coll, rawdoc! { "_id": 1 }).unwrap();
+        apply.create(ts(2), &ns("d"), Uuid::new_v4(), &rawdoc! {}, None).unwrap();
+        drop(apply);
+        assert_eq!(fixture.docs(ReadAt::Newest, "c", Direction::Forward), []);
+        assert!(fixture.store.view(ReadAt::Newest).unwrap().catalog().collection(&ns("d")).is_none());
+        assert_eq!(fixture.store.watermarks().applied(), at(1));
+        fixture.put(2, uuid, rawdoc! { "_id": 2 });
+        assert_eq!(fixture.docs(ReadAt::Newest, "c", Direction::Forward), [rawdoc! { "_id": 2 }]);
+    }
+}
+
+#[test]
+fn drops_and_renames_are_seen_at_their_time() {
+    for fixture in fixtures() {
+        let a = fixture.make(1, "a", &rawdoc! {});
+        fixture.put(2, a, rawdoc! { "_id": 1 });
+        fixture.apply(3, |apply, ts| apply.rename(ts, a, &ns("b")).unwrap());
+        let other = fixture.make(4, "a", &rawdoc! { "validator": { "x": 1 } });
+        fixture.apply(5, |apply, ts| {
+            assert!(matches!(apply.rename(ts, a, &ns("a")), Err(StorageError::NameTaken { .. })));
+            assert!(apply.drop_collection(ts, a).unwrap());
+            assert!(!apply.drop_collection(ts, a).unwrap());
+        });
+        let fixture = fixture.reopen();
+        let see = |secs, name| fixture.docs(ReadAt::Timestamp(ts(secs)), name, Direction::Forward);
+        assert_eq!(see(2, "a").len(), 1);
+        assert_eq!((see(3, "a").len(), see(3, "b").len()), (0, 1));
+        assert_eq!((see(5, "a").len(), see(5, "b").len()), (0, 0));
+        let view = fixture.store.view(ReadAt::Newest).unwrap();
+        let names: Vec<_> = view.catalog().list("test").map(|c| c.ns().to_string()).collect();
+        assert_eq!(names, ["test.a"]);
+        assert_eq!(view.catalog().databases(), ["test"]);
+        let kept = view.catalog().by_uuid(other).unwrap();
+        assert_eq!(kept.options(), &*rawdoc! { "validator": { "x": 1 } });
+    }
+}
+
+#[test]
+fn indexes_follow_their_documents_at_every_moment() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        fixture.put(2, uuid, rawdoc! { "_id": 1, "a": 5 });
+        fixture.apply(3, |apply, ts| {
+            let spec = rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1" };
+            apply.create_index(ts, uuid, &spec, IndexState::Ready).unwrap();
+        });
+        fixture.put(4, uuid, rawdoc! { "_id": 2, "a": [3, 7] });
+        fixture.put(5, uuid, rawdoc! { "_id": 1, "a": 6 });
+        fixture.apply(6, |apply, ts| {
+            let coll = apply.collection(uuid).unwrap();
+            apply.delete(ts, &coll, 2.into()).unwrap();
+        });
+        let fixture = fixture.reopen();
+        let ids = |secs, direction| -> Vec<i32> {
+            let view = fixture.store.view(ReadAt::Timestamp(ts(secs))).unwrap();
+            let coll = view.catalog().collection(&ns("c")).unwrap();
+            let index = coll.index("a_1").unwrap();
+            view.index_scan(&coll, index, (Unbounded, Unbounded), direction)
+                .map(|entry| view.fetch(&coll, &entry.unwrap().record).unwrap().unwrap())
+                .map(|doc| doc.get_i32("_id").unwrap())
+                .collect()
+        };
+        assert_eq!(ids(3, Direction::Forward), [1]);
+        assert_eq!(ids(4, Direction::Forward), [2, 1, 2]);
+        assert_eq!(ids(5, Direction::Backward), [2, 1, 2]);
+        assert_eq!(ids(6, Direction::Forward), [1]);
+        let view = fixture.store.view(ReadAt::Timestamp(ts(4))).unwrap();
+        let coll = view.catalog().by_uuid(uuid).unwrap();
+        let index = coll.index("a_1").unwrap();
+        assert!(index.is_multikey() && index.usable());
+        let five = keystring::encode_raw(5.into()).unwrap();
+        let three = keystring::encode_raw(3.into()).unwrap();
+        let count = |range| view.index_scan(&coll, index, range, Direction::Forward).count();
+        assert_eq!(count((Included(&three), Included(&five))), 2);
+        assert_eq!(count((Excluded(&three), Included(&five))), 1);
+        assert_eq!(count((Included(&three), Excluded(&five))), 1);
+        let before = fixture.store.view(ReadAt::Timestamp(ts(3))).unwrap();
+        let coll = before.catalog().by_uuid(uuid).unwrap();
+        assert!(!coll.index("a_1").unwrap().is_multikey());
+    }
+}
+
+#[test]
+fn capped_collections_keep_the_order_of_insertion() {
+    for fixture in fixtures() {
+        let options = rawdoc! { "capped": true, "size": 4096, "max": 3 };
+        let uuid = fixture.make(1, "c", &options);
+        for (secs, id) in [(2, 30), (3, 10), (4, 20)] {
+            fixture.put(secs, uuid, rawdoc! { "_id": id, "n": 0 });
+        }
+        fixture.put(5, uuid, rawdoc! { "_id": 10, "n": 1 });
+        fixture.apply(6, |apply, ts| {
+            let coll = apply.collection(uuid).unwrap();
+            assert_eq!(coll.capped().unwrap().max, Some(3));
+            apply.delete(ts, &coll, 30.into()).unwrap();
+            assert!(apply.get(&coll, 10.into()).unwrap().is_some());
+            assert!(apply.get(&coll, 30.into()).unwrap().is_none());
+        });
+        let fixture = fixture.reopen();
+        let ids = |secs| -> Vec<i32> {
+            fixture
+                .docs(ReadAt::Timestamp(ts(secs)), "c", Direction::Forward)
+                .iter()
+                .map(|doc| doc.get_i32("_id").unwrap())
+                .collect()
+        };
+        assert_eq!(ids(4), [30, 10, 20]);
+        assert_eq!(ids(6), [10, 20]);
+        fixture.put(7, uuid, rawdoc! { "_id": 5 });
+        assert_eq!(ids(7), [10, 20, 5]);
+        let view = fixture.store.view(ReadAt::Newest).unwrap();
+        let coll = view.catalog().by_uuid(uuid).unwrap();
+        let by_id: Vec<_> = view
+            .id_scan(&coll, (Unbounded, Unbounded), Direction::Forward)
+            .map(|e| view.fetch(&coll, &e.unwrap().record).unwrap().unwrap())
+            .map(|doc| doc.get_i32("_id").unwrap())
+            .collect();
+        assert_eq!(by_id, [5, 10, 20]);
+        assert_eq!(view.get(&coll, 10.into()).unwrap().unwrap().get_i32("n").unwrap(), 1);
+    }
+}
+
+#[test]
+fn a_collation_orders_the_id_index_but_not_identity() {
+    for fixture in fixtures() {
+        let options = rawdoc! { "collation": { "locale": "en", "strength": 2 } };
+        let uuid = fixture.make(1, "c", &options);
+        for (secs, id) in [(2, "b"), (3, "A"), (4, "C"), (5, "a")] {
+            fixture.put(secs, uuid, rawdoc! { "_id": id });
+        }
+        let view = fixture.store.view(ReadAt::Newest).unwrap();
+        let coll = view.catalog().by_uuid(uuid).unwrap();
+        let by_id: Vec<_> = view
+            .id_scan(&coll, (Unbounded, Unbounded), Direction::Forward)
+            .map(|e| view.fetch(&coll, &e.unwrap().record).unwrap().unwrap())
+            .map(|doc| doc.get_str("_id").unwrap().to_owned())
+            .collect();
+        assert_eq!(by_id, ["A", "a", "b", "C"]);
+        assert!(view.get(&coll, "c".into()).unwrap().is_none());
+    }
+}
+
+#[test]
+fn keys_beyond_the_engines_limit_are_kept_in_order() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        fixture.apply(2, |apply, ts| {
+            let spec = rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1" };
+            apply.create_index(ts, uuid, &spec, IndexState::Ready).unwrap();
+        });
+        let long = |tail: &str| format!("{}{tail}", "k".repeat(300_000));
+        for (secs, tail) in [(3, "c"), (4, "a"), (5, "b")] {
+            fixture.put(secs, uuid, rawdoc! { "_id": long(tail), "a": long(tail), "t": tail });
+        }
+        fixture.put(6, uuid, rawdoc! { "_id": "kk", "a": "kk", "t": "0" });
+        fixture.apply(7, |apply, ts| {
+            let coll = apply.collection(uuid).unwrap();
+            apply.delete(ts, &coll, long("b").as_str().into()).unwrap();
+        });
+        let fixture = fixture.reopen();
+        let tails = |secs, direction| -> String {
+            fixture
+                .docs(ReadAt::Timestamp(ts(secs)), "c", direction)
+                .iter()
+                .map(|doc| doc.get_str("t").unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(tails(6, Direction::Forward), "0abc");
+        assert_eq!(tails(6, Direction::Backward), "cba0");
+        assert_eq!(tails(7, Direction::Forward), "0ac");
+        let view = fixture.store.view(ReadAt::Newest).unwrap();
+        let coll = view.catalog().by_uuid(uuid).unwrap();
+        let found = view.get(&coll, long("c").as_str().into()).unwrap().unwrap();
+        assert_eq!(found.get_str("t").unwrap(), "c");
+        assert!(view.get(&coll, long("x").as_str().into()).unwrap().is_none());
+        let low = keystring::encode_raw(long("a").as_str().into()).unwrap();
+        let index = coll.index("a_1").unwrap();
+        let hits: Vec<_> = view
+            .index_scan(&coll, index, (Included(&low), Included(&low)), Direction::Forward)
+            .map(|e| view.fetch(&coll, &e.unwrap().record).unwrap().unwrap())
+            .collect();
+        assert_eq!(hits.len(), 1);
+        assert_eq!(hits[0].get_str("t").unwrap(), "a");
+    }
+}
+
+#[test]
+fn the_oplog_ends_for_readers_where_applied_ends() {
+    for fixture in fixtures() {
+        let oplog = fixture.store.oplog();
+        oplog.append(&[entry(1, 1, 0), entry(1, 2, 0), entry(2, 1, 0)]).unwrap();
+        assert!(matches!(oplog.append(&[entry(1, 3, 0)]), Err(StorageError::OutOfOrder { .. })));
+        assert_eq!(fixture.store.watermarks().written().op_time.ts, Timestamp::new(2, 1));
+        assert_eq!(fixture.store.watermarks().durable(), OpTimeAndWall::NULL);
+        oplog.sync().unwrap();
+        assert_eq!(fixture.store.watermarks().durable().op_time.ts, Timestamp::new(2, 1));
+        assert!(oplog.last().unwrap().is_none());
+        assert!(oplog.entry(Timestamp::new(1, 1)).unwrap().is_none());
+        fixture.apply(1, |_, _| {});
+        let seen = |scan: OplogScan| scan.map(|e| e.unwrap().0).collect::<Vec<_>>();
+        assert_eq!(seen(oplog.scan(Unbounded, Direction::Forward)), [Timestamp::new(1, 1)]);
+        assert_eq!(
+            seen(oplog.scan_written(Excluded(Timestamp::new(1, 1)), Direction::Forward)),
+            [Timestamp::new(1, 2), Timestamp::new(2, 1)]
+        );
+        assert_eq!(
+            seen(oplog.scan_written(Excluded(Timestamp::new(2, 1)), Direction::Backward)),
+            [Timestamp::new(1, 2), Timestamp::new(1, 1)]
+        );
+        oplog.truncate_after(Timestamp::new(1, 2)).unwrap();
+        assert_eq!(fixture.store.watermarks().written().op_time.ts, Timestamp::new(1, 2));
+        assert_eq!((oplog.count(), seen(oplog.scan_written(Unbounded, Direction::Forward)).len()), (2, 2));
+        let fixture = fixture.reopen();
+        assert_eq!(fixture.store.watermarks().written().op_time.ts, Timestamp::new(1, 2));
+        assert_eq!(fixture.store.applied_at_open().op_time.ts.secs(), if fixture.options.engine == EngineKind::Fjall { 1 } else { 0 });
+        assert_eq!(fixture.store.lost_tail(), None);
+        assert_eq!(fixture.store.oplog().count(), 2);
+    }
+}
+
+#[test]
+fn the_front_of_the_oplog_goes_by_size_but_never_past_a_pin() {
+    for fixture in fixtures() {
+        let oplog = fixture.store.oplog();
+        oplog.set_max_bytes(1 << 20);
+        for secs in 1..=400 {
+            oplog.append(&[entry(secs, 1, 10_000)]).unwrap();
+        }
+        let now = bson::DateTime::from_millis(1_000_000);
+        fixture.apply(400, |_, _| {});
+        oplog.sync().unwrap();
+        assert_eq!(oplog.trim(now).unwrap(), 0, "nothing is stable");
+        fixture.store.watermarks().set_commit_point(at(399));
+        let pin = oplog.pin(ts(50));
+        oplog.trim(now).unwrap();
+        let first = |oplog: &Oplog| oplog.first().unwrap().unwrap().get_timestamp("ts").unwrap().time;
+        assert!((2..=50).contains(&first(oplog)), "{}", first(oplog));
+        drop(pin);
+        oplog.trim(now).unwrap();
+        assert!(first(oplog) > 250, "{}", first(oplog));
+        assert!(oplog.bytes() <= (1 << 20) + (64 << 10));
+        let left = oplog.count();
+        let fixture = fixture.reopen();
+        assert_eq!(fixture.store.oplog().scan(Unbounded, Direction::Forward).count() as u64, left);
+    }
+}
+
+#[test]
+fn old_epochs_go_and_reads_below_oldest_are_refused() {
+    for fixture in fixtures() {
+        fixture.store.set_history_window(std::time::Duration::from_secs(48), None);
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        for secs in 2..200 {
+            fixture.put(secs, uuid, rawdoc! { "_id": 1, "n": i64::from(secs) });
+        }
+        fixture.store.watermarks().set_commit_point(at(190));
+        let before = fixture.store.0.history.bytes();
+        fixture.store.maintain(bson::DateTime::from_millis(0)).unwrap();
+        assert!(fixture.store.0.history.bytes() < before / 2);
+        let oldest = fixture.store.watermarks().oldest();
+        assert_eq!(oldest.secs(), 199 - 48);
+        assert!(matches!(
+            fixture.store.view(ReadAt::Timestamp(ts(100))),
+            Err(StorageError::HistoryGone { .. })
+        ));
+        let fixture = fixture.reopen();
+        for secs in oldest.secs()..200 {
+            let found = fixture.docs(ReadAt::Timestamp(ts(secs)), "c", Direction::Forward);
+            assert_eq!(found, [rawdoc! { "_id": 1, "n": i64::from(secs) }]);
+        }
+    }
+}
+
+#[test]
+fn majority_readers_see_what_the_commit_point_has_reached() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        for secs in 2..6 {
+            fixture.put(secs, uuid, rawdoc! { "_id": 1, "n": i64::from(secs) });
+        }
+        let n = |at| {
+            let docs = fixture.docs(at, "c", Direction::Forward);
+            docs.first().map_or(0, |doc| doc.get_i64("n").unwrap())
+        };
+        fixture.store.watermarks().set_commit_point(at(3));
+        assert_eq!((n(ReadAt::Newest), n(ReadAt::Majority)), (5, 3));
+        fixture.store.watermarks().set_commit_point(at(9));
+        assert_eq!(n(ReadAt::Majority), 5);
+        assert!(matches!(
+            fixture.store.view(ReadAt::Timestamp(ts(9))),
+            Err(StorageError::NotYetApplied { .. })
+        ));
+    }
+}
+
+#[test]
+fn node_documents_and_the_vote_survive() {
+    for fixture in fixtures() {
+        fixture.store.put_meta("local.system.replset", &rawdoc! { "_id": "rs" }).unwrap();
+        fixture.store.put_vote(&rawdoc! { "term": 7i64 }).unwrap();
+        let fixture = fixture.reopen();
+        let config = fixture.store.meta("local.system.replset").unwrap().unwrap();
+        assert_eq!(config.get_str("_id").unwrap(), "rs");
+        assert_eq!(fixture.store.vote().unwrap().unwrap().get_i64("term").unwrap(), 7);
+        assert!(fixture.store.meta("nothing").unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_tail_that_the_disk_lost_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions { cache_bytes: 4 << 20, ..StoreOptions::default() };
+    let store = Store::open(dir.path(), options.clone()).unwrap();
+    store.oplog().append(&[entry(1, 1, 0), entry(2, 1, 0)]).unwrap();
+    store.oplog().sync().unwrap();
+    drop(store);
+    // As if the journal had opened without its tail.
+    let mark = DurableMark::open(dir.path()).unwrap();
+    mark.write(at(9)).unwrap();
+    drop(mark);
+    let store = Store::open(dir.path(), options).unwrap();
+    assert_eq!(store.lost_tail(), Some(at(9).op_time));
+}
+
+#[test]
+fn a_second_process_is_kept_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let _store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+    assert!(matches!(
+        Store::open(dir.path(), StoreOptions::default()),
+        Err(StorageError::Locked { .. })
+    ));
+}

@@ -1,0 +1,343 @@
+//! Reading: one moment of the catalog and of all documents.
+//!
+//! A view holds an engine snapshot, so it is short-lived: a command or a getMore opens one, uses it, drops it. A
+//! cursor that must go on at the same moment asks for [`ReadAt::Timestamp`] again.
+
+use std::{ops::Bound, sync::Arc, sync::atomic::Ordering};
+
+use bson::RawBsonRef;
+use protocol::{OpTimeAndWall, RawDoc, Timestamp};
+
+use crate::{
+    StorageError,
+    apply::documents::to_doc,
+    catalog::{Catalog, Collection, Index},
+    engine::{Keyspace, Slice},
+    index::entry,
+    keystring,
+    layout::TableId,
+    mvcc::{Direction, Reader, scan::Scan},
+    store::{Counts, Inner},
+};
+
+/// Which moment to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadAt {
+    /// The newest batch.
+    Newest,
+    /// The newest moment that a majority of the set holds.
+    Majority,
+    /// A moment of the past, within the history window.
+    Timestamp(Timestamp),
+}
+
+/// Earlier catalogs that are kept for the next reader of the same moment.
+const OLD_CATALOGS: usize = 8;
+
+/// One moment. Cheap to clone.
+#[derive(Clone)]
+pub struct View {
+    store: Arc<Inner>,
+    reader: Reader,
+    catalog: Catalog,
+    at: OpTimeAndWall,
+}
+
+/// Where a document stands in its collection. Ordered as a scan goes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RecordKey(Slice);
+
+impl RecordKey {
+    /// The bytes, for a cursor to keep.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// From [`Self::as_bytes`].
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
+
+/// An entry of an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// The KeyString of the indexed fields.
+    pub key: Slice,
+    /// The document.
+    pub record: RecordKey,
+}
+
+impl View {
+    pub(crate) fn open(store: &Arc<Inner>, at: ReadAt) -> Result<Self, StorageError> {
+        let present = store.present();
+        let half_way = store.partial.load(Ordering::SeqCst);
+        let ts = match at {
+            ReadAt::Newest if !half_way => return Ok(Self::of(store, &present, None)),
+            ReadAt::Newest => present.applied.op_time.ts,
+            ReadAt::Majority => {
+                if let Some(found) = store.majority_present() {
+                    return Ok(Self::of(store, &found, None));
+                }
+                store.marks.stable().op_time.ts
+            }
+            ReadAt::Timestamp(ts) => ts,
+        };
+        let (oldest, applied) = (store.marks.oldest(), present.applied.op_time.ts);
+        if ts > applied {
+            return Err(StorageError::NotYetApplied { ts, applied });
+        }
+        if ts < oldest || !store.history.keeps() && ts < applied {
+            return Err(StorageError::HistoryGone { ts, oldest });
+        }
+        let mut view = Self::of(store, &present, Some(ts));
+        view.catalog = store.catalog_at(&view.reader, &present.catalog, ts)?;
+        Ok(view)
+    }
+
+    fn of(store: &Arc<Inner>, present: &crate::store::Present, at: Option<Timestamp>) -> Self {
+        let reader = Reader {
+            snapshot: Arc::clone(&present.snapshot),
+            history: Arc::clone(&store.history),
+            at,
+        };
+        let mut position = present.applied;
+        if let Some(ts) = at {
+            position.op_time.ts = ts;
+        }
+        Self { store: Arc::clone(store), reader, catalog: present.catalog.clone(), at: position }
+    }
+
+    /// The moment: the timestamp asked for, or `applied` of the batch that it shows.
+    pub fn ts(&self) -> Timestamp {
+        self.at.op_time.ts
+    }
+
+    /// The position of the batch that it shows. With [`ReadAt::Timestamp`] only its `ts` is meant.
+    pub fn position(&self) -> OpTimeAndWall {
+        self.at
+    }
+
+    /// The collections of this moment.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The document with that `_id`.
+    pub fn get(
+        &self,
+        coll: &Collection,
+        id: RawBsonRef<'_>,
+    ) -> Result<Option<RawDoc>, StorageError> {
+        match self.record_key(coll, id)? {
+            Some(key) => self.fetch(coll, &key),
+            None => Ok(None),
+        }
+    }
+
+    /// Where the document with that `_id` stands, or would stand.
+    pub fn record_key(
+        &self,
+        coll: &Collection,
+        id: RawBsonRef<'_>,
+    ) -> Result<Option<RecordKey>, StorageError> {
+        let key = keystring::encode_raw(id)?;
+        let (Some(_), Some(table)) = (coll.capped(), coll.id_table) else {
+            return Ok(Some(RecordKey(key.into())));
+        };
+        let Some(version) = self.reader.get(table, &key)? else { return Ok(None) };
+        Ok(Some(RecordKey(entry::split(&key.into(), &version)?.1)))
+    }
+
+    /// The document at a place.
+    pub fn fetch(&self, coll: &Collection, key: &RecordKey) -> Result<Option<RawDoc>, StorageError> {
+        self.reader.get(coll.table, &key.0)?.map(to_doc).transpose()
+    }
+
+    /// All documents in the order of their places, from `start` on in the direction of the walk.
+    pub fn scan(
+        &self,
+        coll: &Collection,
+        start: Bound<&RecordKey>,
+        direction: Direction,
+    ) -> RecordScan {
+        let start = start.map(RecordKey::as_bytes);
+        let (from, to) = match direction {
+            Direction::Forward => (start, Bound::Unbounded),
+            Direction::Backward => (Bound::Unbounded, start),
+        };
+        RecordScan(self.reader.scan(coll.table, from, to, direction))
+    }
+
+    /// The documents between two places.
+    pub fn scan_range(
+        &self,
+        coll: &Collection,
+        from: Bound<&RecordKey>,
+        to: Bound<&RecordKey>,
+        direction: Direction,
+    ) -> RecordScan {
+        let (from, to) = (from.map(RecordKey::as_bytes), to.map(RecordKey::as_bytes));
+        RecordScan(self.reader.scan(coll.table, from, to, direction))
+    }
+
+    /// The entries of an index between two bounds: KeyStrings of any leading part of its fields. An excluded lower
+    /// or included upper bound covers every key that begins with it.
+    pub fn index_scan(
+        &self,
+        _coll: &Collection,
+        index: &Index,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> IndexScan {
+        IndexScan(self.prefix_scan(index.table, range, direction))
+    }
+
+    /// The `_id` index in its own order: collated where the collection has a collation. `dbHash` walks it.
+    pub fn id_scan(
+        &self,
+        coll: &Collection,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> IndexScan {
+        match coll.id_table {
+            Some(table) => IndexScan(self.prefix_scan(table, range, direction)),
+            None => IndexScan(IndexWalk::Documents(self.walk(coll.table, range, direction))),
+        }
+    }
+
+    fn prefix_scan(
+        &self,
+        table: TableId,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> IndexWalk {
+        IndexWalk::Entries(self.walk(table, range, direction))
+    }
+
+    fn walk(
+        &self,
+        table: TableId,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> Scan {
+        // A bound is a prefix of the rows it speaks of: the record key follows.
+        let after = |key: &[u8]| crate::layout::prefix_range(key).1;
+        let from = match range.0 {
+            Bound::Excluded(key) => match after(key) {
+                Bound::Excluded(next) => Bound::Included(next),
+                other => other,
+            },
+            other => other.map(<[u8]>::to_vec),
+        };
+        let to = match range.1 {
+            Bound::Included(key) => after(key),
+            other => other.map(<[u8]>::to_vec),
+        };
+        let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        self.reader.scan(table, bounds.0, bounds.1, direction)
+    }
+
+    /// How many documents the collection holds; exact for the newest moment, which an earlier one also gets, as
+    /// from a mongod.
+    pub fn count(&self, coll: &Collection) -> Result<u64, StorageError> {
+        Ok(self.counts(coll)?.documents)
+    }
+
+    /// How many bytes its documents have; exact like [`Self::count`].
+    pub fn data_size(&self, coll: &Collection) -> Result<u64, StorageError> {
+        Ok(self.counts(coll)?.bytes)
+    }
+
+    fn counts(&self, coll: &Collection) -> Result<Counts, StorageError> {
+        let Some(value) = self.reader.snapshot.get(Keyspace::Meta, &Counts::key(coll.table))? else {
+            return Ok(Counts::default());
+        };
+        Counts::parse(&value).ok_or_else(|| StorageError::corrupt("meta", "a row of counts"))
+    }
+
+    /// Bytes of an index, estimated from its first entries.
+    pub fn index_size(&self, coll: &Collection, index: &Index) -> Result<u64, StorageError> {
+        const SAMPLE: usize = 100;
+        let mut bytes = 0;
+        let mut entries = 0;
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        for item in self.walk(index.table, all, Direction::Forward).take(SAMPLE) {
+            let (row, version) = item?;
+            bytes += (row.len() + version.bytes().len()) as u64;
+            entries += 1;
+        }
+        if entries < SAMPLE {
+            return Ok(bytes);
+        }
+        Ok(bytes * self.count(coll)? / SAMPLE as u64)
+    }
+}
+
+impl Inner {
+    /// The catalog at an earlier moment: the present one if nothing changed since, else read from history.
+    fn catalog_at(
+        &self,
+        reader: &Reader,
+        present: &Catalog,
+        ts: Timestamp,
+    ) -> Result<Catalog, StorageError> {
+        if present.changed() <= ts {
+            return Ok(present.clone());
+        }
+        let changed = present.changed();
+        let mut old = self.old_catalogs.lock();
+        if let Some((_, _, catalog)) = old.iter().find(|(at, by, _)| *at == ts && *by == changed) {
+            return Ok(catalog.clone());
+        }
+        drop(old);
+        let catalog = Catalog::read(reader)?;
+        old = self.old_catalogs.lock();
+        old.push_back((ts, changed, catalog.clone()));
+        if old.len() > OLD_CATALOGS {
+            old.pop_front();
+        }
+        Ok(catalog)
+    }
+}
+
+/// A walk over documents.
+pub struct RecordScan(Scan);
+
+impl Iterator for RecordScan {
+    type Item = Result<(RecordKey, RawDoc), StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.0.next()?;
+        Some(item.and_then(|(key, version)| Ok((RecordKey(key), to_doc(version)?))))
+    }
+}
+
+/// A walk over index entries.
+pub struct IndexScan(IndexWalk);
+
+enum IndexWalk {
+    Entries(Scan),
+    /// The documents are their own `_id` index.
+    Documents(Scan),
+}
+
+impl Iterator for IndexScan {
+    type Item = Result<IndexEntry, StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            IndexWalk::Entries(scan) => {
+                let item = scan.next()?;
+                Some(item.and_then(|(row, version)| {
+                    let (key, record) = entry::split(&row, &version)?;
+                    Ok(IndexEntry { key, record: RecordKey(record) })
+                }))
+            }
+            IndexWalk::Documents(scan) => {
+                let item = scan.next()?;
+                Some(item.map(|(key, _)| IndexEntry { key: key.clone(), record: RecordKey(key) }))
+            }
+        }
+    }
+}
