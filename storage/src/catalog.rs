@@ -319,7 +319,11 @@ impl Catalog {
             out.push(ns.db().to_owned());
             // '/' follows '.': the first name that is not of this database's prefix.
             let db = ns.db().to_owned();
-            next = self.by_name.range(Namespace::new(&db, "")..).map(|(ns, _)| ns).find(|ns| ns.db() != db);
+            next = self
+                .by_name
+                .range(Namespace::new(&db, "")..)
+                .map(|(ns, _)| ns)
+                .find(|ns| ns.db() != db);
         }
         out.sort();
         out.dedup();

@@ -65,7 +65,10 @@ pub fn encode_raw(value: RawBsonRef<'_>) -> Result<Vec<u8>, StorageError> {
     let mut holder = bson::RawDocumentBuf::new();
     holder.append(bson::raw::cstr!(""), value);
     let element = Elements::new(&holder).next();
-    element.map_or_else(|| Err(StorageError::bad_document("a value of no type")), |e| encode(e.value()))
+    element.map_or_else(
+        || Err(StorageError::bad_document("a value of no type")),
+        |e| encode(e.value()),
+    )
 }
 
 /// Appends one component.
@@ -116,16 +119,28 @@ fn append_value(
     depth: usize,
 ) -> Result<(), StorageError> {
     match value {
-        Value::Int32(n) => return Ok(number::append_int(out, i64::from(n))),
-        Value::Int64(n) => return Ok(number::append_int(out, n)),
-        Value::Double(n) => return Ok(number::append_double(out, n)),
-        Value::Decimal(n) => return Ok(number::append_decimal(out, n)),
+        Value::Int32(n) => number::append_int(out, i64::from(n)),
+        Value::Int64(n) => number::append_int(out, n),
+        Value::Double(n) => number::append_double(out, n),
+        Value::Decimal(n) => number::append_decimal(out, n),
         Value::Bool(b) => {
             out.push(if b { ty::TRUE } else { ty::FALSE });
-            return Ok(());
         }
-        _ => out.push(type_of(value)),
+        _ => {
+            out.push(type_of(value));
+            append_content(out, value, collator, depth)?;
+        }
     }
+    Ok(())
+}
+
+/// What follows the type byte of everything but numbers and booleans.
+fn append_content(
+    out: &mut Vec<u8>,
+    value: Value<'_>,
+    collator: Option<&Collator>,
+    depth: usize,
+) -> Result<(), StorageError> {
     match value {
         Value::String(text) | Value::Symbol(text) => match collator {
             None => append_text(out, text),

@@ -70,9 +70,9 @@ pub(crate) fn check_format(dbpath: &Path, engine: EngineKind) -> Result<(), Stor
     let ["understudy", format, found] = words.as_slice() else {
         return Err(StorageError::corrupt(path.display().to_string(), format!("it says {text:?}")));
     };
-    let format = format
-        .parse()
-        .map_err(|_| StorageError::corrupt(path.display().to_string(), format!("it says {text:?}")))?;
+    let format = format.parse().map_err(|_| {
+        StorageError::corrupt(path.display().to_string(), format!("it says {text:?}"))
+    })?;
     if format != FORMAT_VERSION {
         return Err(StorageError::OtherFormat { path, found: format, known: FORMAT_VERSION });
     }

@@ -11,12 +11,7 @@
 //! O1 Timestamps ascend. O2 Nothing is trimmed that replay, rollback or a pin may need. O3 A trimmed front is on
 //! disk as trimmed before its entries go.
 
-use std::{
-    collections::VecDeque,
-    ops::Bound,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, ops::Bound, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use protocol::{OpTime, OpTimeAndWall, RawDoc, Timestamp};
@@ -136,7 +131,10 @@ impl Oplog {
         for entry in entries {
             let next = position(entry)?;
             if next.op_time.ts <= last.op_time.ts {
-                return Err(StorageError::OutOfOrder { last: last.op_time.ts, next: next.op_time.ts });
+                return Err(StorageError::OutOfOrder {
+                    last: last.op_time.ts,
+                    next: next.op_time.ts,
+                });
             }
             last = next;
             let ts = next.op_time.ts;
@@ -206,12 +204,18 @@ impl Oplog {
 
     /// The oldest entry there is, if it is applied.
     pub fn first(&self) -> Result<Option<RawDoc>, StorageError> {
-        self.scan(Bound::Unbounded, Direction::Forward).next().map(|r| r.map(|(_, e)| e)).transpose()
+        self.scan(Bound::Unbounded, Direction::Forward)
+            .next()
+            .map(|r| r.map(|(_, e)| e))
+            .transpose()
     }
 
     /// The newest applied entry.
     pub fn last(&self) -> Result<Option<RawDoc>, StorageError> {
-        self.scan(Bound::Unbounded, Direction::Backward).next().map(|r| r.map(|(_, e)| e)).transpose()
+        self.scan(Bound::Unbounded, Direction::Backward)
+            .next()
+            .map(|r| r.map(|(_, e)| e))
+            .transpose()
     }
 
     /// The newest entry.
@@ -239,7 +243,9 @@ impl Oplog {
             Direction::Forward => {
                 let low = match from {
                     Bound::Unbounded => Bound::Included(first),
-                    Bound::Included(ts) | Bound::Excluded(ts) if ts < first => Bound::Included(first),
+                    Bound::Included(ts) | Bound::Excluded(ts) if ts < first => {
+                        Bound::Included(first)
+                    }
                     other => other,
                 };
                 (low, Bound::Included(limit))
@@ -247,7 +253,9 @@ impl Oplog {
             Direction::Backward => {
                 let high = match from {
                     Bound::Unbounded => Bound::Included(limit),
-                    Bound::Included(ts) | Bound::Excluded(ts) if ts > limit => Bound::Included(limit),
+                    Bound::Included(ts) | Bound::Excluded(ts) if ts > limit => {
+                        Bound::Included(limit)
+                    }
                     other => other,
                 };
                 (Bound::Included(first), high)
@@ -277,7 +285,8 @@ impl Oplog {
         let from = entry_key(ts);
         let mut batch = Batch::default();
         // From the end: a crash in between leaves a shorter oplog without holes.
-        for item in snapshot.range(Keyspace::Oplog, Bound::Excluded(&from), Bound::Unbounded).rev() {
+        for item in snapshot.range(Keyspace::Oplog, Bound::Excluded(&from), Bound::Unbounded).rev()
+        {
             let (key, value) = item?;
             state.shrink(&key, value.len() as u64, &mut batch);
             batch.remove(Keyspace::Oplog, key);

@@ -202,16 +202,21 @@ impl Store {
             options.oplog_min_retention,
             |written| Watermarks::new(written, applied, oldest),
         )?);
-        let reader = Reader { snapshot: Arc::clone(&snapshot), history: Arc::clone(&history), at: None };
+        let reader =
+            Reader { snapshot: Arc::clone(&snapshot), history: Arc::clone(&history), at: None };
         let catalog = Catalog::read(&reader)?;
         let next_table = read_mark(&*snapshot, "nextTable")?
-            .map_or(Ok(TableId::FIRST_FREE), |n| u32::try_from(n))
+            .map_or(Ok(TableId::FIRST_FREE), u32::try_from)
             .map_err(|_| StorageError::corrupt("meta", "the next table"))?;
         let lost_tail = lost_tail(&oplog)?;
         let inner = Inner {
             dbpath: dbpath.to_owned(),
             marks: Arc::clone(oplog.marks()),
-            present: RwLock::new(Arc::new(Present { snapshot: Arc::clone(&snapshot), catalog, applied })),
+            present: RwLock::new(Arc::new(Present {
+                snapshot: Arc::clone(&snapshot),
+                catalog,
+                applied,
+            })),
             ring: Mutex::default(),
             counts: Mutex::new(read_counts(&*snapshot)?),
             next_table: AtomicU32::new(next_table),
@@ -236,11 +241,13 @@ impl Store {
 
     /// A node document by name, such as `local.system.replset`.
     pub fn meta(&self, name: &str) -> Result<Option<RawDoc>, StorageError> {
-        let found = self.0.engine.snapshot().get(Keyspace::Meta, &meta_key(b'd', &[name.as_bytes()]))?;
+        let found =
+            self.0.engine.snapshot().get(Keyspace::Meta, &meta_key(b'd', &[name.as_bytes()]))?;
         found
             .map(|value| {
-                RawDoc::new(Bytes::from_owner(value))
-                    .map_err(|e| StorageError::corrupt(format!("node document {name}"), e.to_string()))
+                RawDoc::new(Bytes::from_owner(value)).map_err(|e| {
+                    StorageError::corrupt(format!("node document {name}"), e.to_string())
+                })
             })
             .transpose()
     }
@@ -350,11 +357,7 @@ impl Inner {
 
     /// A reader of the present, for writers.
     pub(crate) fn present_reader(&self) -> Reader {
-        Reader {
-            snapshot: self.engine.snapshot(),
-            history: Arc::clone(&self.history),
-            at: None,
-        }
+        Reader { snapshot: self.engine.snapshot(), history: Arc::clone(&self.history), at: None }
     }
 
     /// Makes what was just committed the present. Only the holder of the turn calls it.
@@ -490,7 +493,10 @@ fn read_position(snapshot: &dyn Snapshot, name: &str) -> Result<OpTimeAndWall, S
     let mut value = Bytewise(&value);
     let read = (|| {
         let op_time = OpTime::new(value.ts()?, value.u64()?.cast_signed());
-        Some(OpTimeAndWall { op_time, wall: bson::DateTime::from_millis(value.u64()?.cast_signed()) })
+        Some(OpTimeAndWall {
+            op_time,
+            wall: bson::DateTime::from_millis(value.u64()?.cast_signed()),
+        })
     })();
     read.ok_or_else(|| StorageError::corrupt("meta", format!("the mark {name}")))
 }
@@ -501,7 +507,8 @@ fn read_counts(snapshot: &dyn Snapshot) -> Result<HashMap<TableId, Counts>, Stor
         .range(Keyspace::Meta, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
         .map(|item| {
             let (key, value) = item?;
-            let row = (|| Some((TableId(Bytewise(key.get(1..)?).u32()?), Counts::parse(&value)?)))();
+            let row =
+                (|| Some((TableId(Bytewise(key.get(1..)?).u32()?), Counts::parse(&value)?)))();
             row.ok_or_else(|| StorageError::corrupt("meta", "a row of counts"))
         })
         .collect()

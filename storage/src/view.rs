@@ -150,7 +150,11 @@ impl View {
     }
 
     /// The document at a place.
-    pub fn fetch(&self, coll: &Collection, key: &RecordKey) -> Result<Option<RawDoc>, StorageError> {
+    pub fn fetch(
+        &self,
+        coll: &Collection,
+        key: &RecordKey,
+    ) -> Result<Option<RawDoc>, StorageError> {
         self.reader.get(coll.table, &key.0)?.map(to_doc).transpose()
     }
 
@@ -250,7 +254,8 @@ impl View {
     }
 
     fn counts(&self, coll: &Collection) -> Result<Counts, StorageError> {
-        let Some(value) = self.reader.snapshot.get(Keyspace::Meta, &Counts::key(coll.table))? else {
+        let Some(value) = self.reader.snapshot.get(Keyspace::Meta, &Counts::key(coll.table))?
+        else {
             return Ok(Counts::default());
         };
         Counts::parse(&value).ok_or_else(|| StorageError::corrupt("meta", "a row of counts"))

@@ -121,7 +121,8 @@ impl Watermarks {
 
     /// A new initial sync begins: nothing is held any more.
     pub(crate) fn reset(&self) {
-        for position in [&self.written, &self.durable, &self.applied, &self.commit_point, &self.stable]
+        for position in
+            [&self.written, &self.durable, &self.applied, &self.commit_point, &self.stable]
         {
             position.send_replace(OpTimeAndWall::NULL);
         }

@@ -6,7 +6,10 @@ use bson::RawDocument;
 use protocol::{Namespace, Timestamp};
 use uuid::Uuid;
 
-use super::{Apply, documents::{to_doc, union, widens}};
+use super::{
+    Apply,
+    documents::{to_doc, union, widens},
+};
 use crate::{
     StorageError,
     catalog::{Collection, Index, IndexState, Parts, needs_id_table},
@@ -47,7 +50,7 @@ impl Apply {
         self.catalog.note_change(ts);
         self.catalog_changed = true;
         self.abandon(ts, old.table);
-        for table in old.id_table {
+        if let Some(table) = old.id_table {
             self.abandon(ts, table);
         }
         for index in &old.indexes {
@@ -57,7 +60,12 @@ impl Apply {
     }
 
     /// Renames a collection. The name must be free: drop the other or move it aside first.
-    pub fn rename(&mut self, ts: Timestamp, uuid: Uuid, to: &Namespace) -> Result<(), StorageError> {
+    pub fn rename(
+        &mut self,
+        ts: Timestamp,
+        uuid: Uuid,
+        to: &Namespace,
+    ) -> Result<(), StorageError> {
         self.check_free(to, uuid)?;
         self.change(ts, uuid, |parts| {
             parts.ns = to.clone();
@@ -102,13 +110,18 @@ impl Apply {
     }
 
     /// Writes the keys of all documents that are there.
-    fn fill(&mut self, ts: Timestamp, coll: &Collection, index: Index) -> Result<Index, StorageError> {
+    fn fill(
+        &mut self,
+        ts: Timestamp,
+        coll: &Collection,
+        index: Index,
+    ) -> Result<Index, StorageError> {
         if !index.keygen.has_keys() {
             return Ok(index);
         }
         let mut index = index;
         for (record, version) in self.changes.rows_of(coll.table)? {
-            let keys = index.keygen.keys(&*to_doc(version)?)?;
+            let keys = index.keygen.keys(&to_doc(version)?)?;
             for key in &keys.keys {
                 self.put_entry(ts.into(), &index, key, &record);
             }

@@ -283,4 +283,3 @@ pub(crate) fn to_doc(version: Version) -> Result<RawDoc, StorageError> {
 fn len_of(doc: &RawDoc) -> u64 {
     doc.bytes().len() as u64
 }
-

@@ -2,7 +2,10 @@
 //!
 //! `{ns, table, idTable?, options, idIndex?, indexes: [{spec, table, side, build?: UUID, multikey?: [[n]]}]}`
 
-use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc, raw::cstr, spec::BinarySubtype};
+use bson::{
+    Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc,
+    spec::BinarySubtype,
+};
 use protocol::{Namespace, RawDoc};
 use std::sync::Arc;
 use uuid::Uuid;

@@ -63,10 +63,7 @@ impl Faulty {
         Self { inner, faults }
     }
 
-    fn through(
-        &self,
-        act: impl FnOnce() -> Result<(), StorageError>,
-    ) -> Result<(), StorageError> {
+    fn through(&self, act: impl FnOnce() -> Result<(), StorageError>) -> Result<(), StorageError> {
         if self.faults.pass()? {
             return act();
         }

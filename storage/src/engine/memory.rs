@@ -1,17 +1,13 @@
 //! The engine's model: sorted maps, copied on write, so that a snapshot is a clone of five pointers.
 
-use std::{
-    collections::BTreeMap,
-    ops::Bound,
-    path::Path,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, ops::Bound, path::Path, sync::Arc};
 
 use parking_lot::RwLock;
 
 use super::{Batch, Engine, Item, Iter, KEY_LEN_MAX, Keyspace, Slice, Snapshot, Sync};
 use crate::StorageError;
 
+type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 type Map = rpds::RedBlackTreeMapSync<Slice, Slice>;
 
 /// Everything in memory.
@@ -70,7 +66,7 @@ impl Engine for Memory {
         run: &mut dyn Iterator<Item = Item>,
     ) -> Result<(), StorageError> {
         let items = run.collect::<Result<Vec<_>, _>>()?;
-        assert!(items.windows(2).all(|w| w[0].0 < w[1].0), "ingested keys must ascend");
+        assert!(items.is_sorted_by(|a, b| a.0 < b.0), "ingested keys must ascend");
         self.change(|maps| {
             for (key, value) in items {
                 maps.of(ks).insert_mut(key, value);
@@ -128,12 +124,15 @@ struct Walk {
 }
 
 impl Walk {
-    fn bounds(&self) -> Option<(Bound<&[u8]>, Bound<&[u8]>)> {
-        let (from, to) = (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice));
+    fn bounds(&self) -> Option<Bounds<'_>> {
+        let (from, to) =
+            (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice));
         let empty = match (from, to) {
             (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
             (Bound::Included(a), Bound::Included(b)) => a > b,
-            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a >= b,
+            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+                a >= b
+            }
         };
         (!self.done && !empty).then_some((from, to))
     }

@@ -103,11 +103,8 @@ pub(crate) trait Engine: Send + std::marker::Sync {
     /// Makes durable what was committed so far, E3.
     fn sync(&self) -> Result<(), StorageError>;
     /// Takes a long run of new, strictly ascending keys, past the journal: durable and visible at once, as a whole.
-    fn ingest(
-        &self,
-        ks: Keyspace,
-        run: &mut dyn Iterator<Item = Item>,
-    ) -> Result<(), StorageError>;
+    fn ingest(&self, ks: Keyspace, run: &mut dyn Iterator<Item = Item>)
+    -> Result<(), StorageError>;
     /// The caller will never again read or write keys in `from..to`: they may vanish at any time.
     /// The promise is not remembered over a restart.
     fn forget(&self, ks: Keyspace, from: &[u8], to: &[u8]) -> Result<(), StorageError>;

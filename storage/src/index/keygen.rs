@@ -76,9 +76,9 @@ impl KeyGen {
         let partial = spec.get("partialFilterExpression").is_ok_and(|filter| filter.is_some());
         // A collation that we cannot build would give wrong keys: better none.
         let wants_collation = spec.get("collation").is_ok_and(|found| {
-            found.and_then(|value| value.as_document()).is_some_and(|doc| {
-                doc.get_str("locale").is_ok_and(|locale| locale != "simple")
-            })
+            found
+                .and_then(|value| value.as_document())
+                .is_some_and(|doc| doc.get_str("locale").is_ok_and(|locale| locale != "simple"))
         });
         if fields.is_empty() || (wants_collation && collator.is_none()) {
             kind = IndexKind::Other;
@@ -134,7 +134,12 @@ impl KeyGen {
         Ok(Keys { keys: out.keys, multikey: out.multikey })
     }
 
-    fn walk<'a>(&'a self, mut state: State<'a>, doc: &'a [u8], out: &mut Out) -> Result<(), Refused> {
+    fn walk<'a>(
+        &'a self,
+        mut state: State<'a>,
+        doc: &'a [u8],
+        out: &mut Out,
+    ) -> Result<(), Refused> {
         let mut array: Option<&'a [u8]> = None;
         let mut in_array = Vec::new();
         for i in 0..self.fields.len() {

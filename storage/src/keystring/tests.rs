@@ -234,7 +234,9 @@ fn any_value(rng: &mut StdRng, depth: u32) -> Bson {
             bytes: vec![rng.random(); rng.random_range(0..4)],
         }),
         12 | 13 => Bson::Document(
-            (0..rng.random_range(0..3)).map(|_| (any_name(rng), any_value(rng, depth - 1))).collect(),
+            (0..rng.random_range(0..3))
+                .map(|_| (any_name(rng), any_value(rng, depth - 1)))
+                .collect(),
         ),
         _ => Bson::Array((0..rng.random_range(0..3)).map(|_| any_value(rng, depth - 1)).collect()),
     }

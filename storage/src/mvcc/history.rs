@@ -64,11 +64,7 @@ impl History {
                 let at = (Epoch(key.u32()?), TableId(key.u32()?));
                 Some((
                     at,
-                    Held {
-                        versions: value.u64()?,
-                        bytes: value.u64()?,
-                        removals: value.u64()?,
-                    },
+                    Held { versions: value.u64()?, bytes: value.u64()?, removals: value.u64()? },
                 ))
             })();
             let (at, held) = row.ok_or_else(|| StorageError::corrupt("meta", "a history row"))?;
@@ -213,7 +209,12 @@ impl State {
         found.map_or(Epoch(1), |(epoch, _)| *epoch)
     }
 
-    fn epochs_from(&self, ts: Timestamp, table: TableId, want: impl Fn(&Held) -> bool) -> Vec<Epoch> {
+    fn epochs_from(
+        &self,
+        ts: Timestamp,
+        table: TableId,
+        want: impl Fn(&Held) -> bool,
+    ) -> Vec<Epoch> {
         let first = self.epoch_of(ts);
         self.epochs
             .iter()
@@ -242,11 +243,7 @@ impl State {
 
 fn family(snapshot: &dyn Snapshot, family: u8) -> crate::engine::Iter {
     let (from, to) = prefix_range(&[family]);
-    snapshot.range(
-        Keyspace::Meta,
-        from.as_ref().map(Vec::as_slice),
-        to.as_ref().map(Vec::as_slice),
-    )
+    snapshot.range(Keyspace::Meta, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
 }
 
 /// For rows that are only counted.

@@ -60,8 +60,11 @@ impl Reader {
                 Some(found) if found.replaced() => {
                     let stop = found.start();
                     let key = history_key(self.history.epoch_of(stop), row, stop);
-                    version =
-                        self.snapshot.get(Keyspace::History, &key)?.map(Version::parse).transpose()?;
+                    version = self
+                        .snapshot
+                        .get(Keyspace::History, &key)?
+                        .map(Version::parse)
+                        .transpose()?;
                     if version.is_none() {
                         return Err(StorageError::corrupt(
                             "history",

@@ -33,9 +33,8 @@ impl Version {
     /// Puts a version together; the payload may come in parts.
     pub(crate) fn new(head: Head<'_>, payload: &[&[u8]]) -> Self {
         let payload_len: usize = payload.iter().map(|part| part.len()).sum();
-        let mut out = Vec::with_capacity(
-            9 + 8 + payload_len + head.full_key.map_or(0, |key| key.len() + 4),
-        );
+        let mut out =
+            Vec::with_capacity(9 + 8 + payload_len + head.full_key.map_or(0, |key| key.len() + 4));
         let mut flags = 0;
         flags |= if head.replaced { REPLACED } else { 0 };
         flags |= if head.durable.is_some() { DURABLE } else { 0 };

@@ -77,7 +77,11 @@ impl Changes {
     }
 
     /// The present version of a row, this batch's own writes included.
-    pub(crate) fn get(&mut self, table: TableId, key: &[u8]) -> Result<Option<Version>, StorageError> {
+    pub(crate) fn get(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+    ) -> Result<Option<Version>, StorageError> {
         let short = cut(key);
         let row = table.key(short.as_deref().unwrap_or(key));
         Ok(self.load(row)?.1.now.clone())
