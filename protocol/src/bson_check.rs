@@ -1,194 +1,289 @@
 //! The check that mongod runs over every document it receives: is this BSON all the way down?
 //!
-//! One pass, no recursion, no allocation: the ends of the open containers lie on a stack whose depth
-//! is the nesting limit. Values are not judged, only their shape: types that exist, lengths that fit,
-//! strings that end in a zero byte, booleans that are 0 or 1.
+//! Values are not judged, only their shape: types that exist, lengths that fit, strings that end in a
+//! zero byte, booleans that are 0 or 1. Names and strings need not be UTF-8: mongod takes and keeps
+//! what is not, and so do we.
 //!
 //! B1 After `check` says yes, walking the document by its lengths never leaves it.
-//! B2 The work is linear in the length of the document.
+//! B2 The work is linear in the length of the document; nothing is allocated unless it is broken.
+//! B3 The recursion is as deep as the nesting, and never deeper than [`DEPTH_MAX`].
+
+use std::fmt;
+
+use bson::{RawBsonRef, RawDocument};
 
 use crate::ErrorCode;
 
 /// How deep documents and arrays may be nested, the outermost not counted, as in mongod.
 pub const DEPTH_MAX: usize = 200;
 
-/// Why bytes are no document.
+/// An empty document: its length and the closing zero.
+const DOCUMENT_LEN_MIN: usize = 5;
+
+/// Why bytes are no document. Displays as mongod's `errmsg`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidBson {
+    /// What is wrong.
+    pub reason: Reason,
+    /// Where, as the names of the fields from the outermost in; empty if not even a field was found.
+    pub path: Vec<String>,
+    /// The `_id` of the outermost document, if it stands before the fault and is short.
+    pub id: Option<String>,
+}
+
+/// What is wrong with a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidBson {
-    /// The shape is broken.
-    #[error("invalid bson: {what} at byte {at}")]
-    Shape {
-        /// What is wrong.
-        what: &'static str,
-        /// Where, counted from the start of the outermost document.
-        at: usize,
+pub enum Reason {
+    /// Too short to be a document at all.
+    #[error("BSON data has to be at least {DOCUMENT_LEN_MIN} bytes")]
+    TooShort,
+    /// The length goes beyond what is there.
+    #[error("Incorrect BSON length {len} should be less or equal to {have}")]
+    Overrun {
+        /// What the document says.
+        len: i32,
+        /// What is there.
+        have: usize,
     },
+    /// The last byte is not zero.
+    #[error("BSON object not terminated with EOO")]
+    NotClosed,
+    /// The document, or one in it, ends before or after its length says.
+    #[error("incorrect BSON length")]
+    WrongLength,
+    /// A document within is too short to be one.
+    #[error("Nested BSON object has to be at least {DOCUMENT_LEN_MIN} bytes (decoded length: {0})")]
+    NestedTooShort(i32),
+    /// A type that BSON does not have.
+    #[error("Unrecognized BSON type {0}")]
+    UnknownType(u8),
+    /// A boolean that is neither.
+    #[error("BSON bool is neither false nor true")]
+    Bool,
+    /// A string without its closing zero byte.
+    #[error("Not null terminated string")]
+    String,
+    /// A value that goes beyond its document.
+    #[error("BSON size is larger than buffer size")]
+    ValueOverrun,
     /// Nested too deep.
-    #[error("BSONObj exceeded maximum nested object depth: {DEPTH_MAX}")]
+    #[error("BSONObj exceeds maximum nested object depth")]
     TooDeep,
 }
 
 impl InvalidBson {
+    /// A fault before any field was found.
+    pub(crate) fn outermost(reason: Reason) -> Self {
+        Self { reason, path: Vec::new(), id: None }
+    }
+
     /// The code of mongod's answer.
     pub fn code(&self) -> ErrorCode {
-        match self {
-            Self::Shape { .. } => ErrorCode::InvalidBSON,
-            Self::TooDeep => ErrorCode::Overflow,
+        match self.reason {
+            Reason::TooDeep => ErrorCode::Overflow,
+            _ => ErrorCode::InvalidBSON,
+        }
+    }
+}
+
+impl std::error::Error for InvalidBson {}
+
+impl fmt::Display for InvalidBson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = if self.path.is_empty() { "?".to_owned() } else { self.path.join(".") };
+        write!(f, "{} in element with field name '{path}' in object with ", self.reason)?;
+        match &self.id {
+            Some(id) => write!(f, "_id: {id}"),
+            None => f.write_str("unknown _id"),
         }
     }
 }
 
 /// Says whether `bytes` are exactly one well-formed document.
 pub fn check(bytes: &[u8]) -> Result<(), InvalidBson> {
-    let mut walk = Walk { bytes, at: 0, ends: [0; DEPTH_MAX + 1], open: 0 };
-    walk.open_document()?;
-    if walk.innermost_end() != bytes.len() {
-        return Err(walk.broken("document length differs from what is there"));
+    let len = document_len(bytes).map_err(InvalidBson::outermost)?;
+    if len != bytes.len() {
+        return Err(InvalidBson::outermost(Reason::WrongLength));
     }
-    while walk.open > 0 {
-        walk.element()?;
-    }
-    Ok(())
+    Walk { bytes, at: 4 }.elements(len, 0).map_err(|mut fault| {
+        fault.path.reverse();
+        InvalidBson { reason: fault.reason, path: fault.path, id: short_id(bytes) }
+    })
 }
 
-/// A position in the document, and where the containers around it end.
+/// The length of the document at the front of `bytes`, its outer shape checked.
+pub(crate) fn document_len(bytes: &[u8]) -> Result<usize, Reason> {
+    let len = bytes.first_chunk().map(|len| i32::from_le_bytes(*len)).ok_or(Reason::TooShort)?;
+    let have = bytes.len();
+    let long_enough = usize::try_from(len).ok().filter(|len| *len >= DOCUMENT_LEN_MIN);
+    let checked = long_enough.ok_or(Reason::TooShort)?;
+    match bytes.get(checked - 1) {
+        None => Err(Reason::Overrun { len, have }),
+        Some(0) => Ok(checked),
+        Some(_) => Err(Reason::NotClosed),
+    }
+}
+
+/// A fault on its way out; each document that it leaves adds the name of the field it was in.
+struct Fault {
+    reason: Reason,
+    path: Vec<String>,
+}
+
+impl From<Reason> for Fault {
+    fn from(reason: Reason) -> Self {
+        Self { reason, path: Vec::new() }
+    }
+}
+
+/// A position in the outermost document.
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
-    ends: [usize; DEPTH_MAX + 1],
-    open: usize,
 }
 
-/// An empty document: its length and the closing zero.
-const DOCUMENT_LEN_MIN: usize = 5;
-
 impl Walk<'_> {
-    /// One element of the innermost container, or its end.
-    fn element(&mut self) -> Result<(), InvalidBson> {
-        let kind = self.u8()?;
-        if kind == 0 {
-            return self.close();
+    /// The elements of a container that ends at `end`, and its closing zero.
+    fn elements(&mut self, end: usize, depth: usize) -> Result<(), Fault> {
+        loop {
+            let kind = *self.bytes.get(self.at).ok_or(Reason::WrongLength)?;
+            self.at += 1;
+            if kind == 0 {
+                let closed = self.at == end;
+                return if closed { Ok(()) } else { Err(Reason::WrongLength.into()) };
+            }
+            let name_at = self.at;
+            let outcome = self.cstring(end).map_err(Fault::from);
+            if let Err(mut fault) = outcome.and_then(|()| self.value(kind, end, depth)) {
+                fault.path.push(self.name(name_at));
+                return Err(fault);
+            }
         }
-        self.cstring("field name")?;
+    }
+
+    fn value(&mut self, kind: u8, end: usize, depth: usize) -> Result<(), Fault> {
         match kind {
             // double, date, timestamp, long
-            0x01 | 0x09 | 0x11 | 0x12 => self.skip(8),
+            0x01 | 0x09 | 0x11 | 0x12 => self.skip(8, end)?,
+            0x10 => self.skip(4, end)?,
             // string, code, symbol
-            0x02 | 0x0d | 0x0e => self.string(),
+            0x02 | 0x0d | 0x0e => self.string(end)?,
             // document, array
-            0x03 | 0x04 => self.open_document(),
-            0x05 => self.binary(),
+            0x03 | 0x04 => self.document(end, depth)?,
+            0x07 => self.skip(12, end)?,
+            0x08 => self.boolean(end)?,
             // undefined, null, MinKey, MaxKey
-            0x06 | 0x0a | 0xff | 0x7f => Ok(()),
-            0x07 => self.skip(12),
-            0x08 => self.boolean(),
+            0x06 | 0x0a | 0xff | 0x7f => {}
+            0x05 => {
+                let len = self.length(end)?;
+                self.skip(len.checked_add(1).ok_or(Reason::ValueOverrun)?, end)?;
+            }
+            0x13 => self.skip(16, end)?,
+            // regular expression
             0x0b => {
-                self.cstring("regular expression")?;
-                self.cstring("regular expression options")
+                self.cstring(end)?;
+                self.cstring(end)?;
             }
+            // DBPointer
             0x0c => {
-                self.string()?;
-                self.skip(12)
+                self.string(end)?;
+                self.skip(12, end)?;
             }
-            0x0f => self.code_with_scope(),
-            0x10 => self.skip(4),
-            0x13 => self.skip(16),
-            _ => Err(self.broken("unknown type")),
+            0x0f => self.code_with_scope(end, depth)?,
+            other => return Err(Reason::UnknownType(other).into()),
         }
-    }
-
-    fn innermost_end(&self) -> usize {
-        self.open.checked_sub(1).and_then(|top| self.ends.get(top)).copied().unwrap_or(0)
-    }
-
-    /// Enters a document or an array that must end within its container.
-    fn open_document(&mut self) -> Result<(), InvalidBson> {
-        let start = self.at;
-        let limit = if self.open == 0 { self.bytes.len() } else { self.innermost_end() };
-        let len = self.length(DOCUMENT_LEN_MIN)?;
-        let end = start.checked_add(len).filter(|end| *end <= limit);
-        let end = end.ok_or(self.broken("document overruns what holds it"))?;
-        if self.bytes.get(end - 1) != Some(&0) {
-            return Err(self.broken("document is not closed"));
-        }
-        *self.ends.get_mut(self.open).ok_or(InvalidBson::TooDeep)? = end;
-        self.open += 1;
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), InvalidBson> {
-        if self.at != self.innermost_end() {
-            return Err(self.broken("document ends before its length"));
+    /// A document or array that must end before the closing zero of its container.
+    fn document(&mut self, end: usize, depth: usize) -> Result<(), Fault> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let len = rest.first_chunk().map(|len| i32::from_le_bytes(*len));
+        let len = len.ok_or(Reason::ValueOverrun)?;
+        let checked = usize::try_from(len).ok().filter(|len| *len >= DOCUMENT_LEN_MIN);
+        let own_end = self.at + checked.ok_or(Reason::NestedTooShort(len))?;
+        if own_end >= end {
+            return Err(Reason::WrongLength.into());
         }
-        self.open -= 1;
-        Ok(())
-    }
-
-    fn string(&mut self) -> Result<(), InvalidBson> {
-        let len = self.length(1)?;
-        self.skip(len)?;
-        match self.bytes.get(self.at - 1) {
-            Some(0) => Ok(()),
-            _ => Err(self.broken("string is not closed")),
+        if depth == DEPTH_MAX {
+            return Err(Reason::TooDeep.into());
         }
-    }
-
-    fn binary(&mut self) -> Result<(), InvalidBson> {
-        let len = self.length(0)?;
-        self.skip(1)?;
-        self.skip(len)
-    }
-
-    fn boolean(&mut self) -> Result<(), InvalidBson> {
-        match self.u8()? {
-            0 | 1 => Ok(()),
-            _ => Err(self.broken("boolean is neither 0 nor 1")),
-        }
+        self.at += 4;
+        self.elements(own_end, depth + 1)
     }
 
     /// Length of the whole, the code, the scope. The scope must end where the whole does.
-    fn code_with_scope(&mut self) -> Result<(), InvalidBson> {
+    fn code_with_scope(&mut self, end: usize, depth: usize) -> Result<(), Fault> {
         let start = self.at;
-        let whole = self.length(4 + 5 + DOCUMENT_LEN_MIN)?;
-        self.string()?;
-        self.open_document()?;
-        if start.checked_add(whole) != Some(self.innermost_end()) {
-            return Err(self.broken("length of code with scope is wrong"));
+        let whole = self.length(end)?;
+        self.string(end)?;
+        self.document(end, depth)?;
+        if self.at - start == whole { Ok(()) } else { Err(Reason::WrongLength.into()) }
+    }
+
+    fn string(&mut self, end: usize) -> Result<(), Reason> {
+        match self.length(end)? {
+            0 => Err(Reason::String),
+            len => {
+                self.skip(len, end)?;
+                let closed = self.bytes.get(self.at - 1) == Some(&0);
+                if closed { Ok(()) } else { Err(Reason::String) }
+            }
         }
-        Ok(())
     }
 
-    /// A length of at least `min`.
-    fn length(&mut self, min: usize) -> Result<usize, InvalidBson> {
-        let chunk = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<4>());
-        let len = chunk.map(|chunk| i32::from_le_bytes(*chunk));
-        let len = len.and_then(|len| usize::try_from(len).ok()).filter(|len| *len >= min);
-        let len = len.ok_or(self.broken("length is impossible"))?;
+    fn boolean(&mut self, end: usize) -> Result<(), Reason> {
+        self.skip(1, end)?;
+        match self.bytes.get(self.at - 1) {
+            Some(0 | 1) => Ok(()),
+            _ => Err(Reason::Bool),
+        }
+    }
+
+    fn length(&mut self, end: usize) -> Result<usize, Reason> {
+        let rest = self.bytes.get(self.at..end).ok_or(Reason::ValueOverrun)?;
+        let len = rest.first_chunk().map(|len| i32::from_le_bytes(*len));
         self.at += 4;
-        Ok(len)
+        len.and_then(|len| usize::try_from(len).ok()).ok_or(Reason::ValueOverrun)
     }
 
-    /// Steps over bytes that must lie before the closing zero of the innermost container.
-    fn skip(&mut self, n: usize) -> Result<(), InvalidBson> {
-        let next = self.at.checked_add(n).filter(|next| *next < self.innermost_end());
-        self.at = next.ok_or(self.broken("value overruns its document"))?;
+    /// Steps over bytes that must lie before the closing zero of the container.
+    #[inline]
+    fn skip(&mut self, n: usize, end: usize) -> Result<(), Reason> {
+        let next = self.at.checked_add(n).filter(|next| *next < end);
+        self.at = next.ok_or(Reason::ValueOverrun)?;
         Ok(())
     }
 
-    fn cstring(&mut self, what: &'static str) -> Result<(), InvalidBson> {
-        let rest = self.bytes.get(self.at..self.innermost_end());
-        let end = rest.and_then(|rest| rest.iter().position(|byte| *byte == 0));
-        let end = end.ok_or(self.broken(what))?;
-        self.skip(end + 1)
+    /// Steps over text that ends in a zero byte.
+    #[inline]
+    fn cstring(&mut self, end: usize) -> Result<(), Reason> {
+        let rest = self.bytes.get(self.at..end).unwrap_or_default();
+        match rest.iter().position(|byte| *byte == 0) {
+            Some(len) => self.skip(len + 1, end),
+            None => Err(Reason::ValueOverrun),
+        }
     }
 
-    fn u8(&mut self) -> Result<u8, InvalidBson> {
-        let byte = self.bytes.get(self.at).copied().ok_or(self.broken("document is cut off"))?;
-        self.at += 1;
-        Ok(byte)
-    }
-
-    fn broken(&self, what: &'static str) -> InvalidBson {
-        InvalidBson::Shape { what, at: self.at }
+    fn name(&self, at: usize) -> String {
+        let rest = self.bytes.get(at..).unwrap_or_default();
+        let name = rest.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
     }
 }
+
+/// The `_id` as mongod prints it, if it can be read; documents are not printed.
+fn short_id(bytes: &[u8]) -> Option<String> {
+    let doc = RawDocument::from_bytes(bytes).ok()?;
+    let id = doc.iter_elements().map_while(Result::ok).find(|e| e.key().as_str() == "_id")?;
+    match id.value().ok()? {
+        RawBsonRef::Int32(id) => Some(id.to_string()),
+        RawBsonRef::Int64(id) => Some(id.to_string()),
+        RawBsonRef::String(id) => Some(format!("\"{id}\"")),
+        RawBsonRef::ObjectId(id) => Some(format!("ObjectId('{id}')")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

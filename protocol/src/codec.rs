@@ -6,9 +6,9 @@ use bytes::BytesMut;
 use tokio_util::codec::{Decoder, Encoder};
 
 use crate::{
-    Accept, EncodeError, FrameError, Message, ParseError,
+    Accept, EncodeError, FrameError, Message, Op, OpMsg, OpReply, ParseError,
     framing::{room_wanted, take_frame},
-    header::Header,
+    header::{Header, op_code},
 };
 
 /// A whole message that could not be understood. The stream can go on after it, if mongod's would.
@@ -19,6 +19,21 @@ pub struct BadMessage {
     pub header: Header,
     /// What is wrong with it.
     pub error: ParseError,
+}
+
+impl BadMessage {
+    /// mongod's answer, or `None` where it closes the connection without a word.
+    pub fn reply(&self, request_id: i32) -> Option<Message> {
+        if self.error.is_fatal() {
+            return None;
+        }
+        let body = self.error.to_reply().into();
+        let op = match self.header.op_code {
+            op_code::QUERY => Op::Reply(OpReply::command(&body)),
+            _ => Op::Msg(OpMsg::new(body)),
+        };
+        Some(Message { request_id, response_to: self.header.request_id, op, compressor: None })
+    }
 }
 
 /// Why a connection cannot go on.
@@ -86,5 +101,33 @@ impl Encoder<Message> for MessageCodec {
 
     fn encode(&mut self, message: Message, dst: &mut BytesMut) -> Result<(), CodecError> {
         Ok(message.encode(dst)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::Compressors;
+
+    #[test]
+    fn a_bad_message_is_answered_and_the_next_one_read() {
+        let mut codec = MessageCodec::new(Accept::checked(Compressors::NONE));
+        let mut stream = BytesMut::new();
+        let ping = Message::request(1, OpMsg::new(rawdoc! { "ping": 1 }));
+        codec.encode(&ping, &mut stream).unwrap();
+        stream.extend_from_slice(b"\x14\0\0\0\x02\0\0\0\0\0\0\0\xdd\x07\0\0\0\0\0\0");
+        codec.encode(&ping, &mut stream).unwrap();
+        assert_eq!(codec.decode(&mut stream).unwrap(), Some(Ok(ping.clone())));
+        let bad = codec.decode(&mut stream).unwrap().unwrap().unwrap_err();
+        assert_eq!(bad.error, ParseError::NoBody);
+        let reply = bad.reply(9).unwrap();
+        assert_eq!((reply.request_id, reply.response_to), (9, 2));
+        assert_eq!(reply.body().unwrap().get_i32("code").unwrap(), 40587);
+        assert_eq!(codec.decode(&mut stream).unwrap(), Some(Ok(ping)));
+        assert_eq!(codec.decode_eof(&mut stream).unwrap(), None);
+        stream.extend_from_slice(&[0x14, 0, 0, 0, 2]);
+        assert!(matches!(codec.decode_eof(&mut stream), Err(CodecError::Frame(_))));
     }
 }

@@ -69,12 +69,35 @@ pub enum ParseError {
     /// The name of a document sequence is no text.
     #[error("document sequence name is not valid UTF-8")]
     SequenceName,
-    /// A part ends beyond the part that holds it.
-    #[error("{what} does not fit the message")]
+    /// A name that is both a field of the body and a document sequence.
+    #[error("Duplicate field between body and document sequence {0}")]
+    SequenceInBody(String),
+    /// Too short to hold the fixed fields of its opcode.
+    #[error("message is too short for its opcode")]
+    TooShort,
+    /// Too short to hold the checksum that its flags promise.
+    #[error("Invalid message size for an OpMsg containing a checksum")]
+    NoChecksum,
+    /// A section's length goes beyond the message, or is negative.
+    #[error("Invalid advance ({by}) past end of buffer[{left}] at offset: 0")]
     Overrun {
-        /// The part.
-        what: &'static str,
+        /// What the length says, as mongod computes with it.
+        by: u32,
+        /// What is left of the message.
+        left: usize,
     },
+    /// A name without a closing zero byte.
+    #[error("couldn't locate terminal char (\\u0000) in buffer[{left}] at offset: 0")]
+    Unterminated {
+        /// What is left of the message.
+        left: usize,
+    },
+    /// Something follows the last part of an OP_QUERY or OP_REPLY, or is missing there.
+    #[error("Client Error: Remaining data too small for BSON object")]
+    Remainder,
+    /// A document of an OP_QUERY that is not BSON.
+    #[error("Client Error: bad object in message: {0}")]
+    QueryBson(InvalidBson),
     /// A document that is not BSON.
     #[error(transparent)]
     Bson(#[from] InvalidBson),
@@ -104,8 +127,12 @@ impl ParseError {
             Self::NoBody => ErrorCode::Location(40587),
             Self::DuplicateSequence(_) => ErrorCode::Location(40431),
             Self::SequenceName => ErrorCode::BadValue,
-            Self::Overrun { .. } => ErrorCode::Overflow,
-            Self::Bson(e) => e.code(),
+            Self::SequenceInBody(_) => ErrorCode::Location(40433),
+            Self::NoChecksum => ErrorCode::Location(51252),
+            Self::Overrun { .. } | Self::Unterminated { .. } => ErrorCode::Overflow,
+            Self::Remainder => ErrorCode::InvalidBSON,
+            Self::TooShort => ErrorCode::ProtocolError,
+            Self::Bson(e) | Self::QueryBson(e) => e.code(),
             Self::UnknownCompressor(_)
             | Self::NotNegotiated(_)
             | Self::DecompressedLength(_)
@@ -119,6 +146,7 @@ impl ParseError {
             Self::OpCode(_)
             | Self::UnknownFlags(_)
             | Self::Checksum
+            | Self::TooShort
             | Self::UnknownCompressor(_)
             | Self::NotNegotiated(_)
             | Self::DecompressedLength(_)
@@ -128,8 +156,13 @@ impl ParseError {
             | Self::NoBody
             | Self::DuplicateSequence(_)
             | Self::SequenceName
+            | Self::SequenceInBody(_)
+            | Self::NoChecksum
             | Self::Overrun { .. }
-            | Self::Bson(_) => false,
+            | Self::Unterminated { .. }
+            | Self::Remainder
+            | Self::Bson(_)
+            | Self::QueryBson(_) => false,
         }
     }
 

@@ -28,7 +28,7 @@ mod raw_doc;
 pub mod repl_metadata;
 mod wire;
 
-pub use bson_check::{DEPTH_MAX, InvalidBson, check as check_bson};
+pub use bson_check::{DEPTH_MAX, InvalidBson, Reason, check as check_bson};
 pub use codec::{BadMessage, CodecError, MessageCodec};
 pub use error::{EncodeError, FrameError, ParseError};
 pub use error_code::{ErrorCategory, ErrorCode};

@@ -234,8 +234,9 @@ impl Op {
                 msg.sequences.iter().try_for_each(|sequence| run(sequence.docs()))?;
             }
             Self::Query(query) => {
-                bson_check::check(query.query.bytes())?;
-                query.fields.iter().try_for_each(|fields| bson_check::check(fields.bytes()))?;
+                let docs = [Some(&query.query), query.fields.as_ref()].into_iter().flatten();
+                let mut docs = docs.map(|doc| bson_check::check(doc.bytes()));
+                docs.try_for_each(|checked| checked.map_err(ParseError::QueryBson))?;
             }
             Self::Reply(reply) => run(&reply.docs)?,
         }

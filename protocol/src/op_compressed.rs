@@ -134,7 +134,7 @@ impl fmt::Debug for Compressors {
 
 /// Opens the envelope: the frame of the message inside, as if it had come without one.
 pub(crate) fn open(frame: &Frame, agreed: Compressors) -> Result<(Frame, Compressor), ParseError> {
-    let overrun = |_| ParseError::Overrun { what: "compression header" };
+    let overrun = |_| ParseError::TooShort;
     let mut data = frame.body();
     let inner_op = data.try_get_i32_le().map_err(overrun)?;
     let claimed = data.try_get_i32_le().map_err(overrun)?;

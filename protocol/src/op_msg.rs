@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 
-use crate::{ParseError, RawDoc, framing::Frame, header::HEADER_LEN, wire::Cursor};
+use crate::{ParseError, RawDoc, framing::Frame, wire::Cursor};
 
 /// The flag bits of an OP_MSG. The low 16 must be understood, the high 16 may be ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -117,7 +117,7 @@ impl DocRun {
         let mut cursor = Cursor::new(bytes.clone());
         let mut count = 0;
         while !cursor.is_empty() {
-            cursor.doc()?;
+            cursor.skip_doc()?;
             count += 1;
         }
         Ok(Self { bytes, count })
@@ -188,8 +188,8 @@ impl OpMsg {
         let mut cursor = Cursor::new(frame.body());
         let flags = MsgFlags::parse(cursor.u32()?)?;
         if flags.contains(MsgFlags::CHECKSUM_PRESENT) {
+            cursor.drop_last(4).map_err(|_| ParseError::NoChecksum)?;
             check_crc(frame)?;
-            cursor.drop_last(4)?;
         }
         let (mut body, mut sequences, mut sequences_first) = (None, Vec::new(), 0);
         while !cursor.is_empty() {
@@ -204,6 +204,7 @@ impl OpMsg {
             }
         }
         let body = body.ok_or(ParseError::NoBody)?;
+        refuse_twins(&body, &sequences)?;
         Ok(Self { flags, body, sequences, sequences_first })
     }
 
@@ -227,13 +228,22 @@ impl OpMsg {
 }
 
 fn parse_sequence(cursor: &mut Cursor, earlier: &[DocSequence]) -> Result<DocSequence, ParseError> {
-    let mut section = cursor.length_prefixed("document sequence")?;
-    let name = section.cstring("document sequence name")?;
+    let mut section = cursor.length_prefixed()?;
+    let name = section.cstring()?;
     let text = std::str::from_utf8(&name).map_err(|_| ParseError::SequenceName)?;
     if earlier.iter().any(|sequence| sequence.name() == text) {
         return Err(ParseError::DuplicateSequence(text.to_owned()));
     }
     Ok(DocSequence { docs: DocRun::parse(section.rest())?, name })
+}
+
+/// A sequence stands for an array of the body: one of them must be absent.
+fn refuse_twins(body: &RawDoc, sequences: &[DocSequence]) -> Result<(), ParseError> {
+    let twin = sequences.iter().find(|sequence| matches!(body.get(sequence.name()), Ok(Some(_))));
+    match twin {
+        Some(sequence) => Err(ParseError::SequenceInBody(sequence.name().to_owned())),
+        None => Ok(()),
+    }
 }
 
 fn write_sequence(sequence: &DocSequence, sink: &mut impl crate::wire::Sink) {
@@ -247,7 +257,6 @@ fn write_sequence(sequence: &DocSequence, sink: &mut impl crate::wire::Sink) {
 
 fn check_crc(frame: &Frame) -> Result<(), ParseError> {
     let (covered, crc) = frame.bytes().split_last_chunk::<4>().ok_or(ParseError::Checksum)?;
-    let fits =
-        covered.len() >= HEADER_LEN + 4 && crc32c::crc32c(covered) == u32::from_le_bytes(*crc);
+    let fits = crc32c::crc32c(covered) == u32::from_le_bytes(*crc);
     if fits { Ok(()) } else { Err(ParseError::Checksum) }
 }

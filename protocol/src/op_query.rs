@@ -55,13 +55,17 @@ impl OpQuery {
     pub(crate) fn parse(frame: &Frame) -> Result<Self, ParseError> {
         let mut cursor = Cursor::new(frame.body());
         let flags = cursor.i32()?;
-        let ns = cursor.cstring("namespace")?;
-        std::str::from_utf8(&ns).map_err(|_| ParseError::Overrun { what: "namespace" })?;
+        // A namespace that cannot be read closes the connection, as in mongod.
+        let ns = cursor.cstring().map_err(|_| ParseError::TooShort)?;
+        std::str::from_utf8(&ns).map_err(|_| ParseError::TooShort)?;
         let (skip, limit) = (cursor.i32()?, cursor.i32()?);
-        let query = cursor.doc()?;
-        let fields = if cursor.is_empty() { None } else { Some(cursor.doc()?) };
+        let query = cursor.doc().map_err(ParseError::QueryBson)?;
+        let fields = match cursor.is_empty() {
+            true => None,
+            false => Some(cursor.doc().map_err(|_| ParseError::Remainder)?),
+        };
         if !cursor.is_empty() {
-            return Err(ParseError::Overrun { what: "OP_QUERY" });
+            return Err(ParseError::Remainder);
         }
         Ok(Self { flags, ns, skip, limit, query, fields })
     }
@@ -113,7 +117,7 @@ impl OpReply {
         let (starting_from, count) = (cursor.i32()?, cursor.i32()?);
         let docs = DocRun::parse(cursor.rest())?;
         if usize::try_from(count) != Ok(docs.len()) {
-            return Err(ParseError::Overrun { what: "document count of OP_REPLY" });
+            return Err(ParseError::Remainder);
         }
         Ok(Self { flags, cursor_id, starting_from, docs })
     }

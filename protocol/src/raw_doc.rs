@@ -19,6 +19,12 @@ impl RawDoc {
         Ok(Self(bytes))
     }
 
+    /// Takes what [`crate::bson_check`] has found to be shaped as a document.
+    pub(crate) fn from_checked(bytes: Bytes) -> Self {
+        debug_assert!(RawDocument::from_bytes(&bytes).is_ok());
+        Self(bytes)
+    }
+
     /// The bytes, shared.
     pub fn bytes(&self) -> &Bytes {
         &self.0

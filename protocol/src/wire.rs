@@ -2,7 +2,10 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::{ParseError, RawDoc, bson_check::InvalidBson};
+use crate::{
+    ParseError, RawDoc,
+    bson_check::{InvalidBson, document_len},
+};
 
 /// Reads from the front of a shared buffer; what it returns shares the buffer too.
 pub(crate) struct Cursor(Bytes);
@@ -22,60 +25,57 @@ impl Cursor {
     }
 
     pub(crate) fn drop_last(&mut self, n: usize) -> Result<(), ParseError> {
-        let keep = self.0.len().checked_sub(n).ok_or(overrun("checksum"))?;
+        let keep = self.0.len().checked_sub(n).ok_or(ParseError::TooShort)?;
         self.0.truncate(keep);
         Ok(())
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8, ParseError> {
-        self.0.try_get_u8().map_err(|_| overrun("section"))
+        self.0.try_get_u8().map_err(|_| ParseError::TooShort)
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, ParseError> {
-        self.0.try_get_u32_le().map_err(|_| overrun("number"))
+        self.0.try_get_u32_le().map_err(|_| ParseError::TooShort)
     }
 
     pub(crate) fn i32(&mut self) -> Result<i32, ParseError> {
-        self.0.try_get_i32_le().map_err(|_| overrun("number"))
+        self.0.try_get_i32_le().map_err(|_| ParseError::TooShort)
     }
 
     pub(crate) fn i64(&mut self) -> Result<i64, ParseError> {
-        self.0.try_get_i64_le().map_err(|_| overrun("number"))
+        self.0.try_get_i64_le().map_err(|_| ParseError::TooShort)
     }
 
     /// The text before the next zero byte.
-    pub(crate) fn cstring(&mut self, what: &'static str) -> Result<Bytes, ParseError> {
-        let end = self.0.iter().position(|byte| *byte == 0).ok_or(overrun(what))?;
-        let text = self.0.split_to(end);
+    pub(crate) fn cstring(&mut self) -> Result<Bytes, ParseError> {
+        let end = self.0.iter().position(|byte| *byte == 0);
+        let text = self.0.split_to(end.ok_or(ParseError::Unterminated { left: self.0.len() })?);
         self.0.advance(1);
         Ok(text)
     }
 
     /// A part whose length, itself included, stands before it.
-    pub(crate) fn length_prefixed(&mut self, what: &'static str) -> Result<Self, ParseError> {
-        let len = self.peek_len().filter(|len| *len >= 4).ok_or(overrun(what))?;
-        let mut part = self.0.split_to(len);
-        part.advance(4);
-        Ok(Self(part))
+    pub(crate) fn length_prefixed(&mut self) -> Result<Self, ParseError> {
+        // A length below four wraps around, as it does in mongod, and is far too long then.
+        let by = self.u32().map_err(|_| ParseError::Overrun { by: 4, left: self.0.len() })?;
+        let by = by.wrapping_sub(4);
+        let len = usize::try_from(by).ok().filter(|len| *len <= self.0.len());
+        let len = len.ok_or(ParseError::Overrun { by, left: self.0.len() })?;
+        Ok(Self(self.0.split_to(len)))
     }
 
     /// A document, its outer shape checked.
-    pub(crate) fn doc(&mut self) -> Result<RawDoc, ParseError> {
-        let broken = |what| InvalidBson::Shape { what, at: 0 };
-        let len = self.peek_len().ok_or(broken("document overruns its buffer"))?;
-        let doc = self.0.split_to(len);
-        Ok(RawDoc::new(doc).map_err(|_| broken("document is not closed"))?)
+    pub(crate) fn doc(&mut self) -> Result<RawDoc, InvalidBson> {
+        let len = document_len(&self.0).map_err(InvalidBson::outermost)?;
+        Ok(RawDoc::from_checked(self.0.split_to(len)))
     }
 
-    /// The length that stands at the front, if that much is there.
-    fn peek_len(&self) -> Option<usize> {
-        let len = i32::from_le_bytes(*self.0.first_chunk()?);
-        usize::try_from(len).ok().filter(|len| *len <= self.0.len())
+    /// Steps over a document, its outer shape checked.
+    pub(crate) fn skip_doc(&mut self) -> Result<(), InvalidBson> {
+        let len = document_len(&self.0).map_err(InvalidBson::outermost)?;
+        self.0.advance(len);
+        Ok(())
     }
-}
-
-fn overrun(what: &'static str) -> ParseError {
-    ParseError::Overrun { what }
 }
 
 /// Where an encoded message goes.

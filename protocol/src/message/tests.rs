@@ -1,7 +1,7 @@
 use bson::rawdoc;
 
 use super::*;
-use crate::{DocSequence, FrameError, InvalidBson};
+use crate::{DocSequence, FrameError, Reason};
 
 const EVERY: [Compressor; 4] =
     [Compressor::Noop, Compressor::Snappy, Compressor::Zlib, Compressor::Zstd];
@@ -87,15 +87,19 @@ fn broken_messages_are_named() {
     let cases = [
         (with(4, &[&[0], doc]), ParseError::UnknownFlags(4)),
         (with(1, &[&[0], doc, &[1, 2, 3, 4]]), ParseError::Checksum),
-        (with(1, &[]), ParseError::Checksum),
+        (with(1, &[]), ParseError::NoChecksum),
         (with(0, &[]), ParseError::NoBody),
         (with(0, &[&[0], doc, &[0], doc]), ParseError::TwoBodies),
         (with(0, &[&[2], doc]), ParseError::SectionKind(2)),
-        (with(0, &[&[0], doc, &[1, 99, 0, 0, 0]]), overrun("document sequence")),
-        (with(0, &[&[0], doc, &[1, 3, 0, 0, 0]]), overrun("document sequence")),
-        (with(0, &[&[0], doc, &[1, 5, 0, 0, 0, b'a']]), overrun("document sequence name")),
+        (with(0, &[&[0], doc, &[1, 99, 0, 0, 0, 1, 2]]), overrun(95, 2)),
+        (with(0, &[&[0], doc, &[1, 3, 0, 0, 0, 1, 2]]), overrun(u32::MAX, 2)),
+        (with(0, &[&[0], doc, &[1, 5, 0, 0, 0, b'a']]), ParseError::Unterminated { left: 1 }),
         (with(0, &[&[1, 6, 0, 0, 0, b'a', 0, 1, 6, 0, 0, 0, b'a', 0]]), duplicate("a")),
-        (op_msg(&[0, 0]), overrun("number")),
+        (
+            with(0, &[&[0], doc, &[1, 9, 0, 0, 0], b"ping\0"]),
+            ParseError::SequenceInBody("ping".to_owned()),
+        ),
+        (op_msg(&[0, 0]), ParseError::TooShort),
     ];
     for (bytes, want) in cases {
         assert_eq!(parsed(bytes), Err(want));
@@ -104,16 +108,17 @@ fn broken_messages_are_named() {
     let optional = with(1 << 20, &[&[0], doc]);
     assert_eq!(encoded(&parsed(optional.clone()).unwrap()), optional);
     // A document that overruns its section, and one that breaks inside.
-    let shape = |bytes: Vec<u8>| match parsed(bytes) {
-        Err(ParseError::Bson(InvalidBson::Shape { what, .. })) => what,
+    let reason = |bytes: Vec<u8>| match parsed(bytes) {
+        Err(ParseError::Bson(fault)) => fault.reason,
         other => panic!("{other:?}"),
     };
-    assert_eq!(shape(with(0, &[&[0, 99, 0, 0, 0, 0]])), "document overruns its buffer");
-    assert_eq!(shape(with(0, &[&[0, 7, 0, 0, 0, 0x20, 0, 0]])), "unknown type");
+    let overrun = Reason::Overrun { len: 99, have: 5 };
+    assert_eq!(reason(with(0, &[&[0, 99, 0, 0, 0, 0]])), overrun);
+    assert_eq!(reason(with(0, &[&[0, 7, 0, 0, 0, 0x20, 0, 0]])), Reason::UnknownType(0x20));
 }
 
-fn overrun(what: &'static str) -> ParseError {
-    ParseError::Overrun { what }
+fn overrun(by: u32, left: usize) -> ParseError {
+    ParseError::Overrun { by, left }
 }
 
 fn duplicate(name: &str) -> ParseError {
