@@ -226,19 +226,27 @@ fn deflate(body: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// Zstandard cannot stop halfway without a window of its own, so a small room is tried first; more
+/// is given only to what has filled it.
 fn unzstd(data: &[u8], header: Header) -> Option<Vec<u8>> {
-    let likely = likely_len(data, header);
-    unzstd_into(data, header, likely).or_else(|| {
-        // Too small, or damaged: the second try with all that was claimed tells which.
-        (likely < header.len).then(|| unzstd_into(data, header, header.len))?
-    })
+    let mut decompressor = zstd::bulk::Decompressor::new().ok()?;
+    let mut room = likely_len(data, header);
+    loop {
+        let mut out = Vec::with_capacity(room);
+        out.extend_from_slice(&header.to_bytes());
+        let mut out = io::Cursor::new(out);
+        out.set_position(HEADER_LEN as u64);
+        match decompressor.decompress_to_buffer(data, &mut out) {
+            Ok(_) => return Some(out.into_inner()),
+            Err(error) if room < header.len && is_too_small(&error) => {
+                room = header.len.min(room * 8);
+            }
+            Err(_) => return None,
+        }
+    }
 }
 
-fn unzstd_into(data: &[u8], header: Header, capacity: usize) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(capacity);
-    out.extend_from_slice(&header.to_bytes());
-    let mut out = io::Cursor::new(out);
-    out.set_position(HEADER_LEN as u64);
-    zstd::bulk::Decompressor::new().ok()?.decompress_to_buffer(data, &mut out).ok()?;
-    Some(out.into_inner())
+/// The library tells its errors by name only.
+fn is_too_small(error: &io::Error) -> bool {
+    error.to_string() == "Destination buffer is too small"
 }

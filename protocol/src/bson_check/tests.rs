@@ -72,7 +72,7 @@ fn only_the_shape_is_judged() {
         b"\x02s\0\x03\0\0\0\xff\xfe\0",
         b"\x05b\0\x06\0\0\0\x02\x09\0\0\0ab",
         b"\x05u\0\x03\0\0\0\x04abc",
-        b"\x0cp\0\x02\0\0\0a\0000000000000",
+        b"\x0cp\0\x02\0\0\0a\0abcdefghijkl",
         b"\x04a\0\x0c\0\0\0\x10x\0\x01\0\0\0\0",
     ] {
         assert_eq!(check(&doc(&[PING, value])), Ok(()), "{value:?}");
