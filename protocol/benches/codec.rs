@@ -126,7 +126,7 @@ fn find_request() -> RawDoc {
         "find": "items",
         "filter": { "name": { "$regex": "^a.*z$" }, "n": { "$in": values } },
         "sort": { "created": -1 }, "projection": { "name": 1, "n": 1 }, "limit": 100,
-        "lsid": { "id": bson::Uuid::new() }, "$db": "shop",
+        "lsid": { "id": bson::Binary::from(bson::Uuid::new()) }, "$db": "shop",
         "$clusterTime": { "clusterTime": bson::Timestamp { time: 1, increment: 1 } },
     };
     let missing = 1024_usize.saturating_sub(find.as_bytes().len() + 30);
@@ -155,7 +155,7 @@ fn exhaust_batch() -> RawDoc {
 fn oplog_entry(i: i32, uuid: bson::Uuid) -> RawDocumentBuf {
     let name = format!("customer number {i}");
     rawdoc! {
-        "op": "i", "ns": "shop.items", "ui": uuid,
+        "op": "i", "ns": "shop.items", "ui": bson::Binary::from(uuid),
         "o": {
             "_id": bson::oid::ObjectId::new(), "n": i, "name": name, "price": f64::from(i) * 1.5,
             "tags": ["red", "green", "blue"], "address": { "city": "Vienna", "zip": "1010" },
