@@ -1,0 +1,6 @@
+//! The bytes after the header of an OP_QUERY.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| fuzz::message(protocol::header::op_code::QUERY, data));

@@ -1,0 +1,10 @@
+//! The contents of an envelope made with zstd; its first three bytes are the length it claims.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use protocol::Compressor;
+
+fuzz_target!(|data: &[u8]| {
+    let Some(([a, b, c], packed)) = data.split_first_chunk() else { return };
+    fuzz::envelope(Compressor::Zstd, i32::from_le_bytes([*a, *b, *c, 0]), packed);
+});
