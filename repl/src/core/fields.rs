@@ -1,6 +1,6 @@
 //! Field access as mongod's parsers have it: numbers of any type, absent means default.
 
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, raw::CStr};
 
 /// An integer of any numeric type; a fraction is cut off, as mongod does.
 pub(crate) fn number(doc: &RawDocument, key: &str) -> Option<i64> {
@@ -27,5 +27,13 @@ pub(crate) fn bool_or(doc: &RawDocument, key: &str, default: bool) -> bool {
         Ok(Some(RawBsonRef::Boolean(value))) => value,
         Ok(Some(_)) => number(doc, key).map_or(default, |value| value != 0),
         _ => default,
+    }
+}
+
+/// Appends an int32 where it fits, else an int64: mongod's way with numbers that are mostly small.
+pub(crate) fn append_number(doc: &mut RawDocumentBuf, key: &CStr, value: i64) {
+    match i32::try_from(value) {
+        Ok(value) => doc.append(key, value),
+        Err(_) => doc.append(key, value),
     }
 }

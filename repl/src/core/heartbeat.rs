@@ -39,10 +39,6 @@ pub struct HeartbeatArgs {
 impl HeartbeatArgs {
     /// Reads it, with mongod's failures.
     pub fn parse(doc: &RawDocument) -> Result<Self, CommandError> {
-        let set_name = doc.get_str("replSetHeartbeat").map_err(|_| {
-            let text = "\"replSetHeartbeat\" had the wrong type. Expected string";
-            CommandError::new(ErrorCode::TypeMismatch, text)
-        })?;
         let hbv = int_or(doc, "hbv", 1);
         if hbv != 1 {
             let text = format!("Found invalid value for field hbv: {hbv}");
@@ -51,6 +47,10 @@ impl HeartbeatArgs {
         let version = required(doc, "configVersion")?;
         let from = doc.get_str("from").map_err(|_| missing("from"))?;
         let term = required(doc, "term")?;
+        let set_name = doc.get_str("replSetHeartbeat").map_err(|_| {
+            let text = "\"replSetHeartbeat\" had the wrong type. Expected string";
+            CommandError::new(ErrorCode::TypeMismatch, text)
+        })?;
         Ok(Self {
             set_name: set_name.to_owned(),
             config: VersionAndTerm { version, term: int_or(doc, "configTerm", NO_TERM) },

@@ -34,8 +34,8 @@ pub fn parse(doc: &RawDocument) -> Result<Vec<MemberPosition>, CommandError> {
         .map(|element| match element {
             Ok(RawBsonRef::Document(element)) => parse_one(element),
             _ => Err(CommandError::new(
-                ErrorCode::TypeMismatch,
-                "each of \"optimes\" must be an object",
+                ErrorCode::from_code(10065),
+                "invalid parameter: expected an object (0)",
             )),
         })
         .collect()

@@ -7,7 +7,7 @@ use super::Node;
 use crate::{
     core::{
         config::ReplSetConfig,
-        fields::{bool_or, int_or},
+        fields::{append_number, bool_or, int_or},
         heartbeat::HeartbeatArgs,
         positions,
         status::int32,
@@ -112,7 +112,7 @@ impl Node {
         // Versions before 8.2.12 take nothing but an int32 here.
         doc.append(cstr!("v"), config.map_or(-2, |config| int32(config.version_and_term.version)));
         if term != -1 || self.profile.config_term_always {
-            doc.append(cstr!("configTerm"), term);
+            append_number(&mut doc, cstr!("configTerm"), term);
         }
         doc.append(cstr!("set"), &*self.set_name);
         if let Some(source) = &self.following.source {
@@ -212,7 +212,13 @@ impl Node {
     fn answer_sync_from(&mut self, now: Now, doc: &RawDocument) -> Answer {
         let given = doc.get_str("replSetSyncFrom").unwrap_or_default();
         let target: HostAndPort = given.parse().map_err(|_| {
-            let text = format!("Empty host component parsing HostAndPort from \"{given}\"");
+            let text = if given.matches(':').count() > 1 {
+                format!(
+                    "More than one ':' detected. If this is an ipv6 address, it needs to be surrounded by '[' and ']'; {given}"
+                )
+            } else {
+                format!("Empty host component parsing HostAndPort from \"{given}\"")
+            };
             CommandError::new(ErrorCode::FailedToParse, text)
         })?;
         let Some((config, self_index)) = self.membership() else {

@@ -288,6 +288,14 @@ impl Node {
         };
         let ours: Vec<usize> = hosts.iter().filter_map(|host| config.index_of_host(host)).collect();
         let version = config.version_and_term;
+        if ours.is_empty() && self.config.is_none() && self.is_new_config() {
+            // The one that adds us is on its way: the primary asks us before it has agreed to it.
+            self.info(format!(
+                "config {version} does not name this node: waiting for one that does"
+            ));
+            self.installing = None;
+            return;
+        }
         match ours.as_slice() {
             [only] => return self.finish_install(now, Some(*only)),
             [] => self.warn(format!("no member of config {version} is this node")),
@@ -298,6 +306,11 @@ impl Node {
             }
         }
         self.finish_install(now, None);
+    }
+
+    /// True for a config that a peer sent, false for the one that we kept.
+    fn is_new_config(&self) -> bool {
+        self.installing.as_ref().is_some_and(|installing| installing.persist)
     }
 
     fn finish_install(&mut self, now: Now, self_index: Option<usize>) {

@@ -9,7 +9,7 @@ use super::{Mode, Node};
 use crate::{
     core::{
         config::{MemberConfig, ReplSetConfig},
-        fields::bool_or,
+        fields::{append_number, bool_or},
         member::MemberData,
         member_state::MemberState,
         status::index,
@@ -291,14 +291,9 @@ fn append_votes(doc: &mut RawDocumentBuf, config: &ReplSetConfig) {
     doc.append(cstr!("writableVotingMembersCount"), index(Some(writable)));
 }
 
-/// mongod writes an int32 where it fits.
 fn append_version(doc: &mut RawDocumentBuf, version: i64, term: i64) {
-    for (name, value) in [(cstr!("configVersion"), version), (cstr!("configTerm"), term)] {
-        match i32::try_from(value) {
-            Ok(value) => doc.append(name, value),
-            Err(_) => doc.append(name, value),
-        }
-    }
+    append_number(doc, cstr!("configVersion"), version);
+    append_number(doc, cstr!("configTerm"), term);
 }
 
 fn date(op_time: OpTime) -> bson::DateTime {

@@ -575,3 +575,20 @@ fn a_stored_config_of_another_set_does_not_start() {
     let start = Start { set_name: "rs9".to_owned(), config: Some(usual(2)), ..start() };
     assert!(matches!(Node::new(now, start), Err(StartError::OtherSet { .. })));
 }
+
+#[test]
+fn a_config_without_us_is_not_kept_by_a_node_that_never_had_one() {
+    let mut bench = Bench::new(start());
+    bench.ask(heartbeat_from(PRIMARY, 0, 2)).unwrap();
+    for (version, members) in
+        [(1, vec![(PRIMARY, rawdoc! {})]), (2, vec![(PRIMARY, rawdoc! {}), (ME, hidden())])]
+    {
+        let mut answer = reply(1, 100, 1);
+        answer.append(bson::raw::cstr!("config"), config(version, &members).as_raw());
+        bench.reply(PRIMARY, Ok(answer));
+        bench.found(if version == 1 { &[] } else { &[ME] });
+        let expected = if version == 1 { MemberState::Startup } else { MemberState::Startup2 };
+        assert_eq!(bench.state(), expected);
+        assert_eq!(bench.trail.contains(&"config".to_owned()), version == 2);
+    }
+}
