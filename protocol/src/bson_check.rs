@@ -259,7 +259,9 @@ impl Walk<'_> {
     #[inline]
     fn cstring(&mut self, end: usize) -> Result<(), Reason> {
         let rest = self.bytes.get(self.at..end).unwrap_or_default();
-        match rest.iter().position(|byte| *byte == 0) {
+        // Most names are shorter than eight bytes, and eight can be looked at in one go.
+        let len = rest.first_chunk().and_then(zero_in_word);
+        match len.or_else(|| rest.iter().position(|byte| *byte == 0)) {
             Some(len) => self.skip(len + 1, end),
             None => Err(Reason::ValueOverrun),
         }
@@ -270,6 +272,17 @@ impl Walk<'_> {
         let name = rest.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(name).into_owned()
     }
+}
+
+/// The position of the first zero byte among eight.
+#[inline]
+fn zero_in_word(bytes: &[u8; 8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const TOPS: u64 = 0x8080_8080_8080_8080;
+    let word = u64::from_le_bytes(*bytes);
+    // A byte's top bit is set in `zeros` if it is zero; above the first such byte borrows may lie.
+    let zeros = word.wrapping_sub(ONES) & !word & TOPS;
+    usize::try_from(zeros.trailing_zeros() / 8).ok().filter(|at| *at < 8)
 }
 
 /// The `_id` as mongod prints it, if it can be read; documents are not printed.

@@ -8,7 +8,7 @@
 //! C1 Nothing longer than [`MESSAGE_LEN_MAX`] is ever unpacked, and never more than the envelope says.
 //! C2 Room for the unpacked bytes is made by what the input can plausibly hold; a claim alone gets none.
 
-use std::{fmt, io};
+use std::{cell::RefCell, fmt, io};
 
 use bytes::{Buf, Bytes};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
@@ -154,24 +154,43 @@ pub(crate) fn open(frame: &Frame, agreed: Compressors) -> Result<(Frame, Compres
     Ok((inner, compressor))
 }
 
+/// Compressors and decompressors are large and slow to set up; each thread keeps its own.
+struct Kept {
+    snappy: snap::raw::Encoder,
+    deflate: Compress,
+    inflate: Decompress,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    unzstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+thread_local! {
+    static KEPT: RefCell<Kept> = RefCell::new(Kept {
+        snappy: snap::raw::Encoder::new(),
+        deflate: Compress::new(Compression::default(), true),
+        inflate: Decompress::new(true),
+        zstd: zstd::bulk::Compressor::new(zstd::DEFAULT_COMPRESSION_LEVEL).ok(),
+        unzstd: zstd::bulk::Decompressor::new().ok(),
+    });
+}
+
 /// The body that goes into an envelope after its nine bytes.
 pub(crate) fn compress(compressor: Compressor, body: &[u8]) -> Option<Vec<u8>> {
-    match compressor {
+    KEPT.with_borrow_mut(|kept| match compressor {
         Compressor::Noop => Some(body.to_vec()),
-        Compressor::Snappy => snap::raw::Encoder::new().compress_vec(body).ok(),
-        Compressor::Zlib => deflate(body),
-        Compressor::Zstd => zstd::bulk::compress(body, zstd::DEFAULT_COMPRESSION_LEVEL).ok(),
-    }
+        Compressor::Snappy => kept.snappy.compress_vec(body).ok(),
+        Compressor::Zlib => deflate(&mut kept.deflate, body),
+        Compressor::Zstd => kept.zstd.as_mut()?.compress(body).ok(),
+    })
 }
 
 /// A whole message, header included, of exactly the length that `header` gives; `None` if damaged.
 fn decompress(compressor: Compressor, data: &Bytes, header: Header) -> Option<Bytes> {
-    let out = match compressor {
-        Compressor::Noop => [header.to_bytes().as_slice(), data].concat(),
-        Compressor::Snappy => unsnap(data, header)?,
-        Compressor::Zlib => inflate(data, header)?,
-        Compressor::Zstd => unzstd(data, header)?,
-    };
+    let out = KEPT.with_borrow_mut(|kept| match compressor {
+        Compressor::Noop => Some([header.to_bytes().as_slice(), data].concat()),
+        Compressor::Snappy => unsnap(data, header),
+        Compressor::Zlib => inflate(&mut kept.inflate, data, header),
+        Compressor::Zstd => unzstd(kept.unzstd.as_mut()?, data, header),
+    })?;
     (out.len() == header.len).then(|| out.into())
 }
 
@@ -195,10 +214,10 @@ fn likely_len(data: &[u8], header: Header) -> usize {
     header.len.min(HEADER_LEN + 4096 + data.len() * 16)
 }
 
-fn inflate(data: &[u8], header: Header) -> Option<Vec<u8>> {
+fn inflate(state: &mut Decompress, data: &[u8], header: Header) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(likely_len(data, header));
     out.extend_from_slice(&header.to_bytes());
-    let mut state = Decompress::new(true);
+    state.reset(true);
     loop {
         let read = usize::try_from(state.total_in()).ok()?;
         let before = out.len();
@@ -213,9 +232,9 @@ fn inflate(data: &[u8], header: Header) -> Option<Vec<u8>> {
     }
 }
 
-fn deflate(body: &[u8]) -> Option<Vec<u8>> {
+fn deflate(state: &mut Compress, body: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(body.len() / 2 + 64);
-    let mut state = Compress::new(Compression::default(), true);
+    state.reset();
     loop {
         let read = usize::try_from(state.total_in()).ok()?;
         let rest = body.get(read..)?;
@@ -228,8 +247,11 @@ fn deflate(body: &[u8]) -> Option<Vec<u8>> {
 
 /// Zstandard cannot stop halfway without a window of its own, so a small room is tried first; more
 /// is given only to what has filled it.
-fn unzstd(data: &[u8], header: Header) -> Option<Vec<u8>> {
-    let mut decompressor = zstd::bulk::Decompressor::new().ok()?;
+fn unzstd(
+    decompressor: &mut zstd::bulk::Decompressor<'static>,
+    data: &[u8],
+    header: Header,
+) -> Option<Vec<u8>> {
     let mut room = likely_len(data, header);
     loop {
         let mut out = Vec::with_capacity(room);

@@ -9,7 +9,7 @@
 //! that nobody needs are passed over, as mongod does; an operation or a command that is not known is
 //! an error that names it, since skipping it would lose data silently.
 
-use bson::{RawArray, RawBsonRef, RawDocument, Uuid};
+use bson::{RawArray, RawBsonRef, RawDocument, Uuid, raw::RawElement};
 
 use crate::{
     FieldError, OpTime, Timestamp,
@@ -258,15 +258,8 @@ impl<'a> Parts<'a> {
         let mut shape = Shape::default();
         let mut parts = Self::empty(raw);
         for element in raw.iter_elements() {
-            let broken = || FieldError::Bson { path: CONTEXT.to_owned() };
             let element = element.map_err(|_| broken())?;
-            // Keys that are not in the list are passed over without a look at their values.
-            let name = element.key().as_str();
-            if !KNOWN.contains(&name) {
-                continue;
-            }
-            let value = element.value().map_err(|_| broken())?;
-            parts.take(&mut shape, &Value::new(CONTEXT, name, value))?;
+            parts.take(&mut shape, &element)?;
         }
         parts.finish(shape)
     }
@@ -300,38 +293,41 @@ impl<'a> Parts<'a> {
         }
     }
 
-    fn take(&mut self, shape: &mut Shape<'a>, value: &Value<'a>) -> Result<(), OplogEntryError> {
-        match value.name() {
-            "op" => shape.op = Some(value.str()?),
-            "ns" => shape.ns = Some(value.str()?),
-            "o" => shape.o = Some(value.document()?),
-            "b" => shape.upsert = value.safe_bool()?,
-            "ui" => self.op.ui = Some(value.uuid()?),
-            "o2" => self.op.o2 = Some(value.document()?),
-            "ts" => self.ts = Some(value.timestamp()?),
-            "t" => self.t = Some(value.safe_i64()?),
-            "v" => self.v = Some(value.safe_i64()?),
-            "wall" => self.wall = Some(value.date()?),
-            "lsid" => self.lsid = Some(value.document()?),
-            "txnNumber" => self.txn_number = Some(value.safe_i64()?),
-            "txnRetryCounter" => self.txn_retry_counter = Some(value.safe_i32()?),
-            "prevOpTime" => self.prev = Some(value.op_time()?),
-            "multiOpType" => self.multi = Some(multi_op_type(value.safe_i64()?)?),
-            _ => self.take_rare(value)?,
-        }
-        Ok(())
-    }
-
-    fn take_rare(&mut self, value: &Value<'a>) -> Result<(), OplogEntryError> {
-        match value.name() {
-            "stmtId" => self.op.stmt_ids = stmt_ids(value)?,
-            "preImageOpTime" => self.op.pre_image_op_time = Some(value.op_time()?),
-            "postImageOpTime" => self.op.post_image_op_time = Some(value.op_time()?),
-            "needsRetryImage" => self.op.needs_retry_image = Some(retry_image(value.str()?)?),
-            "fromMigrate" => self.op.from_migrate = value.safe_bool()?,
-            "rid" => self.op.rid = Some(value.safe_i64()?),
+    /// Takes one field. Values of other fields are not even looked at.
+    fn take(
+        &mut self,
+        shape: &mut Shape<'a>,
+        element: &RawElement<'a>,
+    ) -> Result<(), OplogEntryError> {
+        let name = element.key().as_str();
+        let value = || match element.value() {
+            Ok(raw) => Ok(Value::new(CONTEXT, name, raw)),
+            Err(_) => Err(broken()),
+        };
+        match name {
+            "op" => shape.op = Some(value()?.str()?),
+            "ns" => shape.ns = Some(value()?.str()?),
+            "o" => shape.o = Some(value()?.document()?),
+            "b" => shape.upsert = value()?.safe_bool()?,
+            "ui" => self.op.ui = Some(value()?.uuid()?),
+            "o2" => self.op.o2 = Some(value()?.document()?),
+            "ts" => self.ts = Some(value()?.timestamp()?),
+            "t" => self.t = Some(value()?.safe_i64()?),
+            "v" => self.v = Some(value()?.safe_i64()?),
+            "wall" => self.wall = Some(value()?.date()?),
+            "lsid" => self.lsid = Some(value()?.document()?),
+            "txnNumber" => self.txn_number = Some(value()?.safe_i64()?),
+            "txnRetryCounter" => self.txn_retry_counter = Some(value()?.safe_i32()?),
+            "prevOpTime" => self.prev = Some(value()?.op_time()?),
+            "multiOpType" => self.multi = Some(multi_op_type(value()?.safe_i64()?)?),
+            "stmtId" => self.op.stmt_ids = stmt_ids(&value()?)?,
+            "preImageOpTime" => self.op.pre_image_op_time = Some(value()?.op_time()?),
+            "postImageOpTime" => self.op.post_image_op_time = Some(value()?.op_time()?),
+            "needsRetryImage" => self.op.needs_retry_image = Some(retry_image(value()?.str()?)?),
+            "fromMigrate" => self.op.from_migrate = value()?.safe_bool()?,
+            "rid" => self.op.rid = Some(value()?.safe_i64()?),
             "checkExistenceForDiffInsert" => {
-                self.op.check_existence_for_diff_insert = value.safe_bool()?;
+                self.op.check_existence_for_diff_insert = value()?.safe_bool()?;
             }
             _ => {}
         }
@@ -353,31 +349,9 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Every field that is read.
-const KNOWN: [&str; 22] = [
-    "op",
-    "ns",
-    "o",
-    "o2",
-    "ui",
-    "ts",
-    "t",
-    "v",
-    "wall",
-    "b",
-    "lsid",
-    "txnNumber",
-    "txnRetryCounter",
-    "stmtId",
-    "prevOpTime",
-    "preImageOpTime",
-    "postImageOpTime",
-    "needsRetryImage",
-    "fromMigrate",
-    "multiOpType",
-    "rid",
-    "checkExistenceForDiffInsert",
-];
+fn broken() -> FieldError {
+    FieldError::Bson { path: CONTEXT.to_owned() }
+}
 
 fn stmt_ids<'a>(value: &Value<'a>) -> Result<StmtIds<'a>, FieldError> {
     match value.raw() {
