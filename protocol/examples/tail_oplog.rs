@@ -1,13 +1,14 @@
 //! Follows the oplog of a running mongod by an exhaust cursor, and says what it sees.
 //!
-//! `cargo run -p protocol --example tail_oplog -- host:port [entries]`
+//! `cargo run -p protocol --example tail_oplog -- host:port [entries]`, with `KEY` set to the key of a
+//! set that has a key file.
 
-use std::{env, error::Error, time::Duration};
+use std::{env, error::Error, sync::Arc, time::Duration};
 
 use bson::rawdoc;
 use protocol::{
     Compressors, HostAndPort, OplogQueryMetadata, ReplSetMetadata,
-    client::{ConnectOptions, Connection},
+    client::{Authenticator, ConnectOptions, Connection, ScramAuthenticator},
     oplog_entry::OplogEntry,
 };
 
@@ -18,7 +19,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
     let host: HostAndPort = args.next().ok_or("usage: tail_oplog host:port [entries]")?.parse()?;
     let wanted: usize = args.next().map_or(Ok(usize::MAX), |text| text.parse())?;
-    let options = ConnectOptions { compressors: Compressors::DEFAULT, ..Default::default() };
+    let member = |key| Arc::new(ScramAuthenticator::member([key])) as Arc<dyn Authenticator>;
+    let options = ConnectOptions {
+        compressors: Compressors::DEFAULT,
+        authenticator: env::var("KEY").ok().map(member),
+        ..Default::default()
+    };
     let mut connection = Connection::connect(&host, &options).await?;
     println!("{connection:?}");
     let find = rawdoc! {

@@ -26,6 +26,7 @@ pub mod oplog_entry;
 mod optime;
 mod raw_doc;
 pub mod repl_metadata;
+pub mod scram;
 mod wire;
 
 pub use bson_check::{DEPTH_MAX, InvalidBson, Reason, check as check_bson};

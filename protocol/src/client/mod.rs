@@ -11,6 +11,7 @@
 //!
 //! Neither a pool nor retries are here: replication decides itself when to connect again, and where.
 
+mod auth;
 mod connection;
 mod error;
 mod exhaust;
@@ -25,6 +26,7 @@ use tokio::{
     net::TcpStream,
 };
 
+pub use auth::ScramAuthenticator;
 pub use connection::Connection;
 pub use error::{ClientError, CommandError};
 pub use exhaust::Exhaust;
