@@ -24,7 +24,7 @@
 use std::time::Duration;
 
 use bson::{RawDocumentBuf, oid::ObjectId};
-use protocol::{ErrorCode, HostAndPort, OpTime, OpTimeAndWall, RawDoc, Timestamp};
+use protocol::{ErrorCode, HostAndPort, OpTime, OpTimeAndWall, RawDoc};
 
 use crate::core::profile::Profile;
 
@@ -436,6 +436,4 @@ pub struct Start {
     pub initial_sync_done: bool,
     /// Rollback id.
     pub rbid: i32,
-    /// A durable stable point, for `lastStableRecoveryTimestamp`.
-    pub stable: Timestamp,
 }

@@ -238,6 +238,13 @@ impl Node {
 
     fn learn_wire_version(&mut self, max_wire_version: Option<i32>) {
         let Some(profile) = max_wire_version.and_then(Profile::by_wire_version) else { return };
+        let newest = Profile::newest();
+        if let Some(theirs) = max_wire_version.filter(|theirs| *theirs > newest.max_wire_version) {
+            self.warn(format!(
+                "a member speaks wire version {theirs}; the newest known here is {} of MongoDB {}",
+                newest.max_wire_version, newest.fcv
+            ));
+        }
         let known = self.profile_known();
         let newer = profile.max_wire_version > self.profile.max_wire_version;
         if self.profile_pinned || profile == self.profile || (known && !newer) {
@@ -336,8 +343,11 @@ impl Node {
             return;
         }
         self.reporting.in_flight = None;
+        let failed_before = std::mem::replace(&mut self.reporting.failing, result.is_err());
         if let Err(why) = result {
-            self.warn(format!("the sync source did not take our position: {why}"));
+            if !failed_before {
+                self.warn(format!("the sync source did not take our position: {why}"));
+            }
             self.reporting.dirty = true;
             self.reporting.not_before = now.mono + REPORT_PAUSE;
         }

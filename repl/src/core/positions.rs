@@ -156,6 +156,8 @@ pub struct Reporting {
     pub last_at: Duration,
     /// Not before then, after a failure.
     pub not_before: Duration,
+    /// The last report failed.
+    pub failing: bool,
 }
 
 impl Reporting {

@@ -12,7 +12,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bson::oid::ObjectId;
-use protocol::{Timestamp, client::ConnectOptions};
+use protocol::client::ConnectOptions;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
@@ -91,7 +91,6 @@ pub fn start(settings: Settings, durable: Arc<dyn Durable>) -> Result<Started, R
             positions: settings.positions,
             initial_sync_done: settings.initial_sync_done,
             rbid: kept.rbid,
-            stable: Timestamp::NULL,
         },
     )?;
     let snapshot = Arc::new(node.snapshot());

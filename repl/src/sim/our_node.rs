@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use protocol::{OpTime, OpTimeAndWall, RawDoc, Timestamp};
+use protocol::{OpTime, OpTimeAndWall, RawDoc};
 
 use super::{
     fake_set::{FakeSet, all_at, with_wall},
@@ -69,7 +69,6 @@ impl OurNode {
             positions,
             initial_sync_done: disk.initial_sync_done,
             rbid: 1,
-            stable: Timestamp::NULL,
         };
         Self {
             node: Node::new(now, start).unwrap(),

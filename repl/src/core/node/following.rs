@@ -34,6 +34,8 @@ pub(super) struct Following {
     roll_back_to: Option<SyncSource>,
     denylist: Denylist,
     next_choice_at: Duration,
+    /// Till then a choice waits for members that were not heard of yet.
+    patient_until: Duration,
     next_nearness_check_at: Duration,
     quick_failures: u32,
     /// Somebody's oplog begins after our last entry, and nobody's was found that does not.
@@ -65,7 +67,8 @@ impl Following {
     }
 
     /// Old grudges don't outlive the config they were formed under.
-    pub(super) fn config_changed(&mut self, config: &ReplSetConfig) {
+    pub(super) fn config_changed(&mut self, now: Now, config: &ReplSetConfig) {
+        self.patient_until = now.mono + PATIENCE;
         self.denylist.clear();
         self.forced = self.forced.take().filter(|host| config.index_of_host(host).is_some());
         self.next_choice_at = Duration::ZERO;
@@ -137,7 +140,7 @@ impl Node {
         }) else {
             return;
         };
-        if !heard_of_all {
+        if !heard_of_all && now.mono < self.following.patient_until {
             self.following.next_choice_at = now.mono + HEARING_PAUSE;
             return;
         }
@@ -409,6 +412,8 @@ impl Node {
 
 /// mongod waits as long when nobody will do.
 const CHOICE_PAUSE: Duration = Duration::from_secs(1);
+/// How long a choice waits for members that neither answer nor refuse.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Before everybody has answered or failed once.
 const HEARING_PAUSE: Duration = Duration::from_millis(50);
 /// After a source failed soon after it was chosen; doubles.

@@ -333,7 +333,7 @@ impl Node {
         self.term = self.term.max(0);
         self.ask_members(now, &config);
         self.find_primary();
-        self.following.config_changed(&config);
+        self.following.config_changed(now, &config);
         let version = config.version_and_term;
         match self_index.and_then(|index| config.members.get(index)) {
             None => self.warn(format!("config {version} does not name this node: it is REMOVED")),

@@ -69,7 +69,6 @@ fn start() -> Start {
         positions: Positions::default(),
         initial_sync_done: false,
         rbid: 1,
-        stable: Timestamp::NULL,
     }
 }
 
@@ -591,4 +590,20 @@ fn a_config_without_us_is_not_kept_by_a_node_that_never_had_one() {
         assert_eq!(bench.state(), expected);
         assert_eq!(bench.trail.contains(&"config".to_owned()), version == 2);
     }
+}
+
+#[test]
+fn a_member_that_never_answers_does_not_keep_us_from_choosing() {
+    let mut bench = Bench::new(Start {
+        config: Some(usual(2)),
+        positions: positions(100, 100, 100),
+        initial_sync_done: true,
+        ..start()
+    });
+    bench.found(&[ME]);
+    bench.hear(PRIMARY, 1, 200);
+    bench.pass(1);
+    assert!(!bench.data.iter().any(|action| matches!(action, DataAction::Follow { .. })));
+    bench.pass(2);
+    assert!(matches!(bench.task().1, DataAction::Follow { .. }));
 }

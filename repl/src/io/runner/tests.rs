@@ -8,7 +8,7 @@ use std::{
 use bson::{RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
 use futures_util::{SinkExt, StreamExt};
 use parking_lot::Mutex;
-use protocol::{Accept, MessageCodec, OpTime, OpTimeAndWall, RawDoc};
+use protocol::{Accept, MessageCodec, OpTime, OpTimeAndWall, RawDoc, Timestamp};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::codec::Framed;
 
