@@ -4,13 +4,9 @@ use std::{collections::HashMap, time::Duration};
 
 use bson::{RawDocumentBuf, oid::ObjectId, rawdoc};
 use protocol::{HostAndPort, RawDoc, client::Connection};
-use tokio::{
-    sync::mpsc,
-    task::JoinSet,
-    time::{Instant, timeout},
-};
+use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 
-use super::{handle::Message, peer::Peer};
+use super::{clock, handle::Message, peer::Peer};
 use crate::event::{Event, PeerError};
 
 /// The tasks that ask.
@@ -100,9 +96,9 @@ impl Asker {
             Some(connection) if !connection.is_broken() => connection,
             slot => slot.insert(self.peer.connect(&self.target).await?),
         };
-        let sent = Instant::now();
+        let sent = clock::now().mono;
         let reply = connection.run("admin", body, within).await;
-        *rtt = sent.elapsed();
+        *rtt = clock::now().mono - sent;
         Ok(reply?)
     }
 }

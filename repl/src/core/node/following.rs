@@ -40,7 +40,8 @@ pub(super) struct Following {
     quick_failures: u32,
     /// Somebody's oplog begins after our last entry, and nobody's was found that does not.
     met_too_stale: bool,
-    waiting_told: bool,
+    /// Nobody would do: every heartbeat reply is a reason to look again.
+    waiting: bool,
 }
 
 #[derive(Debug)]
@@ -86,6 +87,13 @@ impl Node {
         self.following.forced = Some(target);
         self.following.denylist.clear();
         self.following.next_choice_at = now.mono;
+    }
+
+    /// Somebody was heard of: who would not do before may do now.
+    pub(super) fn look_again(&mut self, now: Now) {
+        if self.following.waiting {
+            self.following.next_choice_at = now.mono;
+        }
     }
 
     /// Stops a task that must not go on, and gives the next one.
@@ -149,7 +157,7 @@ impl Node {
                 let Some(source) = self.source_at(to) else { return };
                 self.info(format!("syncing from {}: {why}", source.host));
                 self.following.by_request = self.following.forced.take().is_some();
-                self.following.waiting_told = false;
+                self.following.waiting = false;
                 let kind = match self.mode {
                     Mode::InitialSync => Kind::InitialSync,
                     Mode::Secondary | Mode::Rollback => Kind::Follow,
@@ -167,8 +175,10 @@ impl Node {
             self.too_stale = true;
             self.log(LogLevel::Error, TOO_STALE.to_owned());
         }
-        if !self.following.waiting_told {
-            self.following.waiting_told = true;
+        if !self.following.waiting {
+            self.following.waiting = true;
+            // What we know of the others may be as old as the heartbeat interval.
+            self.pings.values_mut().for_each(|pings| pings.hurry(now.mono));
             let why: Vec<String> =
                 rejected.iter().map(|(host, why)| format!("{host}: {why}")).collect();
             self.info(format!("no member to sync from ({})", why.join("; ")));

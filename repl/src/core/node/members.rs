@@ -115,6 +115,7 @@ impl Node {
             Err(why) => self.not_heard(now, target, outcome, unauthorized, &why),
         }
         self.find_primary();
+        self.look_again(now);
     }
 
     fn heard(&mut self, now: Now, target: &HostAndPort, reply: &HeartbeatReply) {

@@ -607,3 +607,19 @@ fn a_member_that_never_answers_does_not_keep_us_from_choosing() {
     bench.pass(2);
     assert!(matches!(bench.task().1, DataAction::Follow { .. }));
 }
+
+#[test]
+fn a_lost_source_makes_us_ask_everybody_at_once() {
+    let mut bench = Bench::following();
+    bench.tell(DataEvent::Progress(positions(150, 150, 150)));
+    bench.hear(PRIMARY, 1, 140);
+    bench.heartbeats.clear();
+    let (task, _) = bench.task();
+    bench.tell(DataEvent::FollowEnded { task, remedy: Remedy::Retry, why: String::new() });
+    bench.pass(1);
+    let asked: Vec<String> = bench.heartbeats.iter().map(|(host, ..)| host.to_string()).collect();
+    assert!(asked.contains(&PRIMARY.to_owned()), "asked {asked:?}");
+    assert_eq!(bench.task().0, task, "the primary seems to be behind us");
+    bench.hear(PRIMARY, 1, 160);
+    assert_ne!(bench.task().0, task, "no further pause");
+}
