@@ -103,7 +103,7 @@ fn foreign_clients_run() -> Result<()> {
     let mut scratch = Scratch::new("clients")?;
     let node = Node::start(mongod::options("mongod", Version::V8_2, None)?, &mut scratch)?;
     load(&node)?;
-    let printed = scripts::python_json(PYTHON_COUNT, node.port())?;
+    let printed = scripts::python_json(PYTHON_COUNT, node.port(), &[])?;
     ensure!(printed["n"] == 100, "pymongo: {printed}");
     let printed = scripts::node(NODE_COUNT, node.port())?;
     ensure!(printed.trim() == "100", "node: {printed}");
@@ -118,7 +118,7 @@ fn foreign_clients_run() -> Result<()> {
 /// A script that fails is an error with what it said.
 #[test]
 fn a_failing_script_is_quoted() {
-    let error = scripts::python("import sys; sys.exit('no luck')", 1).unwrap_err();
+    let error = scripts::python("import sys; sys.exit('no luck')", 1, &[]).unwrap_err();
     assert!(format!("{error:#}").contains("no luck"), "{error:#}");
 }
 

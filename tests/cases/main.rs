@@ -26,4 +26,6 @@ macro_rules! on_each_version {
     )*};
 }
 
+mod handshake;
 mod harness;
+mod replies;

@@ -140,7 +140,7 @@ fn is_volatile(name: &str) -> bool {
     VOLATILE.contains(&name)
 }
 
-const VOLATILE: [&str; 12] = [
+const VOLATILE: [&str; 13] = [
     "$clusterTime",
     "operationTime",
     "topologyVersion",
@@ -153,6 +153,7 @@ const VOLATILE: [&str; 12] = [
     "pid",
     "uptime",
     "uptimeMillis",
+    "uuid",
 ];
 
 #[cfg(test)]

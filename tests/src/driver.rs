@@ -14,6 +14,15 @@ use mongodb::sync::Client;
 
 /// A client of the server on this port, with direct connection: it answers whatever its state.
 pub fn connect(port: u16) -> Result<Client> {
+    client(port, false)
+}
+
+/// The same, with retryable writes: the driver's collection methods send `lsid` and `txnNumber`.
+pub fn connect_with_retries(port: u16) -> Result<Client> {
+    client(port, true)
+}
+
+fn client(port: u16, retries: bool) -> Result<Client> {
     let address = ServerAddress::Tcp { host: Ipv4Addr::LOCALHOST.to_string(), port: Some(port) };
     let options = ClientOptions::builder()
         .hosts(vec![address])
@@ -21,8 +30,8 @@ pub fn connect(port: u16) -> Result<Client> {
         .app_name("understudy-tests".to_owned())
         .connect_timeout(CONNECT_LIMIT)
         .server_selection_timeout(SELECTION_LIMIT)
-        .retry_writes(false)
-        .retry_reads(false)
+        .retry_writes(retries)
+        .retry_reads(retries)
         .build();
     Client::with_options(options).context("make a client")
 }
@@ -49,6 +58,15 @@ pub fn code_of(error: &anyhow::Error) -> Option<i32> {
         ErrorKind::Command(refused) => Some(refused.code),
         _ => None,
     }
+}
+
+/// Whether the server answered and said no.
+pub fn is_refusal(error: &Error) -> bool {
+    use ErrorKind::{BulkWrite, Command, InsertMany, Transaction, Write};
+    matches!(
+        error.kind.as_ref(),
+        Command(_) | Write(_) | InsertMany(_) | BulkWrite(_) | Transaction { .. }
+    )
 }
 
 fn refusal(error: &Error) -> Option<Document> {

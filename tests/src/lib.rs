@@ -34,3 +34,4 @@ pub mod scripts;
 pub mod servers;
 pub mod understudy;
 pub mod wait;
+pub mod workload;

@@ -25,15 +25,22 @@ pub(crate) fn command(
     port: u16,
     data: &Path,
     repl_set: Option<&str>,
+    args: &[String],
 ) -> Command {
     let mut command = binary.command();
     command.args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1", "--nounixsocket"]);
     command.arg("--dbpath").arg(data);
-    command.args(["--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "256"]);
+    if !args.iter().any(|arg| arg == CACHE) {
+        command.args([CACHE, "0.25"]);
+    }
+    command.args(["--oplogSize", "256"]);
     command.args(["--setParameter", "enableTestCommands=1"]);
     command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
     if let Some(set) = repl_set {
         command.args(["--replSet", set]);
     }
+    command.args(args);
     command
 }
+
+const CACHE: &str = "--wiredTigerCacheSizeGB";

@@ -18,7 +18,7 @@ use crate::logs;
 use crate::port::Port;
 use crate::process::Process;
 use crate::proxy::Proxy;
-use crate::scratch::Scratch;
+use crate::scratch::{Children, Scratch};
 use crate::servers::{MongodBinary, Version};
 use crate::wait::{PATIENCE, wait_until};
 use crate::{mongod, understudy};
@@ -56,6 +56,7 @@ pub struct Node {
     process: Option<Process>,
     client: Client,
     proxy: Option<Proxy>,
+    children: Children,
 }
 
 impl Node {
@@ -75,12 +76,14 @@ impl Node {
         let port = Port::take()?;
         let proxy = options.proxied.then(|| Proxy::to(port.number())).transpose()?;
         let client = driver::connect(port.number())?;
-        Ok(Self { options, port, dir, process: None, client, proxy })
+        let children = scratch.children().clone();
+        Ok(Self { options, port, dir, process: None, client, proxy, children })
     }
 
     /// Starts the process and returns at once.
     pub fn launch(&mut self) -> Result<()> {
         let process = Process::spawn(&self.options.name, &self.command(), &self.log_path())?;
+        self.children.add(process.id());
         self.process = Some(process);
         Ok(())
     }
@@ -233,17 +236,19 @@ impl Node {
     }
 
     fn take_process(&mut self) -> Result<Process> {
-        self.process.take().ok_or_else(|| anyhow!("{} does not run", self.options.name))
+        let process = self.process.take();
+        let process = process.ok_or_else(|| anyhow!("{} does not run", self.options.name))?;
+        self.children.remove(process.id());
+        Ok(process)
     }
 
     fn command(&self) -> Command {
         let set = self.options.repl_set.as_deref();
         let data: &Path = &self.data_path();
-        let mut command = match &self.options.program {
-            Program::Mongod(binary) => mongod::command(binary, self.port(), data, set),
-            Program::Understudy(path) => understudy::command(path, self.port(), data, set),
-        };
-        command.args(&self.options.args);
-        command
+        let args = &self.options.args;
+        match &self.options.program {
+            Program::Mongod(binary) => mongod::command(binary, self.port(), data, set, args),
+            Program::Understudy(path) => understudy::command(path, self.port(), data, set, args),
+        }
     }
 }

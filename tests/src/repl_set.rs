@@ -15,7 +15,7 @@ use bson::{Bson, Document, Timestamp, doc};
 use crate::hashes;
 use crate::logs;
 use crate::node::{Node, NodeOptions};
-use crate::scratch::Scratch;
+use crate::scratch::{CASE_LIMIT, Scratch};
 use crate::servers::Version;
 use crate::wait::{PATIENCE, wait_until};
 use crate::{mongod, understudy};
@@ -41,6 +41,7 @@ pub struct ReplSetOptions {
     our_args: Vec<String>,
     election_timeout: Duration,
     proxied: bool,
+    limit: Duration,
 }
 
 /// How a node stands in the config besides its host.
@@ -107,9 +108,16 @@ impl ReplSetOptions {
         self
     }
 
+    /// How long the set may live; some minutes unless told.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
     /// Starts the mongods, initiates the set, waits for a primary, then starts and adds our nodes.
     pub fn start(self) -> Result<ReplSet> {
-        let scratch = Scratch::new(&self.test)?;
+        let scratch = Scratch::with_limit(&self.test, self.limit)?;
         let mut set = ReplSet {
             name: format!("{}-set", self.test),
             nodes: Vec::new(),
@@ -150,12 +158,18 @@ impl ReplSet {
             our_args: Vec::new(),
             election_timeout: Duration::from_secs(10),
             proxied: false,
+            limit: CASE_LIMIT,
         }
     }
 
     /// Starts a node (ours or a mongod) and adds it as a hidden member. Returns its index.
     pub fn add(&mut self, options: NodeOptions, member: Member) -> Result<usize> {
         let node = Node::start(options, &mut self.scratch)?;
+        self.adopt(node, member)
+    }
+
+    /// Adds a node that runs already as a hidden member. Returns its index.
+    pub fn adopt(&mut self, node: Node, member: Member) -> Result<usize> {
         let host = node.host();
         self.nodes.push(node);
         self.reconfig(|config| {

@@ -10,18 +10,20 @@ use serde_json::Value;
 use crate::process::Process;
 use crate::servers;
 
-/// Runs a Python program with pymongo; `port` is its first argument. Returns what it printed.
-pub fn python(program: &str, port: u16) -> Result<String> {
+/// Runs a Python program with pymongo; `port` and `args` are its arguments. Returns what it printed.
+pub fn python(program: &str, port: u16, args: &[&str]) -> Result<String> {
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", servers::pymongo_dir()?);
     command.env("PYTHONDONTWRITEBYTECODE", "1");
-    command.args(["-c", program, &port.to_string()]);
+    command.args(["-c", program, &port.to_string()]).args(args);
     output_of("python3", &command)
 }
 
-/// The same, when the last line that it prints is JSON.
-pub fn python_json(program: &str, port: u16) -> Result<Value> {
-    last_line_as_json(&python(program, port)?)
+/// The same for one that prints a line of JSON.
+pub fn python_json(program: &str, port: u16, args: &[&str]) -> Result<Value> {
+    let printed = python(program, port, args)?;
+    let json = printed.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    json.with_context(|| format!("no line of JSON in:\n{printed}"))
 }
 
 /// Runs a Node program with the official driver at hand; `port` is `process.argv[1]`.
@@ -65,11 +67,6 @@ fn output_of(name: &str, command: &Command) -> Result<String> {
         bail!("{name} failed ({status}):\n{printed}");
     }
     Ok(printed)
-}
-
-fn last_line_as_json(printed: &str) -> Result<Value> {
-    let last = printed.lines().last().unwrap_or_default();
-    serde_json::from_str(last).with_context(|| format!("the last line is no JSON:\n{printed}"))
 }
 
 const SCRIPT_LIMIT: Duration = Duration::from_secs(120);

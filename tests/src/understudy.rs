@@ -40,13 +40,20 @@ pub fn binary() -> Result<PathBuf> {
 }
 
 /// mongod's own flags.
-pub(crate) fn command(binary: &Path, port: u16, data: &Path, repl_set: Option<&str>) -> Command {
+pub(crate) fn command(
+    binary: &Path,
+    port: u16,
+    data: &Path,
+    repl_set: Option<&str>,
+    args: &[String],
+) -> Command {
     let mut command = Command::new(binary);
     command.args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1"]);
     command.arg("--dbpath").arg(data);
     if let Some(set) = repl_set {
         command.args(["--replSet", set]);
     }
+    command.args(args);
     command
 }
 

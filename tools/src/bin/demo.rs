@@ -65,7 +65,7 @@ fn run(args: &Args) -> Result<()> {
     let binary = understudy::binary()?;
     steps.done(&binary.display().to_string());
     steps.begin(&format!("start a replica set of one real mongod {label}"));
-    let mut set = ReplSet::named("demo").version(args.version).start()?;
+    let mut set = ReplSet::named("demo").version(args.version).limit(A_DAY).start()?;
     set.show_tail(0); // a failed step quotes the log that matters
     steps.done(&format!("{} is PRIMARY of {}", set.primary()?.host(), set.name()));
     steps.begin(&format!("load {} documents and two indexes", args.documents));
@@ -294,3 +294,5 @@ impl Steps {
 }
 
 const WRITES: i32 = 200;
+/// With `--keep` it stays.
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
