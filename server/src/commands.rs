@@ -89,6 +89,8 @@ pub enum Auth {
 pub enum On {
     /// All, in every state.
     Always,
+    /// Primaries and secondaries, whatever the client's read preference.
+    Serving,
     /// Primaries, and secondaries whose client is content with one.
     Readable,
     /// Primaries alone: we refuse it.

@@ -8,15 +8,18 @@
 
 use std::{future::pending, io, sync::Arc};
 
+use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 use bytes::BytesMut;
 use protocol::{
-    Accept, Frame, FrameError, Framing, Message, MsgFlags, Op, OpMsg, ParseError, RawDoc,
+    Accept, ErrorCode, Frame, FrameError, Framing, Header, Message, MsgFlags, Op, OpMsg, OpQuery,
+    OpReply, ParseError, RawDoc, header::op_code,
 };
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::{
     context::{Client, Then},
     dispatch::{self, Answer, ByQuery, Incoming},
+    error::Failure,
 };
 
 /// Why a connection ended.
@@ -57,7 +60,7 @@ async fn serve_all(stream: &mut TcpStream, client: &Arc<Client>) -> Result<(), E
     let mut framing = Framing::new();
     loop {
         let frame = match next_frame(stream, &mut framing).await {
-            Err(End::Frame(error)) if error.is_http() => {
+            Err(End::Frame(error)) if error.is_http() && client.node.profile().answers_http => {
                 stream.write_all(HTTP_ANSWER).await?;
                 return Err(End::Frame(error));
             }
@@ -103,19 +106,30 @@ async fn serve_one(
     let metrics = &client.node.metrics;
     let header = frame.header();
     metrics.physical_bytes_in.add(header.len as u64);
-    let message = match Message::parse(frame, &Accept::checked(client.compressors())) {
+    let message = match Message::parse(frame, &Accept::checked(client.node.compressors())) {
         Ok(message) => message,
         Err(error) if error.is_fatal() => return Err(End::Message(error)),
         Err(error) => {
-            let mut reply =
-                Message::request(client.node.next_request_id(), OpMsg::new(error.to_reply()));
-            reply.response_to = header.request_id;
-            send(stream, client, reply).await?;
+            send(stream, client, refusal(client, header, &error)).await?;
             return Ok(Next::Go);
         }
     };
     metrics.bytes_in.add(message.uncompressed_len() as u64);
     serve_message(stream, client, message).await
+}
+
+/// The answer to a message that is whole and cannot be understood.
+fn refusal(client: &Client, header: Header, error: &ParseError) -> Message {
+    let op = if header.op_code == op_code::QUERY {
+        let text = format!("Client Error: bad object in message: {error}");
+        let mut body = RawDocumentBuf::new();
+        Failure::said(error.code(), text).append_to(&mut body, client.node.profile());
+        Op::Reply(OpReply::command(&body.into()))
+    } else {
+        Op::Msg(OpMsg::new(error.to_reply()))
+    };
+    let request_id = client.node.next_request_id();
+    Message { request_id, response_to: header.request_id, op, compressor: None }
 }
 
 async fn serve_message(
@@ -132,9 +146,18 @@ async fn serve_message(
             exhaust_allowed: flags.contains(MsgFlags::EXHAUST_ALLOWED),
             by_query: None,
         },
-        Op::Query(query) => from_query(query),
+        Op::Query(query) => match from_query(query, client) {
+            Ok(incoming) => incoming,
+            Err(reply) => {
+                message.op = Op::Reply(reply);
+                message.response_to = message.request_id;
+                message.request_id = client.node.next_request_id();
+                send(stream, client, message).await?;
+                return Ok(Next::Go);
+            }
+        },
         Op::Reply(_) => {
-            return Err(End::Message(ParseError::OpCode(protocol::header::op_code::REPLY)));
+            return Err(End::Message(ParseError::OpCode(op_code::REPLY)));
         }
     };
     loop {
@@ -176,22 +199,40 @@ async fn serve_message(
     }
 }
 
-/// A legacy command may be wrapped: `{$query: {...}, $readPreference: {...}}`.
-fn from_query(query: &protocol::OpQuery) -> Incoming {
-    let inner = ["$query", "query"].iter().find_map(|name| {
-        let (first, value) = query.query.as_raw().iter().next()?.ok()?;
-        (first.as_str() == *name).then(|| value.as_document())?
-    });
-    let body: RawDoc = inner.map_or_else(|| query.query.clone(), |inner| query.query.share(inner));
-    Incoming {
-        body,
-        sequences: Vec::new(),
-        exhaust_allowed: false,
-        by_query: Some(ByQuery {
-            db: query.command_db().unwrap_or_default().to_owned(),
-            secondary_ok: query.flags & protocol::OpQuery::SECONDARY_OK != 0,
-        }),
+/// The command of an OP_QUERY, or the reply that refuses it.
+fn from_query(query: &OpQuery, client: &Client) -> Result<Incoming, OpReply> {
+    let profile = client.node.profile();
+    let Some(db) = query.command_db() else { return Err(no_longer_supported()) };
+    if !matches!(query.limit, 1 | -1) {
+        let text =
+            format!("Bad numberToReturn ({}) for $cmd type ns - can only be 1 or -1", query.limit);
+        let mut body = RawDocumentBuf::new();
+        Failure::said(ErrorCode::from_code(16979), text).append_to(&mut body, profile);
+        return Err(OpReply::command(&body.into()));
     }
+    // Where commands go by OP_QUERY, one may be wrapped: `{$query: {...}, $readPreference: {...}}`.
+    let first = query.query.as_raw().iter().next().and_then(Result::ok);
+    let inner = match first {
+        Some((name, RawBsonRef::Document(inner)))
+            if profile.op_query_serves_all && matches!(name.as_str(), "$query" | "query") =>
+        {
+            Some(inner)
+        }
+        _ => None,
+    };
+    let body: RawDoc = inner.map_or_else(|| query.query.clone(), |inner| query.query.share(inner));
+    let secondary_ok = query.flags & OpQuery::SECONDARY_OK != 0;
+    let by_query = Some(ByQuery { db: db.to_owned(), secondary_ok });
+    Ok(Incoming { body, sequences: Vec::new(), exhaust_allowed: false, by_query })
+}
+
+/// Queries by OP_QUERY ended with 5.1, and nobody we serve sends them.
+fn no_longer_supported() -> OpReply {
+    let text = "OP_QUERY is no longer supported. The client driver may require an upgrade. For more \
+                details see https://dochub.mongodb.org/core/legacy-opcode-removal";
+    let body = RawDoc::from(rawdoc! { "$err": text, "code": 5739101, "ok": 0.0 });
+    const QUERY_FAILURE: i32 = 2;
+    OpReply { flags: QUERY_FAILURE, ..OpReply::command(&body) }
 }
 
 /// Replies up to this length are written from one buffer; longer ones without copying.

@@ -15,14 +15,22 @@ use std::{
     time::Instant,
 };
 
-use bson::{RawDocumentBuf, oid::ObjectId};
+use bson::{RawDocumentBuf, oid::ObjectId, rawdoc};
 use parking_lot::Mutex;
 use protocol::{Compressor, Compressors, DocSequence, RawDoc, Timestamp};
+use repl::Repl;
 use uuid::Uuid;
 
 use crate::{
-    config::Settings, error::Failure, logging::Log, metrics::Metrics, parameters::Parameters,
-    profile::Profile, sessions::Sessions, shutdown::Shutdown, system,
+    config::Settings,
+    error::Failure,
+    logging::Log,
+    metrics::Metrics,
+    parameters::Parameters,
+    profile::Profile,
+    sessions::Sessions,
+    shutdown::{Phase, Shutdown},
+    system,
 };
 
 /// The server as a whole.
@@ -49,15 +57,21 @@ pub struct Node {
     compressors: Compressors,
     request_ids: AtomicI32,
     cluster_time: AtomicU64,
+    repl: Option<Repl>,
 }
 
 impl Node {
     /// A node that has not begun to listen.
-    pub fn new(settings: Settings, log: Log) -> Result<Self, crate::parameters::ParameterError> {
+    pub fn new(
+        settings: Settings,
+        log: Log,
+        process_id: ObjectId,
+        repl: Option<Repl>,
+    ) -> Result<Self, crate::parameters::ParameterError> {
         let parameters = Parameters::new(&settings, &log)?;
         Ok(Self {
             host: format!("{}:{}", system::host_name(), settings.port),
-            process_id: ObjectId::new(),
+            process_id,
             started: Instant::now(),
             metrics: Metrics::new(),
             sessions: Sessions::default(),
@@ -69,14 +83,24 @@ impl Node {
             ),
             request_ids: AtomicI32::new(1),
             cluster_time: AtomicU64::new(0),
+            repl,
             settings,
             log,
         })
     }
 
+    /// Replication, unless the server runs alone.
+    pub fn repl(&self) -> Option<&Repl> {
+        self.repl.as_ref()
+    }
+
     /// The version that is shown.
     pub fn profile(&self) -> &'static Profile {
-        self.settings.impersonate.unwrap_or_else(Profile::newest)
+        if let Some(pinned) = self.settings.impersonate {
+            return pinned;
+        }
+        let of_the_set = self.repl.as_ref().map(|repl| repl.profile().max_wire_version);
+        of_the_set.and_then(Profile::for_wire_version).unwrap_or_else(Profile::newest)
     }
 
     /// How many connections may be open: the setting, or four fifths of the file descriptors.
@@ -91,18 +115,34 @@ impl Node {
 
     /// True where no write could ever succeed: alone, without a set to follow.
     pub fn is_read_only(&self) -> bool {
-        self.settings.repl_set.is_none()
+        self.repl.is_none()
     }
 
-    /// `topologyVersion.counter`.
+    /// `topologyVersion.counter`. The quiesce before the end is the last change.
     pub fn topology_counter(&self) -> i64 {
-        0
+        let counter = self.repl.as_ref().map_or(0, |repl| repl.snapshot().topology_counter);
+        counter + i64::from(self.repl.is_some() && self.shutdown.phase() != Phase::Running)
+    }
+
+    /// `topologyVersion`.
+    pub fn topology_version(&self) -> RawDocumentBuf {
+        rawdoc! { "processId": self.process_id, "counter": self.topology_counter() }
     }
 
     /// Returns when the topology counter is no longer `known`.
-    pub async fn topology_change(&self, _known: i64) {
-        // Alone, only the end is a change.
-        self.shutdown.begun().await;
+    pub async fn topology_change(&self, known: i64) {
+        let Some(repl) = &self.repl else {
+            // Alone, only the end is a change.
+            self.shutdown.begun().await;
+            return;
+        };
+        let mut snapshots = repl.watch();
+        let changed = snapshots.wait_for(|snapshot| snapshot.topology_counter != known);
+        tokio::select! {
+            // The node having stopped is a change too.
+            _ = changed => {}
+            _ = self.shutdown.begun() => {}
+        }
     }
 
     /// A number for the next message that is sent.

@@ -17,6 +17,7 @@ use std::{
 
 use bson::{RawDocumentBuf, rawdoc};
 use protocol::{DocSequence, ErrorCode, RawDoc};
+use repl::MemberState;
 
 use crate::{
     commands::{self, Command, Fields, On, Run},
@@ -119,6 +120,7 @@ fn prepare(
         generic.db = Some(query.db.clone());
     }
     generic.read(&incoming.body, &name, profile)?;
+    refuse_duplicates(&incoming)?;
     let db = generic.take_db(&name, profile)?;
     if generic.help {
         let help = format!("help for: {} {}", command.name, command.help);
@@ -134,7 +136,7 @@ fn prepare(
         generic::refuse_unknown(&incoming.body, &name, own)?;
     }
     generic.check_concerns(command, &name)?;
-    gate(client, command, generic)?;
+    gate(client, command, generic, &db)?;
     if let Some(id) = generic.lsid {
         node.sessions.touch(id, now);
     }
@@ -152,6 +154,17 @@ fn prepare(
     }))
 }
 
+fn refuse_duplicates(incoming: &Incoming) -> Result<(), Failure> {
+    for sequence in &incoming.sequences {
+        if matches!(incoming.body.get(sequence.name()), Ok(Some(_))) {
+            let text =
+                format!("Duplicate field between body and document sequence {}", sequence.name());
+            return Err(Failure::said(ErrorCode::from_code(40433), text));
+        }
+    }
+    Ok(())
+}
+
 async fn run(command: &'static Command, call: Call) -> Outcome {
     match command.run {
         Run::Now(run) => run(&call),
@@ -160,24 +173,30 @@ async fn run(command: &'static Command, call: Call) -> Outcome {
 }
 
 /// Who may be asked for this: a primary, a readable member, or anybody.
-fn gate(client: &Client, command: &Command, generic: &Generic) -> Result<(), Failure> {
+///
+/// `local` belongs to each member alone and is served in every state.
+fn gate(client: &Client, command: &Command, generic: &Generic, db: &str) -> Result<(), Failure> {
+    let Some(repl) = client.node.repl() else {
+        return match command.on {
+            On::Always | On::Serving | On::Readable => Ok(()),
+            // Alone, we are what mongod is in read-only mode.
+            On::Primary => {
+                let text = "Cannot execute a write operation in read-only mode";
+                Err(Failure::said(ErrorCode::IllegalOperation, text))
+            }
+        };
+    };
+    let hello_ok = client.hello_ok();
     match command.on {
         On::Always => Ok(()),
-        On::Readable => client.node.check_readable(client, generic.secondary_ok),
-        On::Primary => Err(client.node.refuse_write(client, generic.label())),
-    }
-}
-
-impl Node {
-    /// A standalone is readable by anybody.
-    fn check_readable(&self, _client: &Client, _secondary_ok: bool) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    /// Alone, we are what mongod is in read-only mode.
-    fn refuse_write(&self, _client: &Client, _label: Option<&'static str>) -> Failure {
-        let text = "Cannot execute a write operation in read-only mode";
-        Failure::said(ErrorCode::IllegalOperation, text)
+        On::Primary => Err(Failure::NotWritablePrimary { hello_ok, label: generic.label() }),
+        On::Serving | On::Readable if db == "local" => Ok(()),
+        On::Readable if !generic.secondary_ok => Err(Failure::NotPrimaryNoSecondaryOk { hello_ok }),
+        On::Serving | On::Readable => match repl.member_state() {
+            MemberState::Primary | MemberState::Secondary => Ok(()),
+            MemberState::Recovering => Err(Failure::NotPrimaryOrSecondary("node is recovering")),
+            _ => Err(Failure::NotPrimaryOrSecondary("node is not in primary or recovering state")),
+        },
     }
 }
 

@@ -1,7 +1,10 @@
 //! The single map from failures to what the wire shows.
 
-use bson::{RawBsonRef, RawDocumentBuf, raw::cstr, spec::ElementType};
-use protocol::ErrorCode;
+use bson::{RawBsonRef, RawDocumentBuf, raw::cstr};
+use protocol::{
+    ErrorCode,
+    fields::{FieldError, type_name},
+};
 
 use crate::profile::Profile;
 
@@ -19,22 +22,9 @@ pub enum Failure {
     /// The command belongs to `admin`.
     #[error("{0} may only be run against the admin database.")]
     AdminOnly(&'static str),
-    /// A field that must be there.
-    #[error("BSON field '{0}' is missing but a required field")]
-    MissingField(String),
-    /// A field nobody knows.
-    #[error("BSON field '{0}' is an unknown field.")]
-    UnknownField(String),
-    /// A field of the wrong type.
-    #[error("BSON field '{field}' is the wrong type '{found}', expected {expected}")]
-    WrongType {
-        /// `command.field`.
-        field: String,
-        /// The type it has.
-        found: &'static str,
-        /// `type 'x'` or `types '[x, y]'`.
-        expected: &'static str,
-    },
+    /// A field that is missing, mistyped or unknown.
+    #[error(transparent)]
+    Field(#[from] FieldError),
     /// A write, or anything else that only a primary does.
     #[error("{}", if *.hello_ok { "not primary" } else { "not master" })]
     NotWritablePrimary {
@@ -50,8 +40,8 @@ pub enum Failure {
         hello_ok: bool,
     },
     /// A read while we are neither primary nor secondary.
-    #[error("node is not in primary or recovering state")]
-    NotPrimaryOrSecondary,
+    #[error("{0}")]
+    NotPrimaryOrSecondary(&'static str),
     /// A command of replica sets to a server that runs alone.
     #[error("{0}")]
     NoReplication(&'static str),
@@ -64,12 +54,10 @@ pub enum Failure {
         message: String,
     },
     /// The server is going down.
-    #[error("{message}")]
-    ShuttingDown {
-        /// The server's way to say so.
-        message: String,
+    #[error("The server is in quiesce mode and will shut down")]
+    Quiescing {
         /// How long it will still answer.
-        remaining_millis: Option<i64>,
+        remaining_millis: i64,
     },
     /// Anything else, in mongod's words.
     #[error("{message}")]
@@ -87,13 +75,24 @@ impl Failure {
         Self::Said { code, message: message.into() }
     }
 
+    /// A field that must be there.
+    pub fn missing(path: impl Into<String>) -> Self {
+        FieldError::Missing { path: path.into() }.into()
+    }
+
+    /// A field nobody knows.
+    pub fn unknown_field(path: impl Into<String>) -> Self {
+        FieldError::Unknown { path: path.into() }.into()
+    }
+
     /// A field of the wrong type.
     pub fn wrong_type(
-        field: impl Into<String>,
-        found: RawBsonRef<'_>,
-        expected: &'static str,
+        path: impl Into<String>,
+        value: RawBsonRef<'_>,
+        expected: &'static [&'static str],
     ) -> Self {
-        Self::WrongType { field: field.into(), found: type_name(found.element_type()), expected }
+        let found = type_name(&value);
+        FieldError::Type { path: path.into(), found, expected }.into()
     }
 
     /// The code on the wire, if this version gives one.
@@ -102,17 +101,15 @@ impl Failure {
             Self::UnknownCommand(_) => ErrorCode::CommandNotFound,
             Self::OpQueryCommand(_) => ErrorCode::from_code(352),
             Self::AdminOnly(_) => ErrorCode::Unauthorized,
-            Self::MissingField(_) => ErrorCode::from_code(40414),
-            Self::UnknownField(_) => ErrorCode::from_code(40415),
-            Self::WrongType { .. } => ErrorCode::TypeMismatch,
+            Self::Field(error) => error.code(),
             Self::NotWritablePrimary { .. } => ErrorCode::NotWritablePrimary,
             Self::NotPrimaryNoSecondaryOk { .. } => ErrorCode::NotPrimaryNoSecondaryOk,
-            Self::NotPrimaryOrSecondary => ErrorCode::NotPrimaryOrSecondary,
+            Self::NotPrimaryOrSecondary(_) => ErrorCode::NotPrimaryOrSecondary,
             Self::NoReplication(_) => ErrorCode::from_code(76),
             Self::Parameter { code, .. } => {
                 return profile.parameter_errors_have_codes.then_some(*code);
             }
-            Self::ShuttingDown { .. } => ErrorCode::ShutdownInProgress,
+            Self::Quiescing { .. } => ErrorCode::ShutdownInProgress,
             Self::Said { code, .. } => *code,
         })
     }
@@ -131,8 +128,8 @@ impl Failure {
             self,
             Self::NotWritablePrimary { .. }
                 | Self::NotPrimaryNoSecondaryOk { .. }
-                | Self::NotPrimaryOrSecondary
-                | Self::ShuttingDown { .. }
+                | Self::NotPrimaryOrSecondary(_)
+                | Self::Quiescing { .. }
         )
     }
 
@@ -144,45 +141,23 @@ impl Failure {
             body.append(cstr!("code"), code.code());
             body.append(cstr!("codeName"), code_name(code, profile));
         }
-        if let Self::ShuttingDown { remaining_millis: Some(millis), .. } = self {
-            body.append(cstr!("remainingQuiesceTimeMillis"), *millis);
+        if let Self::Quiescing { remaining_millis } = self {
+            body.append(cstr!("remainingQuiesceTimeMillis"), *remaining_millis);
         }
+    }
+}
+
+impl From<repl::CommandError> for Failure {
+    fn from(error: repl::CommandError) -> Self {
+        Self::Said { code: error.code, message: error.message }
     }
 }
 
 /// Names that a version has not given yet are `Location` and the number.
 fn code_name(code: ErrorCode, profile: &Profile) -> String {
-    match code.code() {
-        40414 if profile.idl_codes_have_names => "IDLFailedToParse".to_owned(),
-        40415 if profile.idl_codes_have_names => "IDLUnknownField".to_owned(),
-        40414 | 40415 => format!("Location{}", code.code()),
-        _ => code.name(),
+    let idl = matches!(code.code(), 40413..=40415);
+    if idl && !profile.idl_codes_have_names {
+        return format!("Location{}", code.code());
     }
-}
-
-/// mongod's name of a type.
-pub fn type_name(kind: ElementType) -> &'static str {
-    match kind {
-        ElementType::Double => "double",
-        ElementType::String => "string",
-        ElementType::EmbeddedDocument => "object",
-        ElementType::Array => "array",
-        ElementType::Binary => "binData",
-        ElementType::Undefined => "undefined",
-        ElementType::ObjectId => "objectId",
-        ElementType::Boolean => "bool",
-        ElementType::DateTime => "date",
-        ElementType::Null => "null",
-        ElementType::RegularExpression => "regex",
-        ElementType::DbPointer => "dbPointer",
-        ElementType::JavaScriptCode => "javascript",
-        ElementType::Symbol => "symbol",
-        ElementType::JavaScriptCodeWithScope => "javascriptWithScope",
-        ElementType::Int32 => "int",
-        ElementType::Timestamp => "timestamp",
-        ElementType::Int64 => "long",
-        ElementType::Decimal128 => "decimal",
-        ElementType::MinKey => "minKey",
-        ElementType::MaxKey => "maxKey",
-    }
+    code.name()
 }

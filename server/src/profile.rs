@@ -40,6 +40,8 @@ pub struct Profile {
     pub connection_status_uuid: bool,
     /// hostInfo tells cores by their kinds.
     pub host_info_cores: bool,
+    /// A browser gets a sentence instead of a closed connection.
+    pub answers_http: bool,
     /// getDefaultRWConcern knows the implicit defaults.
     pub implicit_rw_concern: bool,
 }
@@ -98,6 +100,7 @@ const V4_4: Profile = Profile {
     log_lines_end_in_newline: false,
     connection_status_uuid: false,
     host_info_cores: false,
+    answers_http: true,
     implicit_rw_concern: false,
 };
 
@@ -147,6 +150,7 @@ const V8_0: Profile = Profile {
     log_lines_end_in_newline: true,
     connection_status_uuid: true,
     host_info_cores: true,
+    answers_http: false,
     ..V7_0
 };
 

@@ -3,6 +3,7 @@
 use std::{io::Write, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use bson::oid::ObjectId;
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::sleep_until,
@@ -101,7 +102,7 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     }
     tracing::warn!(target: "CONTROL", id = 22120, ctx = "initandlisten", startup_warning = true,
         "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted");
-    let node = Arc::new(Node::new(settings, log)?);
+    let node = Arc::new(Node::new(settings, log, ObjectId::new(), None)?);
     let listener = Listener::bind(&node).await.map_err(CannotListen)?;
     tracing::info!(target: "NETWORK", id = 23015, ctx = "listener",
         address = node.settings.bind_ips.join(","), "Listening on");

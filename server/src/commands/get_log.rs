@@ -22,7 +22,7 @@ fn run(call: &Call) -> Outcome {
     let name = match call.body.get("getLog") {
         Ok(Some(RawBsonRef::String(name))) => name,
         Ok(Some(other)) => {
-            return Err(Failure::wrong_type("getLog.getLog", other, "type 'string'"));
+            return Err(Failure::wrong_type("getLog.getLog", other, &["string"]));
         }
         _ => "",
     };

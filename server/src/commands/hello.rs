@@ -5,17 +5,15 @@
 
 use std::{future::Future, time::Duration};
 
-use bson::{
-    DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, oid::ObjectId, raw::cstr,
-    rawdoc,
-};
-use protocol::{ErrorCode, RawDoc};
+use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocumentBuf, oid::ObjectId, raw::cstr};
+use protocol::{ErrorCode, Fields, RawDoc};
 
 use super::{Api, Auth, Command, Run, Waiting};
 use crate::{
     context::{Call, Outcome, Reply, Then},
     error::Failure,
     sessions::TIMEOUT_MINUTES,
+    shutdown::Phase,
 };
 
 pub(super) const HELLO: Command = Command {
@@ -53,8 +51,10 @@ enum Words {
 async fn hello(call: Call, words: Words) -> Outcome {
     let asked = Asked::parse(&call)?;
     settle(&call, &asked);
+    refuse_when_quiescing(&call)?;
     if let Some(wait) = &asked.wait {
         wait_for_change(&call, wait, words).await?;
+        refuse_when_quiescing(&call)?;
     }
     let body = compose(&call, &asked, words);
     let then = match &asked.wait {
@@ -75,7 +75,9 @@ struct Asked {
 }
 
 /// `internalClient`.
-struct Internal;
+struct Internal {
+    max_wire_version: i32,
+}
 
 /// `topologyVersion` and `maxAwaitTimeMS`.
 struct Wait {
@@ -86,138 +88,74 @@ struct Wait {
 
 impl Asked {
     fn parse(call: &Call) -> Result<Self, Failure> {
-        let body = call.body.as_raw();
+        let fields = Fields::idl(&call.name, &call.body);
         Ok(Self {
-            hello_ok: flag(call, "helloOk")?,
-            internal: internal(call, body)?,
-            compressors: compression(call, body),
-            metadata: metadata(call, body)?,
-            wait: wait(call, body)?,
+            hello_ok: fields.optional("helloOk")?.map_or(Ok(false), |flag| flag.safe_bool())?,
+            internal: internal(&fields)?,
+            compressors: compression(call, &fields)?,
+            metadata: metadata(&fields)?,
+            wait: wait(&fields)?,
         })
     }
 }
 
-fn field<'a>(body: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
-    body.get(name).ok().flatten()
+/// The wire versions of a peer are its set's; they must both be there.
+fn internal(fields: &Fields<'_>) -> Result<Option<Internal>, Failure> {
+    let Some(client) = fields.optional("internalClient")? else { return Ok(None) };
+    let client = client.fields()?;
+    client.only(&["minWireVersion", "maxWireVersion"])?;
+    client.required("minWireVersion")?.safe_i32()?;
+    let max_wire_version = client.required("maxWireVersion")?.safe_i32()?;
+    Ok(Some(Internal { max_wire_version }))
 }
 
-fn flag(call: &Call, name: &str) -> Result<bool, Failure> {
-    match field(&call.body, name) {
-        None => Ok(false),
-        Some(RawBsonRef::Boolean(value)) => Ok(value),
-        Some(RawBsonRef::Int32(n)) => Ok(n != 0),
-        Some(RawBsonRef::Int64(n)) => Ok(n != 0),
-        Some(RawBsonRef::Double(n)) => Ok(n != 0.0),
-        Some(RawBsonRef::Decimal128(_)) => Ok(true),
-        Some(other) => {
-            let expected = "types '[decimal, long, double, int, bool]'";
-            Err(Failure::wrong_type(format!("{}.{name}", call.name), other, expected))
-        }
-    }
-}
-
-fn internal(call: &Call, body: &RawDocument) -> Result<Option<Internal>, Failure> {
-    let Some(value) = field(body, "internalClient") else { return Ok(None) };
-    let path = |name: &str| format!("{}.internalClient{name}", call.name);
-    let RawBsonRef::Document(client) = value else {
-        return Err(Failure::wrong_type(path(""), value, "type 'object'"));
-    };
-    for element in client.iter().flatten() {
-        let name = element.0.as_str();
-        if name != "minWireVersion" && name != "maxWireVersion" {
-            return Err(Failure::UnknownField(path(&format!(".{name}"))));
-        }
-    }
-    for name in ["minWireVersion", "maxWireVersion"] {
-        if field(client, name).is_none() {
-            return Err(Failure::MissingField(path(&format!(".{name}"))));
-        }
-    }
-    Ok(Some(Internal))
-}
-
-fn compression(call: &Call, body: &RawDocument) -> Option<protocol::Compressors> {
-    let RawBsonRef::Array(names) = field(body, "compression")? else { return None };
-    let offered = names.into_iter().flatten().filter_map(|name| name.as_str());
-    Some(call.node().compressors().negotiate(offered))
+fn compression(call: &Call, fields: &Fields<'_>) -> Result<Option<protocol::Compressors>, Failure> {
+    let Some(names) = fields.optional("compression")? else { return Ok(None) };
+    let offered = names.array()?.into_iter().flatten().filter_map(|name| name.as_str());
+    Ok(Some(call.node().compressors().negotiate(offered)))
 }
 
 /// mongod's limit for drivers; members and routers may send more.
 const METADATA_LEN_MAX: usize = 512;
 
-fn metadata(call: &Call, body: &RawDocument) -> Result<Option<RawDoc>, Failure> {
-    match field(body, "client") {
+fn metadata(fields: &Fields<'_>) -> Result<Option<RawDoc>, Failure> {
+    match fields.optional("client")?.map(|client| client.raw()) {
         None => Ok(None),
         Some(RawBsonRef::Document(client)) => {
-            if client.as_bytes().len() > METADATA_LEN_MAX && field(body, "internalClient").is_none()
-            {
+            let driver = fields.get("internalClient")?.is_none();
+            if driver && client.as_bytes().len() > METADATA_LEN_MAX {
                 let text = "The client metadata document must be less then or equal to 512 bytes";
-                return Err(Failure::said(ErrorCode::from_code(187), text));
+                return Err(Failure::said(ErrorCode::ClientMetadataDocumentTooLarge, text));
             }
             Ok(Some(RawDoc::from(client)))
         }
         Some(_) => {
             let text = "The client metadata document must be a document";
-            let _ = call;
             Err(Failure::said(ErrorCode::TypeMismatch, text))
         }
     }
 }
 
-fn wait(call: &Call, body: &RawDocument) -> Result<Option<Wait>, Failure> {
-    let (version, max) = match (field(body, "topologyVersion"), field(body, "maxAwaitTimeMS")) {
+fn wait(fields: &Fields<'_>) -> Result<Option<Wait>, Failure> {
+    let alone = |text| Err(Failure::said(ErrorCode::from_code(31368), text));
+    let (version, max) = match (fields.get("topologyVersion")?, fields.get("maxAwaitTimeMS")?) {
         (None, None) => return Ok(None),
-        (Some(version), Some(max)) => (version, max),
+        (Some(version), Some(max)) => (version.fields()?, max),
         (Some(_), None) => {
-            let text = "A request with a 'topologyVersion' must include 'maxAwaitTimeMS'";
-            return Err(Failure::said(ErrorCode::from_code(31368), text));
+            return alone("A request with a 'topologyVersion' must include 'maxAwaitTimeMS'");
         }
         (None, Some(_)) => {
-            let text = "A request with 'maxAwaitTimeMS' must include a 'topologyVersion'";
-            return Err(Failure::said(ErrorCode::from_code(31368), text));
+            return alone("A request with 'maxAwaitTimeMS' must include a 'topologyVersion'");
         }
     };
-    let path = |name: &str| format!("{}.topologyVersion{name}", call.name);
-    let RawBsonRef::Document(version) = version else {
-        return Err(Failure::wrong_type(path(""), version, "type 'object'"));
-    };
-    let process_id = match field(version, "processId") {
-        Some(RawBsonRef::ObjectId(id)) => id,
-        Some(other) => {
-            return Err(Failure::wrong_type(path(".processId"), other, "type 'objectId'"));
-        }
-        None => return Err(Failure::MissingField(path(".processId"))),
-    };
-    let counter = match field(version, "counter") {
-        Some(RawBsonRef::Int64(counter)) => counter,
-        Some(other) => return Err(Failure::wrong_type(path(".counter"), other, "type 'long'")),
-        None => return Err(Failure::MissingField(path(".counter"))),
-    };
-    let millis = await_millis(call, max)?;
+    let process_id = version.required("processId")?.object_id()?;
+    let counter = version.required("counter")?.long()?;
+    let max = Duration::from_millis(max.non_negative()?);
     if counter < 0 {
         let text = "topologyVersion must have a non-negative counter";
         return Err(Failure::said(ErrorCode::from_code(31372), text));
     }
-    Ok(Some(Wait { process_id, counter, max: Duration::from_millis(millis) }))
-}
-
-fn await_millis(call: &Call, max: RawBsonRef<'_>) -> Result<u64, Failure> {
-    let millis = match max {
-        RawBsonRef::Int32(n) => i64::from(n),
-        RawBsonRef::Int64(n) => n,
-        #[allow(clippy::cast_possible_truncation, reason = "saturates")]
-        RawBsonRef::Double(n) => n as i64,
-        other => {
-            let expected = "types '[long, int, decimal, double]'";
-            let path = format!("{}.maxAwaitTimeMS", call.name);
-            return Err(Failure::wrong_type(path, other, expected));
-        }
-    };
-    u64::try_from(millis).map_err(|_| {
-        let text =
-            format!("BSON field 'maxAwaitTimeMS' value must be >= 0, actual value '{millis}'");
-        Failure::said(ErrorCode::BadValue, text)
-    })
+    Ok(Some(Wait { process_id, counter, max }))
 }
 
 fn settle(call: &Call, asked: &Asked) {
@@ -231,6 +169,9 @@ fn settle(call: &Call, asked: &Asked) {
             handshake.metadata.clone_from(&asked.metadata);
         }
     });
+    if let (Some(repl), Some(internal)) = (call.node().repl(), &asked.internal) {
+        repl.internal_client_said_hello(internal.max_wire_version);
+    }
     if let Some(metadata) = &asked.metadata
         && !call.node().log.quiet()
     {
@@ -300,12 +241,30 @@ fn compose(call: &Call, asked: &Asked, words: Words) -> RawDocumentBuf {
 
 fn append_role(call: &Call, words: Words, body: &mut RawDocumentBuf) {
     let node = call.node();
+    if let Some(repl) = node.repl() {
+        for (name, value) in repl.snapshot().hello(words == Words::Hello).iter().flatten() {
+            body.append(name, value);
+        }
+        return;
+    }
     match words {
         Words::Hello => body.append(cstr!("isWritablePrimary"), true),
         Words::IsMaster => body.append(cstr!("ismaster"), true),
     }
-    let version = rawdoc! { "processId": node.process_id, "counter": node.topology_counter() };
-    body.append(cstr!("topologyVersion"), version);
+    body.append(cstr!("topologyVersion"), node.topology_version());
+}
+
+/// A member that is about to leave tells drivers so; only hello does.
+fn refuse_when_quiescing(call: &Call) -> Result<(), Failure> {
+    let node = call.node();
+    match node.shutdown.phase() {
+        Phase::Quiescing { until } if node.repl().is_some() => {
+            let left = until.saturating_duration_since(tokio::time::Instant::now());
+            let remaining_millis = i64::try_from(left.as_millis()).unwrap_or(i64::MAX);
+            Err(Failure::Quiescing { remaining_millis })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The same request, knowing the topology that was just told.
@@ -315,9 +274,9 @@ fn next_request(request: &RawDoc, reply: &RawDocumentBuf) -> Then {
     for element in request.as_raw().iter().flatten() {
         let (name, value) = element;
         if name.as_str() == "topologyVersion" {
-            next.append(name, version.to_owned());
+            next.append(name, version);
         } else {
-            next.append(name, bson::RawBson::from(value));
+            next.append(name, value);
         }
     }
     Then::Again(next.into())

@@ -34,7 +34,7 @@ fn describe(command: &Command, profile: &Profile) -> RawDocumentBuf {
         "help": command.help,
         "requiresAuth": command.auth != Auth::None,
     };
-    let always = command.on == On::Always;
+    let always = matches!(command.on, On::Always | On::Serving);
     match modern {
         true => doc.append(cstr!("secondaryOk"), always),
         false => doc.append(cstr!("slaveOk"), always),
@@ -43,7 +43,7 @@ fn describe(command: &Command, profile: &Profile) -> RawDocumentBuf {
     match (command.on, modern) {
         (On::Readable, true) => doc.append(cstr!("secondaryOverrideOk"), true),
         (On::Readable, false) => doc.append(cstr!("slaveOverrideOk"), true),
-        (On::Always | On::Primary, _) => {}
+        (On::Always | On::Serving | On::Primary, _) => {}
     }
     if modern {
         let versions = if command.api == Api::V1 { vec!["1"] } else { vec![] };

@@ -1,39 +1,76 @@
 //! The commands of replica sets, answered by the replication node.
 
-use super::{Auth, Command, Run};
+use bson::rawdoc;
+use protocol::{ErrorCode, RawDoc};
+use repl::Request;
+
+use super::{Auth, Command, Run, Waiting};
 use crate::{
     context::{Call, Outcome},
     error::Failure,
 };
 
 pub(super) fn commands() -> impl Iterator<Item = Command> {
-    ROWS.iter().map(|(name, auth, help)| Command {
+    let asked = ROWS.iter().map(|(name, auth, help, _)| Command {
         name,
         help,
         auth: *auth,
         admin_only: true,
-        run: Run::Now(run),
+        takes_concerns: true,
+        waits_on_purpose: true,
+        run: Run::Waiting(ask),
         ..Command::DEFAULT
+    });
+    asked.chain([GET_RBID])
+}
+
+const GET_RBID: Command = Command {
+    name: "replSetGetRBID",
+    help: "Returns the rollback id.",
+    auth: Auth::Internal,
+    admin_only: true,
+    run: Run::Now(get_rbid),
+    ..Command::DEFAULT
+};
+
+fn ask(call: Call) -> Waiting {
+    Box::pin(async move {
+        let row = ROWS.iter().find(|(name, ..)| *name == call.name);
+        let (Some(repl), Some((.., request))) = (call.node().repl(), row) else {
+            return Err(Failure::NoReplication("not running with --replSet"));
+        };
+        let body = repl.ask(request(call.body.clone())).await?;
+        Ok(body.into())
     })
 }
 
-fn run(_: &Call) -> Outcome {
-    Err(Failure::NoReplication("not running with --replSet"))
+fn get_rbid(call: &Call) -> Outcome {
+    let Some(repl) = call.node().repl() else {
+        return Err(Failure::NoReplication("not running with --replSet"));
+    };
+    let snapshot = repl.snapshot();
+    if snapshot.config.is_none() {
+        let text = "no replset config has been received";
+        return Err(Failure::said(ErrorCode::NotYetInitialized, text));
+    }
+    Ok(rawdoc! { "rbid": snapshot.rbid }.into())
 }
 
-const ROWS: &[(&str, Auth, &str)] = &[
-    ("replSetAbortPrimaryCatchUp", Auth::Manage, "Ends a new primary's catch-up."),
-    ("replSetFreeze", Auth::Manage, "Keeps a member from standing for election."),
-    ("replSetGetConfig", Auth::Monitor, "Returns the configuration of the set."),
-    ("replSetGetRBID", Auth::Internal, "Returns the rollback id."),
-    ("replSetGetStatus", Auth::Monitor, "Returns the state of the set as this member sees it."),
-    ("replSetHeartbeat", Auth::Internal, "How members watch each other."),
-    ("replSetInitiate", Auth::Manage, "Begins a set."),
-    ("replSetMaintenance", Auth::Manage, "Puts a member into maintenance mode, or back."),
-    ("replSetReconfig", Auth::Manage, "Changes the configuration of the set."),
-    ("replSetRequestVotes", Auth::Internal, "A candidate asks for a vote."),
-    ("replSetStepDown", Auth::Manage, "Makes a primary step down."),
-    ("replSetStepUp", Auth::Manage, "Makes a member stand for election."),
-    ("replSetSyncFrom", Auth::Manage, "Chooses the member to sync from."),
-    ("replSetUpdatePosition", Auth::Internal, "A member tells how far it is."),
+type Row = (&'static str, Auth, &'static str, fn(RawDoc) -> Request);
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    ("replSetAbortPrimaryCatchUp", Auth::Manage, "Ends a new primary's catch-up.", Request::AbortPrimaryCatchUp),
+    ("replSetFreeze", Auth::Manage, "Keeps a member from standing for election.", Request::Freeze),
+    ("replSetGetConfig", Auth::Monitor, "Returns the configuration of the set.", Request::Config),
+    ("replSetGetStatus", Auth::Monitor, "Returns the state of the set as this member sees it.", Request::Status),
+    ("replSetHeartbeat", Auth::Internal, "How members watch each other.", Request::Heartbeat),
+    ("replSetInitiate", Auth::Manage, "Begins a set.", Request::Initiate),
+    ("replSetMaintenance", Auth::Manage, "Puts a member into maintenance mode, or back.", Request::Maintenance),
+    ("replSetReconfig", Auth::Manage, "Changes the configuration of the set.", Request::Reconfig),
+    ("replSetRequestVotes", Auth::Internal, "A candidate asks for a vote.", Request::RequestVotes),
+    ("replSetStepDown", Auth::Manage, "Makes a primary step down.", Request::StepDown),
+    ("replSetStepUp", Auth::Manage, "Makes a member stand for election.", Request::StepUp),
+    ("replSetSyncFrom", Auth::Manage, "Chooses the member to sync from.", Request::SyncFrom),
+    ("replSetUpdatePosition", Auth::Internal, "A member tells how far it is.", Request::UpdatePosition),
 ];

@@ -50,6 +50,9 @@ fn run(call: &Call) -> Outcome {
         "localTime": DateTime::now(),
     };
     for (name, section) in SECTIONS {
+        if *name == "storageEngine" && wanted(call, "repl") {
+            append_repl(call, &mut body);
+        }
         if wanted(call, name)
             && let Ok(name) = CString::try_from(*name)
         {
@@ -57,6 +60,15 @@ fn run(call: &Call) -> Outcome {
         }
     }
     Ok(body.into())
+}
+
+/// Only members have it: hello's part of the set, and the rollback id.
+fn append_repl(call: &Call, body: &mut RawDocumentBuf) {
+    let Some(repl) = call.node().repl() else { return };
+    let snapshot = repl.snapshot();
+    let mut section = snapshot.hello(true);
+    section.append(cstr!("rbid"), snapshot.rbid);
+    body.append(cstr!("repl"), section);
 }
 
 fn wanted(call: &Call, section: &str) -> bool {

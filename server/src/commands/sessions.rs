@@ -107,9 +107,9 @@ fn listed(call: &Call) -> Result<Vec<SessionId>, Failure> {
         .into_iter()
         .map(|value| {
             let doc = value.as_document().ok_or_else(|| {
-                Failure::wrong_type(format!("{0}.{0}", call.name), value, "type 'object'")
+                Failure::wrong_type(format!("{0}.{0}", call.name), value, &["object"])
             })?;
-            id_of(doc).ok_or_else(|| Failure::MissingField(format!("{0}.{0}.id", call.name)))
+            id_of(doc).ok_or_else(|| Failure::missing(format!("{0}.{0}.id", call.name)))
         })
         .collect()
 }
@@ -118,7 +118,7 @@ fn elements(call: &Call) -> Result<Vec<RawBsonRef<'_>>, Failure> {
     match call.body.get(&call.name) {
         Ok(Some(RawBsonRef::Array(array))) => Ok(array.into_iter().flatten().collect()),
         Ok(Some(other)) => {
-            Err(Failure::wrong_type(format!("{0}.{0}", call.name), other, "type 'array'"))
+            Err(Failure::wrong_type(format!("{0}.{0}", call.name), other, &["array"]))
         }
         _ => Ok(Vec::new()),
     }

@@ -45,9 +45,10 @@ fn markdown() -> String {
             "## Answered in every state",
             "In every member state, whatever the read preference.",
         ),
+        (On::Serving, "## Answered as primary or secondary", "Whatever the read preference."),
         (
             On::Readable,
-            "## Answered as primary or secondary",
+            "## Answered as primary, or as secondary if allowed",
             "A secondary's clients must allow it by read preference.",
         ),
         (On::Primary, "## Refused", "Only a primary runs them; refused with NotWritablePrimary."),

@@ -101,15 +101,15 @@ impl Generic {
             ("$db", RawBsonRef::String(db)) => {
                 self.db.get_or_insert_with(|| db.to_owned());
             }
-            ("$db", _) => return Err(mistyped("type 'string'")),
+            ("$db", _) => return Err(mistyped(&["string"])),
             ("$readPreference", RawBsonRef::Document(preference)) => {
                 self.secondary_ok |= preference.get_str("mode").is_ok_and(|mode| mode != "primary");
             }
-            ("$readPreference", _) => return Err(mistyped("type 'object'")),
+            ("$readPreference", _) => return Err(mistyped(&["object"])),
             ("lsid", RawBsonRef::Document(lsid)) => self.lsid = Some(session_id(lsid, command)?),
-            ("lsid", _) => return Err(mistyped("type 'object'")),
+            ("lsid", _) => return Err(mistyped(&["object"])),
             ("txnNumber", RawBsonRef::Int64(_)) => self.has_txn_number = true,
-            ("txnNumber", _) => return Err(mistyped("type 'long'")),
+            ("txnNumber", _) => return Err(mistyped(&["long"])),
             ("startTransaction", value) => self.starts_transaction = truthy(value),
             ("$clusterTime", RawBsonRef::Document(time)) => {
                 self.cluster_time = time.get_timestamp("clusterTime").ok().map(Timestamp::from);
@@ -119,7 +119,7 @@ impl Generic {
                     && value.as_i64().is_none()
                     && value.as_f64().is_none() =>
             {
-                return Err(mistyped("types '[long, int, decimal, double]'"));
+                return Err(mistyped(&["long", "int", "decimal", "double"]));
             }
             ("readConcern", RawBsonRef::Document(concern)) => {
                 self.read_concern = Some(shown(concern));
@@ -142,7 +142,7 @@ impl Generic {
     pub(super) fn take_db(&mut self, command: &str, profile: &Profile) -> Result<String, Failure> {
         let Some(db) = self.db.take() else {
             return Err(if profile.idl_codes_have_names {
-                Failure::MissingField(format!("{command}.$db"))
+                Failure::missing(format!("{command}.$db"))
             } else {
                 let text = "OP_MSG requests require a $db argument";
                 Failure::said(ErrorCode::from_code(40571), text)
@@ -211,11 +211,10 @@ const DB_NAME_LEN_MAX: usize = 64;
 
 /// Refuses a field that is neither the command's own nor everybody's.
 pub(super) fn refuse_unknown(body: &RawDoc, command: &str, own: &[&str]) -> Result<(), Failure> {
-    for element in body.as_raw().iter().skip(1) {
-        let Ok((name, _)) = element else { continue };
-        let name = name.as_str();
+    for element in body.as_raw().iter_elements().skip(1).flatten() {
+        let name = element.key().as_str();
         if !own.contains(&name) && !KNOWN.contains(&name) {
-            return Err(Failure::UnknownField(format!("{command}.{name}")));
+            return Err(Failure::unknown_field(format!("{command}.{name}")));
         }
     }
     Ok(())
@@ -236,9 +235,9 @@ fn session_id(lsid: &RawDocument, command: &str) -> Result<SessionId, Failure> {
             Err(Failure::said(ErrorCode::from_code(207), text))
         }
         Ok(Some(other)) => {
-            Err(Failure::wrong_type(format!("{command}.lsid.id"), other, "type 'binData'"))
+            Err(Failure::wrong_type(format!("{command}.lsid.id"), other, &["binData"]))
         }
-        _ => Err(Failure::MissingField(format!("{command}.lsid.id"))),
+        _ => Err(Failure::missing(format!("{command}.lsid.id"))),
     }
 }
 

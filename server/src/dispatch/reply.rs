@@ -1,22 +1,92 @@
 //! What every reply ends with.
+//!
+//! A member that can be read from tells its time with every reply, errors included: `$clusterTime`, the newest
+//! it has heard of, and `operationTime`, the newest that is visible to its readers.
 
-use bson::{RawDocumentBuf, raw::cstr};
+use std::sync::Arc;
+
+use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr};
+use protocol::{
+    ClusterTime, Timestamp,
+    repl_metadata::{Signature, append_operation_time},
+};
+use repl::Snapshot;
 
 use super::Generic;
 use crate::{context::Client, error::Failure};
 
 /// Appends `ok` and what the node adds.
-pub(super) fn end_success(_client: &Client, generic: &Generic, body: &mut RawDocumentBuf) {
+pub(super) fn end_success(client: &Client, generic: &Generic, body: &mut RawDocumentBuf) {
     body.append(cstr!("ok"), 1.0);
-    let _ = generic;
+    // A help text is not worth a time.
+    if !generic.help {
+        Ending::of(client, generic).append_to(body);
+    }
 }
 
 /// The reply that a failure becomes.
-pub(super) fn failure(client: &Client, _generic: &Generic, failure: &Failure) -> RawDocumentBuf {
+pub(super) fn failure(client: &Client, generic: &Generic, failure: &Failure) -> RawDocumentBuf {
+    let profile = client.node.profile();
+    let mut ending = Ending::of(client, generic);
     let mut body = RawDocumentBuf::new();
     if let Some(label) = failure.label() {
-        body.append(cstr!("errorLabels"), bson::RawArrayBuf::from_iter([label]));
+        body.append(cstr!("errorLabels"), RawArrayBuf::from_iter([label]));
     }
-    failure.append_to(&mut body, client.node.profile());
+    if failure.shows_topology() {
+        body.append(cstr!("topologyVersion"), client.node.topology_version());
+    }
+    let thrown = failure.wire_code(profile).is_some();
+    if profile.error_starts_with_operation_time && thrown {
+        if let Some(time) = ending.operation_time.take() {
+            append_operation_time(&mut body, time);
+        }
+    }
+    failure.append_to(&mut body, profile);
+    ending.append_to(&mut body);
     body
+}
+
+/// What a member appends.
+struct Ending {
+    repl_data: Option<Arc<Snapshot>>,
+    oplog_query_data: Option<Arc<Snapshot>>,
+    cluster_time: Option<ClusterTime>,
+    operation_time: Option<Timestamp>,
+}
+
+impl Ending {
+    fn of(client: &Client, generic: &Generic) -> Self {
+        let snapshot = client.node.repl().map(repl::Repl::snapshot);
+        let readable = snapshot.as_ref().filter(|snapshot| snapshot.state.is_readable());
+        let applied = readable.map(|snapshot| snapshot.positions.applied.op_time.ts);
+        Self {
+            cluster_time: applied.map(|applied| {
+                client.node.advance_cluster_time(applied);
+                let unsigned =
+                    client.node.profile().internal_cluster_time_unsigned && client.is_internal();
+                ClusterTime {
+                    time: client.node.cluster_time(),
+                    signature: (!unsigned).then_some(Signature::DUMMY),
+                }
+            }),
+            operation_time: applied,
+            repl_data: snapshot.clone().filter(|_| generic.repl_data),
+            oplog_query_data: snapshot.filter(|_| generic.oplog_query_data),
+        }
+    }
+
+    fn append_to(&self, body: &mut RawDocumentBuf) {
+        if let Some(snapshot) = &self.repl_data {
+            body.append(cstr!("$replData"), snapshot.repl_data());
+        }
+        if let Some(snapshot) = &self.oplog_query_data {
+            body.append(cstr!("$oplogQueryData"), snapshot.oplog_query_data());
+        }
+        if let Some(time) = &self.cluster_time {
+            time.append_to(body);
+        }
+        if let Some(time) = self.operation_time {
+            append_operation_time(body, time);
+        }
+    }
 }
