@@ -5,17 +5,28 @@
 
 mod available_query_options;
 mod build_info;
+mod coll_stats;
 mod connection_status;
+mod count;
+mod db_hash;
+mod db_stats;
 mod features;
+mod find;
 mod fsync;
 mod get_cmd_line_opts;
 mod get_default_rw_concern;
 mod get_log;
+mod get_more;
 mod get_parameter;
 mod hello;
 mod host_info;
 mod is_self;
+mod kill_cursors;
+mod list_collections;
 mod list_commands;
+mod list_cursor;
+mod list_databases;
+mod list_indexes;
 mod lock_info;
 mod log_rotate;
 mod logout;
@@ -28,7 +39,10 @@ mod server_status;
 mod sessions;
 mod set_parameter;
 mod shutdown;
+mod sizes;
+mod target;
 mod users_info;
+mod views;
 mod whats_my_uri;
 
 use std::{collections::HashMap, future::Future, pin::Pin, sync::LazyLock};
@@ -202,7 +216,18 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
     let own = [
         available_query_options::COMMAND,
         build_info::COMMAND,
+        coll_stats::COLL_STATS,
+        coll_stats::DATA_SIZE,
         connection_status::COMMAND,
+        count::COMMAND,
+        db_hash::COMMAND,
+        db_stats::COMMAND,
+        find::COMMAND,
+        get_more::COMMAND,
+        kill_cursors::COMMAND,
+        list_collections::COMMAND,
+        list_databases::COMMAND,
+        list_indexes::COMMAND,
         features::COMMAND,
         fsync::COMMAND,
         get_cmd_line_opts::COMMAND,

@@ -10,25 +10,27 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicI32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bson::{RawDocumentBuf, oid::ObjectId, rawdoc};
 use parking_lot::Mutex;
-use protocol::{Compressor, Compressors, DocSequence, RawDoc, Timestamp};
+use protocol::{Compressor, Compressors, DocSequence, ErrorCode, RawDoc, Timestamp};
 use repl::Repl;
+use storage::Store;
 use uuid::Uuid;
 
 use crate::{
     config::Settings,
+    cursors::Cursors,
     error::Failure,
     logging::Log,
     metrics::Metrics,
     parameters::Parameters,
     profile::Profile,
-    sessions::Sessions,
+    sessions::{SessionId, Sessions},
     shutdown::{Phase, Shutdown},
     system,
 };
@@ -58,6 +60,9 @@ pub struct Node {
     request_ids: AtomicI32,
     cluster_time: AtomicU64,
     repl: Option<Repl>,
+    store: Option<Store>,
+    /// Open cursors.
+    pub cursors: Cursors,
 }
 
 impl Node {
@@ -67,6 +72,7 @@ impl Node {
         log: Log,
         process_id: ObjectId,
         repl: Option<Repl>,
+        store: Option<Store>,
     ) -> Result<Self, crate::parameters::ParameterError> {
         let parameters = Parameters::new(&settings, &log)?;
         Ok(Self {
@@ -84,6 +90,8 @@ impl Node {
             request_ids: AtomicI32::new(1),
             cluster_time: AtomicU64::new(0),
             repl,
+            store,
+            cursors: Cursors::default(),
             settings,
             log,
         })
@@ -92,6 +100,13 @@ impl Node {
     /// Replication, unless the server runs alone.
     pub fn repl(&self) -> Option<&Repl> {
         self.repl.as_ref()
+    }
+
+    /// The data.
+    pub fn store(&self) -> Result<&Store, Failure> {
+        self.store.as_ref().ok_or_else(|| {
+            Failure::said(ErrorCode::InternalError, "the server runs without a store")
+        })
     }
 
     /// The version that is shown.
@@ -136,8 +151,8 @@ impl Node {
             self.shutdown.begun().await;
             return;
         };
-        let mut snapshots = repl.watch();
-        let changed = snapshots.wait_for(|snapshot| snapshot.topology_counter != known);
+        let mut counters = repl.watch_topology();
+        let changed = counters.wait_for(|counter| *counter != known);
         tokio::select! {
             // The node having stopped is a change too.
             _ = changed => {}
@@ -243,6 +258,14 @@ pub struct Call {
     pub exhaust_allowed: bool,
     /// The client is content with a secondary.
     pub secondary_ok: bool,
+    /// The session.
+    pub lsid: Option<SessionId>,
+    /// `maxTimeMS`, unless it is without limit.
+    pub max_time: Option<Duration>,
+    /// When it came.
+    pub started: Instant,
+    /// Set when nobody waits for the answer any more.
+    pub abandoned: Arc<AtomicBool>,
 }
 
 impl Call {

@@ -151,6 +151,10 @@ fn prepare(
         sequences: incoming.sequences,
         exhaust_allowed: incoming.exhaust_allowed,
         secondary_ok: generic.secondary_ok,
+        lsid: generic.lsid,
+        max_time: generic.max_time,
+        started: now,
+        abandoned: Arc::default(),
     }))
 }
 

@@ -1,15 +1,19 @@
 //! The single map from failures to what the wire shows.
 
+use std::sync::Arc;
+
 use bson::{RawBsonRef, RawDocumentBuf, raw::cstr};
 use protocol::{
     ErrorCode,
     fields::{FieldError, type_name},
 };
+use query::QueryError;
+use storage::StorageError;
 
 use crate::profile::Profile;
 
 /// Why a command gives no result. The texts are mongod's.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
     /// No such command.
     #[error("no such command: '{0}'")]
@@ -59,6 +63,15 @@ pub enum Failure {
         /// How long it will still answer.
         remaining_millis: i64,
     },
+    /// A read that only a primary could confirm.
+    #[error("cannot satisfy linearizable read concern on non-primary node")]
+    Linearizable,
+    /// The store cannot read.
+    #[error("{}", storage_text(.0))]
+    Storage(Arc<StorageError>),
+    /// The query makes no sense, or cannot go on.
+    #[error(transparent)]
+    Query(#[from] QueryError),
     /// Anything else, in mongod's words.
     #[error("{message}")]
     Said {
@@ -97,7 +110,15 @@ impl Failure {
 
     /// The code on the wire, if this version gives one.
     pub fn wire_code(&self, profile: &Profile) -> Option<ErrorCode> {
-        Some(match self {
+        match self {
+            Self::Parameter { .. } if !profile.parameter_errors_have_codes => None,
+            failure => Some(failure.code()),
+        }
+    }
+
+    /// The code, where all versions agree.
+    pub fn code(&self) -> ErrorCode {
+        match self {
             Self::UnknownCommand(_) => ErrorCode::CommandNotFound,
             Self::OpQueryCommand(_) => ErrorCode::from_code(352),
             Self::AdminOnly(_) => ErrorCode::Unauthorized,
@@ -106,12 +127,12 @@ impl Failure {
             Self::NotPrimaryNoSecondaryOk { .. } => ErrorCode::NotPrimaryNoSecondaryOk,
             Self::NotPrimaryOrSecondary(_) => ErrorCode::NotPrimaryOrSecondary,
             Self::NoReplication(_) => ErrorCode::from_code(76),
-            Self::Parameter { code, .. } => {
-                return profile.parameter_errors_have_codes.then_some(*code);
-            }
             Self::Quiescing { .. } => ErrorCode::ShutdownInProgress,
-            Self::Said { code, .. } => *code,
-        })
+            Self::Linearizable => ErrorCode::NotWritablePrimary,
+            Self::Storage(error) => storage_code(error),
+            Self::Query(error) => error.code,
+            Self::Parameter { code, .. } | Self::Said { code, .. } => *code,
+        }
     }
 
     /// `errorLabels`, for drivers.
@@ -128,6 +149,7 @@ impl Failure {
             self,
             Self::NotWritablePrimary { .. }
                 | Self::NotPrimaryNoSecondaryOk { .. }
+                | Self::Linearizable
                 | Self::NotPrimaryOrSecondary(_)
                 | Self::Quiescing { .. }
         )
@@ -144,6 +166,48 @@ impl Failure {
         if let Self::Quiescing { remaining_millis } = self {
             body.append(cstr!("remainingQuiesceTimeMillis"), *remaining_millis);
         }
+    }
+}
+
+/// What the store's failures are on the wire.
+fn storage_code(error: &StorageError) -> ErrorCode {
+    match error {
+        StorageError::HistoryGone { .. } => ErrorCode::SnapshotTooOld,
+        StorageError::NotYetApplied { .. } => ErrorCode::SnapshotUnavailable,
+        StorageError::NoCollection(_) | StorageError::NameTaken { .. } => {
+            ErrorCode::NamespaceNotFound
+        }
+        StorageError::NoIndex { .. } => ErrorCode::IndexNotFound,
+        StorageError::BadDocument { .. } => ErrorCode::BadValue,
+        StorageError::Cancelled => ErrorCode::Interrupted,
+        StorageError::OutOfOrder { .. }
+        | StorageError::NoPrepared(_)
+        | StorageError::Locked { .. }
+        | StorageError::OtherEngine { .. }
+        | StorageError::OtherFormat { .. }
+        | StorageError::NotOurs { .. }
+        | StorageError::Corrupt { .. }
+        | StorageError::JournalDamaged { .. }
+        | StorageError::Io { .. }
+        | StorageError::Poisoned(_)
+        | StorageError::Injected(_) => ErrorCode::InternalError,
+        // The type may grow; what it grows by is not a client's fault.
+        _ => ErrorCode::InternalError,
+    }
+}
+
+fn storage_text(error: &StorageError) -> String {
+    match error {
+        StorageError::HistoryGone { ts, .. } => {
+            format!("Read timestamp {ts} is older than the oldest available timestamp.")
+        }
+        other => other.to_string(),
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(Arc::new(error))
     }
 }
 

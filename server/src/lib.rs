@@ -7,19 +7,27 @@
 //! ```
 //! [`context`] holds what handlers may touch, [`profile`] whom we look like, [`error`] how failures look on the wire.
 
+pub mod batch;
+pub mod blocking;
 pub mod commands;
 pub mod config;
 pub mod connection;
 pub mod context;
+pub mod cursors;
 pub mod dispatch;
 pub mod error;
 pub mod listener;
+pub mod local;
 pub mod logging;
 pub mod metrics;
+pub mod natural_reading;
+pub mod oplog_reading;
 pub mod parameters;
 pub mod profile;
+pub mod read_time;
 pub mod sessions;
 pub mod shutdown;
+pub mod source;
 mod start;
 pub mod system;
 

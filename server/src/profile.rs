@@ -40,6 +40,8 @@ pub struct Profile {
     pub connection_status_uuid: bool,
     /// hostInfo tells cores by their kinds.
     pub host_info_cores: bool,
+    /// Resume tokens of scans carry `$initialSyncId`.
+    pub resume_tokens_name_initial_sync: bool,
     /// A browser gets a sentence instead of a closed connection.
     pub answers_http: bool,
     /// getDefaultRWConcern knows the implicit defaults.
@@ -101,6 +103,7 @@ const V4_4: Profile = Profile {
     connection_status_uuid: false,
     host_info_cores: false,
     answers_http: true,
+    resume_tokens_name_initial_sync: false,
     implicit_rw_concern: false,
 };
 
@@ -151,6 +154,7 @@ const V8_0: Profile = Profile {
     connection_status_uuid: true,
     host_info_cores: true,
     answers_http: false,
+    resume_tokens_name_initial_sync: true,
     ..V7_0
 };
 

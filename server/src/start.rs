@@ -4,6 +4,7 @@ use std::{io::Write, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use bson::oid::ObjectId;
+use storage::{Store, StoreOptions};
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::sleep_until,
@@ -102,20 +103,61 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     }
     tracing::warn!(target: "CONTROL", id = 22120, ctx = "initandlisten", startup_warning = true,
         "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted");
-    let node = Arc::new(Node::new(settings, log, ObjectId::new(), None)?);
+    let store = open_store(&settings)?;
+    let node = Arc::new(Node::new(settings, log, ObjectId::new(), None, Some(store))?);
     let listener = Listener::bind(&node).await.map_err(CannotListen)?;
     tracing::info!(target: "NETWORK", id = 23015, ctx = "listener",
         address = node.settings.bind_ips.join(","), "Listening on");
     tracing::info!(target: "NETWORK", id = 23016, ctx = "listener", port = node.settings.port,
         ssl = "off", "Waiting for connections");
     let signals = tokio::spawn(signals(node.clone()));
+    let upkeep = tokio::spawn(upkeep(node.clone()));
     let end = tokio::spawn(end(node.clone()));
     listener.run(node.clone()).await;
     end.await?;
     signals.abort();
+    upkeep.abort();
     tracing::info!(target: "CONTROL", id = 20565, ctx = "initandlisten", "Now exiting");
     tracing::info!(target: "CONTROL", id = 23138, ctx = "initandlisten", exitCode = 0, "Shutting down");
     Ok(())
+}
+
+fn open_store(settings: &Settings) -> anyhow::Result<Store> {
+    let mut options = StoreOptions {
+        engine: settings.storage_engine.parse().map_err(anyhow::Error::msg)?,
+        ..StoreOptions::default()
+    };
+    if let Some(megabytes) = settings.oplog_size_mb {
+        options.oplog_max_bytes = megabytes.saturating_mul(1024 * 1024);
+    }
+    if let Some(window) = settings.history_window {
+        options.history_window = window;
+        options.history_max_bytes = None;
+    }
+    std::fs::create_dir_all(&settings.db_path).with_context(|| {
+        format!("Data directory {} cannot be created", settings.db_path.display())
+    })?;
+    Store::open(&settings.db_path, options)
+        .with_context(|| format!("Cannot open the data in {}", settings.db_path.display()))
+}
+
+/// How often idle cursors and old history are looked at.
+const UPKEEP_EVERY: Duration = Duration::from_secs(4);
+
+/// Closes idle cursors and lets the store trim what is no longer needed.
+async fn upkeep(node: Arc<Node>) {
+    let mut ticks = tokio::time::interval(UPKEEP_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let timeout = u64::try_from(node.parameters.cursor_timeout_millis()).unwrap_or(u64::MAX);
+        node.cursors.expire(std::time::Instant::now(), Duration::from_millis(timeout));
+        let Ok(store) = node.store().cloned() else { continue };
+        let done = tokio::task::spawn_blocking(move || store.maintain(bson::DateTime::now())).await;
+        if let Ok(Err(error)) = done {
+            tracing::error!(target: "STORAGE", ctx = "upkeep", error = %error, "Cannot trim old data");
+        }
+    }
 }
 
 /// From quiescing to ending.

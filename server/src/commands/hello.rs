@@ -229,14 +229,26 @@ fn compose(call: &Call, asked: &Asked, words: Words) -> RawDocumentBuf {
     body.append(cstr!("localTime"), DateTime::now());
     body.append(cstr!("logicalSessionTimeoutMinutes"), TIMEOUT_MINUTES);
     body.append(cstr!("connectionId"), call.client.id);
-    let min = if asked.internal.is_some() { profile.wire_version } else { 0 };
+    let (min, max) = wire_versions(call, asked);
     body.append(cstr!("minWireVersion"), min);
-    body.append(cstr!("maxWireVersion"), profile.wire_version);
+    body.append(cstr!("maxWireVersion"), max);
     body.append(cstr!("readOnly"), call.node().is_read_only());
     if let Some(names) = compression.filter(|_| !profile.hello_compression_first) {
         body.append(cstr!("compression"), names);
     }
     body
+}
+
+/// A peer gets the one version of its set. Before there is a config that is whatever the peer itself speaks.
+fn wire_versions(call: &Call, asked: &Asked) -> (i32, i32) {
+    let own = call.profile().wire_version;
+    let Some(internal) = &asked.internal else { return (0, own) };
+    let pinned = call.node().settings.impersonate.is_some();
+    let unconfigured = call.node().repl().is_some_and(|repl| repl.snapshot().config.is_none());
+    if unconfigured && !pinned {
+        return (internal.max_wire_version, internal.max_wire_version);
+    }
+    (own, own)
 }
 
 fn append_role(call: &Call, words: Words, body: &mut RawDocumentBuf) {

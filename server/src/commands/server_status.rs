@@ -217,5 +217,13 @@ fn metrics(node: &Node) -> RawDocumentBuf {
             commands.append(name, counts);
         }
     }
-    rawdoc! { "commands": commands }
+    let (open, immortal, pinned) = node.cursors.counts();
+    let long = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    rawdoc! {
+        "commands": commands,
+        "cursor": {
+            "timedOut": node.cursors.timed_out.get(),
+            "open": { "noTimeout": long(immortal), "pinned": long(pinned), "total": long(open) },
+        },
+    }
 }

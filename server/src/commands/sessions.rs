@@ -74,31 +74,40 @@ fn refresh(call: &Call) -> Outcome {
 
 fn end(call: &Call) -> Outcome {
     for id in listed(call)? {
-        call.node().sessions.end(&id);
+        close(call, Some(&id));
     }
     Ok(Reply::empty())
 }
 
 fn end_all(call: &Call) -> Outcome {
     elements(call)?;
-    call.node().sessions.end_all();
+    close(call, None);
     Ok(Reply::empty())
 }
 
 fn end_matching(call: &Call) -> Outcome {
     let patterns = elements(call)?;
     if patterns.is_empty() {
-        call.node().sessions.end_all();
+        close(call, None);
     }
     for pattern in patterns {
         let lsid = pattern.as_document().and_then(|doc| doc.get_document("lsid").ok());
         match lsid.and_then(id_of) {
-            Some(id) => call.node().sessions.end(&id),
+            Some(id) => close(call, Some(&id)),
             // A pattern by user fits everybody while there are no users.
-            None => call.node().sessions.end_all(),
+            None => close(call, None),
         }
     }
     Ok(Reply::empty())
+}
+
+/// Ends a session, or all, with their cursors.
+fn close(call: &Call, id: Option<&SessionId>) {
+    match id {
+        Some(id) => call.node().sessions.end(id),
+        None => call.node().sessions.end_all(),
+    }
+    call.node().cursors.kill_session(id);
 }
 
 /// The session ids of the command's array.

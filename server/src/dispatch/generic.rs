@@ -1,5 +1,7 @@
 //! The fields that every command understands.
 
+use std::time::Duration;
+
 use bson::{RawBsonRef, RawDocument, spec::BinarySubtype};
 use protocol::{ErrorCode, RawDoc, Timestamp};
 
@@ -20,6 +22,7 @@ pub(super) struct Generic {
     pub(super) cluster_time: Option<Timestamp>,
     pub(super) repl_data: bool,
     pub(super) oplog_query_data: bool,
+    pub(super) max_time: Option<Duration>,
     has_txn_number: bool,
     starts_transaction: bool,
     api_version: Option<String>,
@@ -114,12 +117,10 @@ impl Generic {
             ("$clusterTime", RawBsonRef::Document(time)) => {
                 self.cluster_time = time.get_timestamp("clusterTime").ok().map(Timestamp::from);
             }
-            ("maxTimeMS", value)
-                if value.as_i32().is_none()
-                    && value.as_i64().is_none()
-                    && value.as_f64().is_none() =>
-            {
-                return Err(mistyped(&["long", "int", "decimal", "double"]));
+            ("maxTimeMS", _) => {
+                let value = protocol::fields::Value::new(command, name, value);
+                let millis = value.non_negative()?;
+                self.max_time = (millis > 0).then(|| Duration::from_millis(millis));
             }
             ("readConcern", RawBsonRef::Document(concern)) => {
                 self.read_concern = Some(shown(concern));

@@ -36,10 +36,11 @@ pub(super) fn failure(client: &Client, generic: &Generic, failure: &Failure) -> 
         body.append(cstr!("topologyVersion"), client.node.topology_version());
     }
     let thrown = failure.wire_code(profile).is_some();
-    if profile.error_starts_with_operation_time && thrown {
-        if let Some(time) = ending.operation_time.take() {
-            append_operation_time(&mut body, time);
-        }
+    if profile.error_starts_with_operation_time
+        && thrown
+        && let Some(time) = ending.operation_time.take()
+    {
+        append_operation_time(&mut body, time);
     }
     failure.append_to(&mut body, profile);
     ending.append_to(&mut body);

@@ -1,0 +1,85 @@
+//! Reads the store beside the async tasks.
+//!
+//! Whatever may take long runs on a blocking thread. When nobody waits for its answer any more, because the client
+//! went away, it is told so and ends at the next document.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use protocol::ErrorCode;
+use query::{QueryError, context::Context};
+
+use crate::{
+    context::{Call, Outcome},
+    error::Failure,
+    shutdown::Phase,
+};
+
+/// Runs on a blocking thread.
+pub async fn run<T: Send + 'static>(
+    call: &Call,
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let mut waiting = Abandon { flag: call.abandoned.clone(), answered: false };
+    let done = tokio::task::spawn_blocking(work).await;
+    waiting.answered = true;
+    match done {
+        Ok(result) => result,
+        Err(error) => {
+            tracing::error!(target: "COMMAND", ctx = call.client.name(), command = call.name,
+                error = %error, "A command failed in an unexpected way");
+            Err(Failure::said(ErrorCode::InternalError, "the command failed in an unexpected way"))
+        }
+    }
+}
+
+/// A whole command on a blocking thread.
+pub fn command(call: Call, work: fn(&Call) -> Outcome) -> crate::commands::Waiting {
+    Box::pin(async move {
+        let inner = call.clone();
+        run(&call, move || work(&inner)).await
+    })
+}
+
+/// Sets the flag when the one who waits is gone before it has its answer.
+struct Abandon {
+    flag: Arc<AtomicBool>,
+    answered: bool,
+}
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.flag.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The surroundings of a query: the time, chance, and when to stop.
+pub fn query_context(call: &Call, cursor: Option<i64>) -> Context {
+    let mut context = Context::new(bson::DateTime::now().timestamp_millis(), rand::random());
+    context.cluster_time = Some(call.node().cluster_time()).filter(|ts| !ts.is_null());
+    let call = call.clone();
+    context.interrupt = Some(Box::new(move || check(&call, cursor)));
+    context
+}
+
+/// Whether to go on.
+pub fn check(call: &Call, cursor: Option<i64>) -> Result<(), QueryError> {
+    if call.abandoned.load(Ordering::Relaxed) {
+        return Err(QueryError::new(ErrorCode::ClientDisconnect, "operation was interrupted"));
+    }
+    if call.max_time.is_some_and(|max| call.started.elapsed() > max) {
+        return Err(QueryError::new(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"));
+    }
+    if cursor.is_some_and(|id| call.node().cursors.is_killed(id)) {
+        return Err(QueryError::new(ErrorCode::CursorKilled, "operation was interrupted"));
+    }
+    if call.node().shutdown.phase() == Phase::Ending {
+        let text = "interrupted at shutdown";
+        return Err(QueryError::new(ErrorCode::InterruptedAtShutdown, text));
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! collStats and dataSize: how large a collection is.
+
+use bson::{RawArrayBuf, RawBson, RawDocumentBuf, raw::CString, raw::cstr, rawdoc};
+use protocol::{ErrorCode, Fields, Namespace};
+use storage::{Collection, ReadAt, View};
+
+use super::{Auth, Command, On, Run, sizes, target::Target, views};
+use crate::{
+    blocking,
+    context::{Call, Outcome},
+    error::Failure,
+    local,
+};
+
+pub(super) const COLL_STATS: Command = Command {
+    name: "collStats",
+    aliases: &["collstats"],
+    help: "Returns the size of a collection and of its indexes.",
+    auth: Auth::Monitor,
+    on: On::Serving,
+    takes_concerns: true,
+    run: Run::Waiting(|call| blocking::command(call, coll_stats)),
+    ..Command::DEFAULT
+};
+
+pub(super) const DATA_SIZE: Command = Command {
+    name: "dataSize",
+    aliases: &["datasize"],
+    help: "Returns the size of a collection's documents.",
+    auth: Auth::Read,
+    on: On::Serving,
+    takes_concerns: true,
+    run: Run::Waiting(|call| blocking::command(call, data_size)),
+    ..Command::DEFAULT
+};
+
+/// The divisor of sizes.
+pub(super) fn scale(call: &Call) -> Result<u64, Failure> {
+    let fields = Fields::idl(&call.name, &call.body);
+    let scale = fields.optional("scale")?.map_or(Ok(1), |scale| scale.safe_i64())?;
+    u64::try_from(scale).ok().filter(|scale| *scale > 0).ok_or_else(|| {
+        let text = format!("BSON field 'scale' value must be >= 1, actual value '{scale}'");
+        Failure::said(ErrorCode::BadValue, text)
+    })
+}
+
+fn coll_stats(call: &Call) -> Outcome {
+    let scale = scale(call)?;
+    let target = Target::parse(call)?;
+    let store = call.node().store()?;
+    let view = store.view(ReadAt::Newest)?;
+    let scaled = |bytes: u64| sizes::number(bytes / scale);
+    let Some(collection) = target.collection(&view)? else {
+        let ns = target.name()?;
+        views::refuse(&view, ns)?;
+        return Ok(absent(call, ns, &target, scale)?.into());
+    };
+    let (size, count) = (view.data_size(&collection)?, view.count(&collection)?);
+    let mut body = head(call, collection.ns(), size / scale, count, size);
+    body.append(cstr!("storageSize"), scaled(size));
+    body.append(cstr!("freeStorageSize"), 0);
+    body.append(cstr!("capped"), collection.capped().is_some());
+    if let Some(capped) = collection.capped() {
+        body.append(cstr!("max"), sizes::number(capped.max.unwrap_or(0)));
+        body.append(cstr!("maxSize"), sizes::number(capped.size / scale));
+    }
+    append_indexes(&mut body, &view, &collection, scale, size)?;
+    body.append(cstr!("scaleFactor"), sizes::number(scale));
+    Ok(body.into())
+}
+
+fn head(call: &Call, ns: &Namespace, scaled: u64, count: u64, size: u64) -> RawDocumentBuf {
+    let mut body = rawdoc! { "ns": ns.as_str() };
+    body.append(cstr!("size"), sizes::number(scaled));
+    body.append(cstr!("count"), sizes::number(count));
+    if let Some(average) = size.checked_div(count) {
+        body.append(cstr!("avgObjSize"), sizes::number(average));
+    }
+    if call.profile().wire_version > 13 {
+        body.append(cstr!("numOrphanDocs"), 0);
+    }
+    body
+}
+
+fn append_indexes(
+    body: &mut RawDocumentBuf,
+    view: &View,
+    collection: &Collection,
+    scale: u64,
+    data: u64,
+) -> Result<(), Failure> {
+    let mut by_name = RawDocumentBuf::new();
+    let mut builds = RawArrayBuf::new();
+    let (mut total, mut count) = (0, 0);
+    if collection.id_index().is_some() {
+        // Documents are their own `_id` index.
+        by_name.append(cstr!("_id_"), 0);
+        count += 1;
+    }
+    for index in collection.indexes() {
+        if !index.usable() {
+            builds.push(index.name());
+        }
+        let size = view.index_size(collection, index)?;
+        total += size;
+        count += 1;
+        let name = CString::try_from(index.name())
+            .map_err(|error| Failure::said(ErrorCode::InternalError, error.to_string()))?;
+        by_name.append(name, sizes::number(size / scale));
+    }
+    body.append(cstr!("nindexes"), count);
+    body.append(cstr!("indexDetails"), RawDocumentBuf::new());
+    body.append(cstr!("indexBuilds"), builds);
+    body.append(cstr!("totalIndexSize"), sizes::number(total / scale));
+    body.append(cstr!("indexSizes"), by_name);
+    body.append(cstr!("totalSize"), sizes::number((total + data) / scale));
+    Ok(())
+}
+
+/// A collection that is not there, the oplog and the node's documents.
+fn absent(
+    call: &Call,
+    ns: &Namespace,
+    target: &Target,
+    scale: u64,
+) -> Result<RawDocumentBuf, Failure> {
+    let store = call.node().store()?;
+    if target.is_oplog() {
+        let (size, count) = (store.oplog().bytes(), store.oplog().count());
+        let mut body = head(call, ns, size / scale, count, size);
+        body.append(cstr!("storageSize"), sizes::number(size / scale));
+        body.append(cstr!("freeStorageSize"), 0);
+        body.append(cstr!("capped"), true);
+        body.append(cstr!("max"), 0);
+        body.append(cstr!("maxSize"), sizes::number(store.oplog().max_bytes() / scale));
+        for (name, value) in rawdoc! {
+            "nindexes": 0, "indexDetails": {}, "indexBuilds": [], "totalIndexSize": 0, "indexSizes": {},
+        }
+        .iter()
+        .flatten()
+        {
+            body.append(name, value);
+        }
+        body.append(cstr!("totalSize"), sizes::number(size / scale));
+        body.append(cstr!("scaleFactor"), sizes::number(scale));
+        return Ok(body);
+    }
+    let docs = if ns.db() == "local" { local::documents(store, ns.coll())? } else { Vec::new() };
+    let size: u64 = docs.iter().map(|doc| doc.bytes().len() as u64).sum();
+    let mut body = head(call, ns, size / scale, docs.len() as u64, size);
+    body.append(cstr!("storageSize"), sizes::number(size / scale));
+    body.append(cstr!("totalSize"), sizes::number(size / scale));
+    for name in [cstr!("nindexes"), cstr!("totalIndexSize")] {
+        body.append(name, 0);
+    }
+    body.append(cstr!("indexDetails"), RawDocumentBuf::new());
+    body.append(cstr!("indexSizes"), RawDocumentBuf::new());
+    body.append(cstr!("scaleFactor"), sizes::number(scale));
+    Ok(body)
+}
+
+fn data_size(call: &Call) -> Outcome {
+    let name = Fields::idl("dataSize", &call.body).required(&call.name)?.str()?;
+    let ns = Namespace::parse(name).ok_or_else(|| {
+        let text = format!("Invalid namespace specified '{name}'");
+        Failure::said(ErrorCode::InvalidNamespace, text)
+    })?;
+    let view = call.node().store()?.view(ReadAt::Newest)?;
+    let (size, count) = match view.catalog().collection(&ns) {
+        Some(collection) => (view.data_size(&collection)?, view.count(&collection)?),
+        None => (0, 0),
+    };
+    let millis = i64::try_from(call.started.elapsed().as_millis()).unwrap_or(i64::MAX);
+    Ok(if call.profile().wire_version > 13 {
+        rawdoc! {
+            "size": RawBson::Int64(sizes::long(size)),
+            "numObjects": RawBson::Int64(sizes::long(count)),
+            "millis": millis,
+            "estimate": false,
+        }
+        .into()
+    } else {
+        rawdoc! {
+            "estimate": false,
+            "size": sizes::number(size),
+            "numObjects": sizes::number(count),
+            "millis": sizes::number(millis.unsigned_abs()),
+        }
+        .into()
+    })
+}

@@ -1,0 +1,83 @@
+//! dbStats: how large a database is.
+
+use bson::{RawBson, RawDocumentBuf, raw::CStr, raw::cstr, rawdoc};
+use storage::ReadAt;
+
+use super::{Auth, Command, On, Run, coll_stats::scale, sizes, views};
+use crate::{
+    blocking,
+    context::{Call, Outcome},
+};
+
+pub(super) const COMMAND: Command = Command {
+    name: "dbStats",
+    aliases: &["dbstats"],
+    help: "Returns the size of a database.",
+    auth: Auth::Monitor,
+    on: On::Serving,
+    takes_concerns: true,
+    run: Run::Waiting(|call| blocking::command(call, run)),
+    ..Command::DEFAULT
+};
+
+#[derive(Default)]
+struct Totals {
+    collections: u64,
+    views: u64,
+    objects: u64,
+    data: u64,
+    indexes: u64,
+    index: u64,
+}
+
+fn run(call: &Call) -> Outcome {
+    let scale = scale(call)?;
+    let store = call.node().store()?;
+    let view = store.view(ReadAt::Newest)?;
+    let mut totals =
+        Totals { views: views::all(&view, &call.db)?.len() as u64, ..Totals::default() };
+    for collection in view.catalog().list(&call.db) {
+        totals.collections += 1;
+        totals.objects += view.count(&collection)?;
+        totals.data += view.data_size(&collection)?;
+        totals.indexes += u64::from(collection.id_index().is_some());
+        for index in collection.indexes() {
+            totals.indexes += 1;
+            totals.index += view.index_size(&collection, index)?;
+        }
+    }
+    if call.db == "local" {
+        totals.collections += 1;
+        totals.objects += store.oplog().count();
+        totals.data += store.oplog().bytes();
+    }
+    Ok(reply(call, &totals, scale).into())
+}
+
+fn reply(call: &Call, totals: &Totals, scale: u64) -> RawDocumentBuf {
+    let whole = |n: u64| match call.profile().wire_version > 13 {
+        true => RawBson::Int64(sizes::long(n)),
+        false => sizes::number(n),
+    };
+    let double = |n: u64| sizes::double(sizes::long(n));
+    let scaled = |n: u64| double(n) / double(scale);
+    let average =
+        if totals.objects > 0 { double(totals.data) / double(totals.objects) } else { 0.0 };
+    let mut body = rawdoc! { "db": call.db.as_str() };
+    let mut put = |name: &'static CStr, value: RawBson| body.append(name, value);
+    put(cstr!("collections"), whole(totals.collections));
+    put(cstr!("views"), whole(totals.views));
+    put(cstr!("objects"), whole(totals.objects));
+    put(cstr!("avgObjSize"), average.into());
+    put(cstr!("dataSize"), scaled(totals.data).into());
+    put(cstr!("storageSize"), scaled(totals.data).into());
+    put(cstr!("indexes"), whole(totals.indexes));
+    put(cstr!("indexSize"), scaled(totals.index).into());
+    put(cstr!("totalSize"), scaled(totals.data + totals.index).into());
+    let factor = match call.profile().wire_version > 13 {
+        true => RawBson::Int64(sizes::long(scale)),
+        false => double(scale).into(),
+    };
+    put(cstr!("scaleFactor"), factor);
+    body
+}

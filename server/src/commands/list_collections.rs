@@ -1,0 +1,85 @@
+//! listCollections: the collections and views of a database.
+
+use bson::{Binary, RawDocumentBuf, raw::cstr, rawdoc, spec::BinarySubtype};
+use protocol::{Fields, Namespace, RawDoc};
+use query::matcher::{Matcher, ParseContext};
+use storage::{Collection, ReadAt};
+
+use super::{Api, Auth, Command, On, Run, list_cursor, views};
+use crate::{
+    blocking,
+    context::{Call, Outcome},
+    local,
+};
+
+pub(super) const COMMAND: Command = Command {
+    name: "listCollections",
+    help: "Lists the collections and views of a database.",
+    auth: Auth::Read,
+    on: On::Readable,
+    api: Api::V1,
+    takes_concerns: true,
+    run: Run::Waiting(|call| blocking::command(call, run)),
+    ..Command::DEFAULT
+};
+
+fn run(call: &Call) -> Outcome {
+    let fields = Fields::idl("listCollections", &call.body);
+    let filter = fields.optional("filter")?.map(|filter| filter.document()).transpose()?;
+    let filter = filter.map(|doc| Matcher::parse(doc, &ParseContext::default())).transpose()?;
+    let name_only = fields.optional("nameOnly")?.map_or(Ok(false), |flag| flag.safe_bool())?;
+    let store = call.node().store()?;
+    let view = store.view(ReadAt::Newest)?;
+    let mut listed: Vec<RawDocumentBuf> =
+        view.catalog().list(&call.db).map(|collection| describe(&collection)).collect();
+    for entry in views::all(&view, &call.db)? {
+        listed.push(entry.listed(&view, &call.db));
+    }
+    if call.db == "local" {
+        listed.push(rawdoc! {
+            "name": local::OPLOG,
+            "type": "collection",
+            "options": local::oplog_options(store),
+            "info": { "readOnly": false },
+        });
+        for name in local::NODE_COLLECTIONS {
+            if !local::documents(store, name)?.is_empty() {
+                listed.push(plain(name));
+            }
+        }
+    }
+    let fits = |doc: &RawDocumentBuf| filter.as_ref().is_none_or(|filter| filter.matches(doc));
+    let docs = listed.into_iter().filter(fits).map(|doc| shown(doc, name_only)).collect();
+    list_cursor::reply(call, Namespace::new(&call.db, "$cmd.listCollections"), docs)
+}
+
+fn describe(collection: &Collection) -> RawDocumentBuf {
+    let bytes = collection.uuid().as_bytes().to_vec();
+    let uuid = Binary { subtype: BinarySubtype::Uuid, bytes };
+    let mut doc = rawdoc! { "name": collection.ns().coll(), "type": "collection" };
+    doc.append(cstr!("options"), collection.options());
+    doc.append(cstr!("info"), rawdoc! { "readOnly": false, "uuid": uuid });
+    if let Some(spec) = collection.id_index().filter(|_| !collection.is_clustered()) {
+        doc.append(cstr!("idIndex"), spec);
+    }
+    doc
+}
+
+/// A collection of node documents.
+fn plain(name: &str) -> RawDocumentBuf {
+    rawdoc! {
+        "name": name,
+        "type": "collection",
+        "options": {},
+        "info": { "readOnly": false },
+        "idIndex": { "v": 2, "key": { "_id": 1 }, "name": "_id_" },
+    }
+}
+
+fn shown(doc: RawDocumentBuf, name_only: bool) -> RawDoc {
+    if !name_only {
+        return doc.into();
+    }
+    let text = |name| doc.get_str(name).unwrap_or_default();
+    RawDoc::from(rawdoc! { "name": text("name"), "type": text("type") })
+}

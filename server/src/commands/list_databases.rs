@@ -1,0 +1,82 @@
+//! listDatabases: the databases and their sizes.
+
+use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
+use protocol::Fields;
+use query::matcher::{Matcher, ParseContext};
+use storage::{ReadAt, View};
+
+use super::{Api, Auth, Command, On, Run, sizes};
+use crate::{
+    blocking,
+    context::{Call, Outcome},
+    error::Failure,
+};
+
+pub(super) const COMMAND: Command = Command {
+    name: "listDatabases",
+    help: "Lists the databases and their sizes.",
+    auth: Auth::Monitor,
+    on: On::Readable,
+    admin_only: true,
+    api: Api::V1,
+    takes_concerns: true,
+    run: Run::Waiting(|call| blocking::command(call, run)),
+    ..Command::DEFAULT
+};
+
+fn run(call: &Call) -> Outcome {
+    let fields = Fields::idl("listDatabases", &call.body);
+    let name_only = fields.optional("nameOnly")?.map_or(Ok(false), |flag| flag.safe_bool())?;
+    let filter = fields.optional("filter")?.map(|filter| filter.document()).transpose()?;
+    let filter = filter.map(|doc| Matcher::parse(doc, &ParseContext::default())).transpose()?;
+    let view = call.node().store()?.view(ReadAt::Newest)?;
+    let mut names = view.catalog().databases();
+    names.push("local".to_owned());
+    names.sort_unstable();
+    names.dedup();
+    let mut listed = RawArrayBuf::new();
+    let mut total = 0;
+    for name in names {
+        let size = if name_only { 0 } else { size_of(call, &view, &name)? };
+        let mut doc = rawdoc! { "name": name.as_str() };
+        if !name_only {
+            append_size(&mut doc, call, size);
+            doc.append(cstr!("empty"), false);
+        }
+        if filter.as_ref().is_none_or(|filter| filter.matches(&doc)) {
+            total += size;
+            listed.push(doc);
+        }
+    }
+    let mut body = rawdoc! { "databases": listed };
+    if !name_only && call.profile().wire_version > 9 {
+        body.append(cstr!("totalSize"), total);
+        body.append(cstr!("totalSizeMb"), total / (1024 * 1024));
+    } else if !name_only {
+        body.append(cstr!("totalSize"), sizes::double(total));
+    }
+    Ok(body.into())
+}
+
+fn append_size(doc: &mut RawDocumentBuf, call: &Call, size: i64) {
+    // 4.4 has no whole numbers here.
+    if call.profile().wire_version > 9 {
+        doc.append(cstr!("sizeOnDisk"), size);
+    } else {
+        doc.append(cstr!("sizeOnDisk"), sizes::double(size));
+    }
+}
+
+fn size_of(call: &Call, view: &View, db: &str) -> Result<i64, Failure> {
+    if db == "local" {
+        return Ok(sizes::long(call.node().store()?.oplog().bytes()));
+    }
+    let mut total = 0;
+    for collection in view.catalog().list(db) {
+        total += view.data_size(&collection)?;
+        for index in collection.indexes() {
+            total += view.index_size(&collection, index)?;
+        }
+    }
+    Ok(sizes::long(total))
+}

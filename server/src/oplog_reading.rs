@@ -1,0 +1,173 @@
+//! A cursor over the oplog.
+//!
+//! Its filter is almost always a range of `ts`, which is the oplog's key: the scan begins there and reads nothing
+//! else. What is not applied yet is not in sight.
+
+use std::ops::Bound;
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use protocol::{ErrorCode, Timestamp};
+use query::{
+    matcher::{Matcher, ParseContext},
+    source::Direction,
+};
+
+use crate::{
+    batch::BatchWriter,
+    blocking,
+    context::Call,
+    cursors::{Filled, Reading},
+    error::Failure,
+};
+
+/// The cursor.
+pub struct OplogReading {
+    matcher: Matcher,
+    direction: Direction,
+    from: Bound<Timestamp>,
+    /// Where a forward scan can end: an upper bound of `ts`.
+    until: Option<Timestamp>,
+    left: Option<u64>,
+    fields: Option<Vec<String>>,
+}
+
+impl OplogReading {
+    /// Finds the place to begin at.
+    pub fn open(
+        call: &Call,
+        filter: &RawDocument,
+        natural: Option<Direction>,
+        limit: Option<u64>,
+        projection: Option<&RawDocument>,
+    ) -> Result<Self, Failure> {
+        let matcher = Matcher::parse(filter, &ParseContext::default())?;
+        let direction = natural.unwrap_or(Direction::Forward);
+        let (low, high) = range_of_ts(filter);
+        refuse_in_startup(call)?;
+        Ok(Self {
+            matcher,
+            direction,
+            from: match direction {
+                Direction::Forward => low,
+                Direction::Backward => high,
+            },
+            until: match (direction, high) {
+                (Direction::Forward, Bound::Included(ts) | Bound::Excluded(ts)) => Some(ts),
+                _ => None,
+            },
+            left: limit,
+            fields: projection.map(included).transpose()?,
+        })
+    }
+}
+
+/// In these states our oplog is not the set's history.
+fn refuse_in_startup(call: &Call) -> Result<(), Failure> {
+    use repl::MemberState::{Rollback, Startup, Startup2};
+    let state = call.node().repl().map(repl::Repl::member_state);
+    if matches!(state, Some(Startup | Startup2 | Rollback)) {
+        let text = "Oplog collection reads are not allowed while in the rollback or startup state.";
+        return Err(Failure::NotPrimaryOrSecondary(text));
+    }
+    Ok(())
+}
+
+/// The bounds that a filter sets to `ts` at its top level.
+fn range_of_ts(filter: &RawDocument) -> (Bound<Timestamp>, Bound<Timestamp>) {
+    let mut range = (Bound::Unbounded, Bound::Unbounded);
+    match filter.get("ts") {
+        Ok(Some(RawBsonRef::Timestamp(ts))) => {
+            range = (Bound::Included(ts.into()), Bound::Included(ts.into()));
+        }
+        Ok(Some(RawBsonRef::Document(operators))) => {
+            for (name, value) in operators.iter().flatten() {
+                let RawBsonRef::Timestamp(ts) = value else { continue };
+                match name.as_str() {
+                    "$gte" => range.0 = Bound::Included(ts.into()),
+                    "$gt" => range.0 = Bound::Excluded(ts.into()),
+                    "$lte" => range.1 = Bound::Included(ts.into()),
+                    "$lt" => range.1 = Bound::Excluded(ts.into()),
+                    "$eq" => range = (Bound::Included(ts.into()), Bound::Included(ts.into())),
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
+    range
+}
+
+/// Members ask for `{ts: 1, t: 1}`; nothing else is understood here.
+fn included(projection: &RawDocument) -> Result<Vec<String>, Failure> {
+    let mut names = Vec::new();
+    for (name, value) in projection.iter().flatten() {
+        let on = match value {
+            RawBsonRef::Int32(n) => n != 0,
+            RawBsonRef::Int64(n) => n != 0,
+            RawBsonRef::Double(n) => n != 0.0,
+            RawBsonRef::Boolean(on) => on,
+            _ => return Err(unsupported()),
+        };
+        match (name.as_str(), on) {
+            ("_id", false) => {}
+            (name, true) if !name.contains(['.', '$']) => names.push(name.to_owned()),
+            _ => return Err(unsupported()),
+        }
+    }
+    if names.is_empty() { Err(unsupported()) } else { Ok(names) }
+}
+
+fn unsupported() -> Failure {
+    let text = "the oplog can be projected to some of its top-level fields only";
+    Failure::said(ErrorCode::NotImplemented, text)
+}
+
+fn project(doc: &RawDocument, names: &[String]) -> RawDocumentBuf {
+    let mut out = RawDocumentBuf::new();
+    for (name, value) in doc.iter().flatten() {
+        if names.iter().any(|wanted| wanted == name.as_str()) {
+            out.append(name, value);
+        }
+    }
+    out
+}
+
+impl Reading for OplogReading {
+    fn fill(
+        &mut self,
+        call: &Call,
+        batch: &mut BatchWriter,
+        limit: usize,
+    ) -> Result<Filled, Failure> {
+        let context = blocking::query_context(call, None);
+        let direction = match self.direction {
+            Direction::Forward => storage::Direction::Forward,
+            Direction::Backward => storage::Direction::Backward,
+        };
+        for (at, item) in call.node().store()?.oplog().scan(self.from, direction).enumerate() {
+            if batch.count() >= limit {
+                return Ok(Filled::More);
+            }
+            if at % 1024 == 1023 {
+                context.check()?;
+            }
+            let (ts, doc) = item?;
+            if self.until.is_some_and(|until| ts > until) {
+                return Ok(Filled::Exhausted);
+            }
+            if self.matcher.check(&doc, &context)? {
+                let projected = self.fields.as_deref().map(|names| project(&doc, names));
+                let shown: &RawDocument = projected.as_deref().unwrap_or(&doc);
+                if !batch.push(shown) {
+                    return Ok(Filled::More);
+                }
+                self.left = self.left.map(|left| left.saturating_sub(1));
+            }
+            self.from = Bound::Excluded(ts);
+            if self.left == Some(0) {
+                return Ok(Filled::Exhausted);
+            }
+        }
+        Ok(Filled::AtEnd)
+    }
+}

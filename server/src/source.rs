@@ -1,0 +1,242 @@
+//! A collection at a moment, as the query language reads it.
+
+use std::{collections::BTreeSet, ops::Bound, sync::Arc};
+
+use protocol::RawDoc;
+use query::{
+    QueryError,
+    collation::Collator,
+    matcher::{Matcher, ParseContext},
+    source::{
+        Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo, IndexKind, KeyRange,
+        Record, RecordKey, Records, Source,
+    },
+    value::{Value, path::Path},
+};
+use storage::{Collection, Index, StorageError, View, keystring};
+
+use crate::error::Failure;
+
+/// A collection of a view.
+pub struct CollectionSource {
+    view: View,
+    collection: Arc<Collection>,
+    /// The `_id` index, if there is one, and those of the catalog.
+    infos: Vec<IndexInfo>,
+    kept: Vec<Kept>,
+}
+
+/// Where the entries of an index are.
+enum Kept {
+    Id,
+    Own(Arc<Index>),
+}
+
+impl CollectionSource {
+    /// Looks at a collection through a view.
+    pub fn new(view: View, collection: Arc<Collection>) -> Result<Self, QueryError> {
+        let (mut infos, mut kept) = (Vec::new(), Vec::new());
+        if let Some(spec) = collection.id_index() {
+            infos.push(IndexInfo {
+                name: "_id_".to_owned(),
+                spec: RawDoc::from(spec),
+                fields: vec![field(b"_id", true, &[])],
+                kind: IndexKind::Ordered,
+                unique: true,
+                sparse: false,
+                hidden: false,
+                partial: None,
+                collation: collection.collator().map(|collator| collator.spec().clone()),
+            });
+            kept.push(Kept::Id);
+        }
+        for index in collection.indexes().iter().filter(|index| index.usable()) {
+            infos.push(info(index)?);
+            kept.push(Kept::Own(index.clone()));
+        }
+        Ok(Self { view, collection, infos, kept })
+    }
+
+    fn collator(&self, index: usize) -> Option<&Collator> {
+        match self.kept.get(index) {
+            Some(Kept::Id) => self.collection.collator(),
+            Some(Kept::Own(index)) => index.collator(),
+            None => None,
+        }
+    }
+}
+
+fn info(index: &Index) -> Result<IndexInfo, QueryError> {
+    let mut fields = Vec::new();
+    let paths = index.multikey_paths();
+    let pattern = index.key_pattern().into_iter().flat_map(|pattern| pattern.iter().flatten());
+    for (at, ((name, _), descending)) in pattern.zip(index.descending()).enumerate() {
+        let multikey = paths.get(at).map_or(&[][..], Vec::as_slice);
+        fields.push(field(name.as_str().as_bytes(), !descending, multikey));
+    }
+    let partial = index.partial_filter();
+    let partial = partial.map(|filter| Matcher::parse(filter, &ParseContext::default()));
+    Ok(IndexInfo {
+        name: index.name().to_owned(),
+        spec: RawDoc::from(index.spec()),
+        fields,
+        kind: match index.kind() {
+            storage::IndexKind::Btree => IndexKind::Ordered,
+            storage::IndexKind::Hashed | storage::IndexKind::Other => IndexKind::Other,
+        },
+        unique: index.unique(),
+        sparse: index.sparse(),
+        hidden: matches!(index.spec().get_bool("hidden"), Ok(true)),
+        partial: partial.transpose()?,
+        collation: index.collator().map(|collator| collator.spec().clone()),
+    })
+}
+
+fn field(path: &[u8], ascending: bool, multikey: &[u32]) -> IndexField {
+    let multikey: BTreeSet<usize> =
+        multikey.iter().filter_map(|part| usize::try_from(*part).ok()).collect();
+    IndexField { path: Path::new(path), ascending, multikey }
+}
+
+impl Source for CollectionSource {
+    fn namespace(&self) -> String {
+        self.collection.ns().to_string()
+    }
+
+    fn indexes(&self) -> &[IndexInfo] {
+        &self.infos
+    }
+
+    fn count(&self) -> Result<u64, QueryError> {
+        self.view.count(&self.collection).map_err(query_error)
+    }
+
+    fn scan<'s>(&'s self, after: Option<&RecordKey>, direction: Direction) -> Records<'s> {
+        let after = after.map(|key| storage::RecordKey::from_bytes(&key.0));
+        let start = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let scan = self.view.scan(&self.collection, start, way(direction));
+        Box::new(scan.map(|item| {
+            let (key, doc) = item.map_err(query_error)?;
+            Ok(Record { key: RecordKey(key.as_bytes().into()), doc })
+        }))
+    }
+
+    fn index_scan<'s>(
+        &'s self,
+        index: usize,
+        range: &KeyRange,
+        after: Option<&IndexEntry>,
+        direction: Direction,
+    ) -> IndexEntries<'s> {
+        let fields = self.infos.get(index).map_or(&[][..], |info| &info.fields);
+        let bounds = match bounds(range, fields, self.collator(index)) {
+            Ok(bounds) => bounds,
+            Err(error) => return Box::new(std::iter::once(Err(error))),
+        };
+        let (low, high) = resume(bounds, after.map(|entry| self.row(index, entry)), direction);
+        let ends = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+        let scan = match self.kept.get(index) {
+            Some(Kept::Id) => self.view.id_scan(&self.collection, ends, way(direction)),
+            Some(Kept::Own(own)) => {
+                self.view.index_scan(&self.collection, own, ends, way(direction))
+            }
+            None => return Box::new(std::iter::empty()),
+        };
+        Box::new(scan.map(|item| {
+            let entry = item.map_err(query_error)?;
+            let record = RecordKey(entry.record.as_bytes().into());
+            Ok(IndexEntry { key: entry.key.as_ref().into(), record })
+        }))
+    }
+
+    fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError> {
+        let key = storage::RecordKey::from_bytes(&record.0);
+        self.view.fetch(&self.collection, &key).map_err(query_error)
+    }
+
+    fn by_id(&self, id: Value<'_>) -> Result<Option<Record>, QueryError> {
+        let holder = with_value(id);
+        let Ok(Some(id)) = holder.get("") else { return Ok(None) };
+        let Some(key) = self.view.record_key(&self.collection, id).map_err(query_error)? else {
+            return Ok(None);
+        };
+        let doc = self.view.fetch(&self.collection, &key).map_err(query_error)?;
+        Ok(doc.map(|doc| Record { key: RecordKey(key.as_bytes().into()), doc }))
+    }
+}
+
+impl CollectionSource {
+    /// The row of an entry: key and record, but for the `_id` index, where the key alone names the record
+    /// unless a collation stands between them.
+    fn row(&self, index: usize, entry: &IndexEntry) -> Vec<u8> {
+        let id = matches!(self.kept.get(index), Some(Kept::Id));
+        let mut row = entry.key.to_vec();
+        if !id || self.collection.collator().is_some() && self.collection.capped().is_none() {
+            row.extend_from_slice(&entry.record.0);
+        }
+        row
+    }
+}
+
+type Ends = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// The stretch of rows that a range means. Edges are in the order of values; a descending field turns them round.
+fn bounds(
+    range: &KeyRange,
+    fields: &[IndexField],
+    collator: Option<&Collator>,
+) -> Result<Ends, QueryError> {
+    let descending = |at: usize| fields.get(at).is_some_and(|field| !field.ascending);
+    let mut prefix = Vec::new();
+    for (at, value) in range.prefix.iter().enumerate() {
+        keystring::append(&mut prefix, value.get(), descending(at), collator)
+            .map_err(query_error)?;
+    }
+    let Some((low, high)) = &range.edges else {
+        return Ok((Bound::Included(prefix.clone()), Bound::Included(prefix)));
+    };
+    let turned = descending(range.prefix.len());
+    let end = |edge: &Edge| -> Result<Bound<Vec<u8>>, QueryError> {
+        let mut key = prefix.clone();
+        keystring::append(&mut key, edge.value.get(), turned, collator).map_err(query_error)?;
+        Ok(if edge.inclusive { Bound::Included(key) } else { Bound::Excluded(key) })
+    };
+    let (low, high) = (end(low)?, end(high)?);
+    Ok(if turned { (high, low) } else { (low, high) })
+}
+
+/// Goes on after a row.
+fn resume((low, high): Ends, after: Option<Vec<u8>>, direction: Direction) -> Ends {
+    match (after, direction) {
+        (None, _) => (low, high),
+        (Some(row), Direction::Forward) => (Bound::Excluded(row), high),
+        (Some(row), Direction::Backward) => (low, Bound::Excluded(row)),
+    }
+}
+
+fn way(direction: Direction) -> storage::Direction {
+    match direction {
+        Direction::Forward => storage::Direction::Forward,
+        Direction::Backward => storage::Direction::Backward,
+    }
+}
+
+/// A document with the value under the empty key.
+fn with_value(value: Value<'_>) -> bson::RawDocumentBuf {
+    let mut bytes = vec![0; 4];
+    bytes.push(value.type_byte());
+    bytes.push(0);
+    value.append_to(&mut bytes);
+    bytes.push(0);
+    let len = i32::try_from(bytes.len()).unwrap_or(i32::MAX).to_le_bytes();
+    if let Some(slot) = bytes.first_chunk_mut::<4>() {
+        *slot = len;
+    }
+    bson::RawDocumentBuf::from_bytes(bytes).unwrap_or_default()
+}
+
+/// What a failure of the store means to a query.
+pub fn query_error(error: StorageError) -> QueryError {
+    let failure = Failure::from(error);
+    QueryError::new(failure.code(), failure.to_string())
+}
