@@ -10,9 +10,11 @@
 
 mod ddl;
 pub(crate) mod documents;
+pub(crate) mod prepared;
 
 use std::{collections::HashMap, sync::Arc, sync::atomic::Ordering};
 
+use self::prepared::{Prepared, TxnId};
 use bson::RawDocument;
 use protocol::{Namespace, OpTimeAndWall};
 use uuid::Uuid;
@@ -36,10 +38,10 @@ pub struct Apply {
     catalog: Catalog,
     catalog_changed: bool,
     counts: HashMap<TableId, Counts>,
-    /// Plain writes to `meta` that go along.
+    /// What this batch did to prepared transactions: held, or let go.
+    prepared: HashMap<TxnId, Option<Prepared>>,
+    /// Plain writes that go along.
     meta: Batch,
-    /// Tables whose rows wait to be reclaimed.
-    committed: bool,
 }
 
 impl Apply {
@@ -56,8 +58,8 @@ impl Apply {
             catalog: store.present().catalog.clone(),
             catalog_changed: false,
             counts: HashMap::new(),
+            prepared: HashMap::new(),
             meta: Batch::default(),
-            committed: false,
             store,
         }
     }
@@ -93,7 +95,16 @@ impl Apply {
     }
 
     /// Makes everything visible at once, with the mark that says how far the oplog is applied. Moves `applied`.
-    pub fn commit(mut self, through: OpTimeAndWall) -> Result<(), StorageError> {
+    pub fn commit(self, through: OpTimeAndWall) -> Result<(), StorageError> {
+        self.commit_then(through, || ())
+    }
+
+    /// Commits, and does something more before the next batch may begin.
+    pub(crate) fn commit_then<T>(
+        mut self,
+        through: OpTimeAndWall,
+        then: impl FnOnce() -> T,
+    ) -> Result<T, StorageError> {
         let mut batch = std::mem::take(&mut self.meta);
         let reader = self.changes.reader.clone();
         let keep_history = self.changes.keeps_history();
@@ -101,7 +112,7 @@ impl Apply {
         let undo = changes.into_batch(&mut batch);
         if keep_history {
             self.store.history.save(&mut batch);
-            put_undo(undo, through, &mut batch);
+            put_undo(undo, through, 0, &mut batch);
         }
         for (table, counts) in &self.counts {
             batch.put(Keyspace::Meta, Counts::key(*table), counts.to_value());
@@ -112,8 +123,7 @@ impl Apply {
         self.store.engine.commit(batch, Sync::No)?;
         self.store.counts.lock().extend(self.counts.drain());
         self.store.publish(self.catalog.clone(), through);
-        self.committed = true;
-        Ok(())
+        Ok(then())
     }
 
     /// The handle as this batch has it now, if a change of the catalog made the caller's old.
@@ -137,9 +147,9 @@ impl Drop for Apply {
 }
 
 /// The rows that a rollback must look at, in values of bounded size: `flags(1) [ts(8)] length(4) row`, repeated.
-fn put_undo(undo: Vec<Undo>, through: OpTimeAndWall, batch: &mut Batch) {
+pub(crate) fn put_undo(undo: Vec<Undo>, through: OpTimeAndWall, first: u32, batch: &mut Batch) {
     let mut value = Vec::new();
-    let mut n = 0u32;
+    let mut n = first;
     let mut flush = |value: &mut Vec<u8>, batch: &mut Batch| {
         let at = through.op_time.ts.as_u64().to_be_bytes();
         batch.put(Keyspace::Meta, meta_key(b'u', &[&at, &n.to_be_bytes()]), std::mem::take(value));

@@ -261,6 +261,11 @@ impl Index {
         self.spec.get_document("partialFilterExpression").ok()
     }
 
+    /// `partialFilterExpression`, parsed.
+    pub fn partial_matcher(&self) -> Option<&query::matcher::Matcher> {
+        self.keygen.partial()
+    }
+
     /// The collation of its keys.
     pub fn collator(&self) -> Option<&Collator> {
         self.keygen.collator()

@@ -61,6 +61,14 @@ pub enum StorageError {
     /// The prepared transaction is not known here.
     #[error("no prepared transaction {0} is held")]
     NoPrepared(String),
+    /// `commitIndexBuild` came before the build was done here.
+    #[error("index {name} is not built yet; build_indexes must have returned for {build_uuid}")]
+    NotBuilt {
+        /// The index.
+        name: String,
+        /// Its build.
+        build_uuid: Uuid,
+    },
     /// An index build was asked to stop.
     #[error("the index build was cancelled")]
     Cancelled,

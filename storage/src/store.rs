@@ -1,7 +1,8 @@
 //! The store: what is opened, shared and closed.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
+    ops::Bound,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -14,10 +15,14 @@ use bson::RawDocument;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 use protocol::{OpTime, OpTimeAndWall, RawDoc, Timestamp};
+use uuid::Uuid;
 
 use crate::{
     StorageError,
-    apply::Apply,
+    apply::{
+        Apply,
+        prepared::{self, TxnId},
+    },
     catalog::Catalog,
     engine::{
         Batch, Engine, EngineKind, Keyspace, Slice, Snapshot, Sync,
@@ -35,6 +40,8 @@ use crate::{
 
 /// How long a snapshot may wait in the ring for the commit point to reach it.
 const RING_AGE_MAX: Duration = Duration::from_secs(2);
+/// How often rows that only a rollback would ask for are let go.
+const RECLAIM_SECS: u32 = 30;
 /// How many snapshots the ring holds.
 const RING_LEN_MAX: usize = 64;
 
@@ -84,9 +91,15 @@ pub(crate) struct Inner {
     ring: Mutex<VecDeque<(Instant, Arc<Present>)>>,
     pub(crate) counts: Mutex<HashMap<TableId, Counts>>,
     pub(crate) next_table: AtomicU32,
+    /// Index builds that have reached their first drain in this process.
+    pub(crate) built: Mutex<HashSet<Uuid>>,
+    /// Bulk ingestions go one at a time.
+    pub(crate) ingesting: Mutex<()>,
     /// Set when a batch too large for one commit is half-way in: the present is then read at `applied`.
     pub(crate) partial: AtomicBool,
     pub(crate) initial_sync: AtomicBool,
+    /// When undo rows were last let go, in steps of `RECLAIM_SECS`.
+    reclaimed: AtomicU32,
     pub(crate) turn: Turn,
     applied_at_open: OpTimeAndWall,
     lost_tail: Option<OpTime>,
@@ -204,7 +217,9 @@ impl Store {
         )?);
         let reader =
             Reader { snapshot: Arc::clone(&snapshot), history: Arc::clone(&history), at: None };
-        let catalog = Catalog::read(&reader)?;
+        let mut catalog = Catalog::read(&reader)?;
+        // Drops leave no row that says when: earlier moments read their own catalog.
+        catalog.note_change(applied.op_time.ts);
         let next_table = read_mark(&*snapshot, "nextTable")?
             .map_or(Ok(TableId::FIRST_FREE), u32::try_from)
             .map_err(|_| StorageError::corrupt("meta", "the next table"))?;
@@ -220,8 +235,11 @@ impl Store {
             ring: Mutex::default(),
             counts: Mutex::new(read_counts(&*snapshot)?),
             next_table: AtomicU32::new(next_table),
+            built: Mutex::default(),
+            ingesting: Mutex::default(),
             partial: AtomicBool::new(read_mark(&*snapshot, "partial")?.is_some()),
             initial_sync: AtomicBool::new(read_mark(&*snapshot, "initialSync")?.is_some()),
+            reclaimed: AtomicU32::new(0),
             turn: Turn::default(),
             applied_at_open: applied,
             lost_tail,
@@ -231,6 +249,7 @@ impl Store {
             oplog,
             _lock: lock,
         };
+        inner.finish_rollback()?;
         Ok(Self(Arc::new(inner)))
     }
 
@@ -336,6 +355,11 @@ impl Store {
         self.0.history.set_window(Window { length: window, bytes_max: max_bytes });
     }
 
+    /// Every prepared transaction that is held, with its prepare timestamp.
+    pub fn prepared(&self) -> Result<Vec<(TxnId, Timestamp)>, StorageError> {
+        prepared::list(&*self.0.engine.snapshot())
+    }
+
     /// Upkeep, about once a second: the durable mark, the oplog's front, the history's end, snapshots that have grown
     /// old.
     pub fn maintain(&self, now: bson::DateTime) -> Result<(), StorageError> {
@@ -345,6 +369,7 @@ impl Store {
         }
         self.0.oplog.trim(now)?;
         self.0.drop_history()?;
+        self.0.reclaim()?;
         self.0.refresh_present();
         Ok(())
     }
@@ -362,6 +387,12 @@ impl Inner {
 
     /// Makes what was just committed the present. Only the holder of the turn calls it.
     pub(crate) fn publish(&self, catalog: Catalog, applied: OpTimeAndWall) {
+        self.show(catalog, applied);
+        self.marks.set_applied(applied);
+    }
+
+    /// The same without a move of `applied`.
+    pub(crate) fn show(&self, catalog: Catalog, applied: OpTimeAndWall) {
         let present = Arc::new(Present { snapshot: self.engine.snapshot(), catalog, applied });
         *self.present.write() = Arc::clone(&present);
         let mut ring = self.ring.lock();
@@ -371,7 +402,6 @@ impl Inner {
         }
         drop(ring);
         self.trim_ring();
-        self.marks.set_applied(applied);
     }
 
     /// The newest present that a majority holds, if one is still at hand.
@@ -381,6 +411,11 @@ impl Inner {
         let ring = self.ring.lock();
         let found = ring.iter().rev().find(|(_, p)| p.applied.op_time <= commit.op_time)?;
         Some(Arc::clone(&found.1))
+    }
+
+    /// After a rollback: what lies beyond the common point is no moment any more.
+    pub(crate) fn forget_newer_presents(&self) {
+        self.ring.lock().clear();
     }
 
     fn trim_ring(&self) {
@@ -416,6 +451,44 @@ impl Inner {
         }
         self.marks.set_oldest(oldest);
         self.history.drop_before(oldest, &*self.engine)?;
+        Ok(())
+    }
+
+    /// Two-phase drop, the second phase: tables that no readable moment names go, and what only a rollback to
+    /// before `stable` would ask for.
+    fn reclaim(&self) -> Result<(), StorageError> {
+        let stable = self.marks.stable().op_time.ts;
+        let readable = if self.history.keeps() { self.marks.oldest() } else { stable };
+        let snapshot = self.engine.snapshot();
+        let mut batch = Batch::default();
+        for item in snapshot.range(Keyspace::Meta, Bound::Included(b"x"), Bound::Excluded(b"y")) {
+            let (key, value) = item?;
+            let row =
+                (|| Some((TableId(Bytewise(key.get(1..)?).u32()?), Bytewise(&value).ts()?)))();
+            let (table, dropped) =
+                row.ok_or_else(|| StorageError::corrupt("meta", "the row of a dropped table"))?;
+            if dropped >= readable.min(stable) {
+                continue;
+            }
+            let (from, to) = (table.key(&[]), table.end());
+            self.engine.forget(Keyspace::Current, &from, &to)?;
+            let rest = self.engine.snapshot();
+            let mut rows =
+                rest.range(Keyspace::Current, Bound::Included(&from), Bound::Excluded(&to));
+            if rows.next().is_none() {
+                batch.remove(Keyspace::Meta, key);
+                batch.remove(Keyspace::Meta, Counts::key(table));
+                self.counts.lock().remove(&table);
+            }
+        }
+        self.engine.commit(batch, Sync::No)?;
+        // Once in a while is enough for what nobody reads.
+        let due = stable.secs() / RECLAIM_SECS;
+        if !stable.is_null() && self.reclaimed.swap(due, Ordering::SeqCst) != due {
+            let at = stable.as_u64().to_be_bytes();
+            self.engine.forget(Keyspace::Meta, b"u", &meta_key(b'u', &[&at]))?;
+            self.engine.forget(Keyspace::Prepared, b"r", &meta_key(b'r', &[&at]))?;
+        }
         Ok(())
     }
 
@@ -486,7 +559,10 @@ pub(crate) fn position_value(at: OpTimeAndWall) -> Slice {
     ])
 }
 
-fn read_position(snapshot: &dyn Snapshot, name: &str) -> Result<OpTimeAndWall, StorageError> {
+pub(crate) fn read_position(
+    snapshot: &dyn Snapshot,
+    name: &str,
+) -> Result<OpTimeAndWall, StorageError> {
     let Some(value) = snapshot.get(Keyspace::Meta, &mark_key(name))? else {
         return Ok(OpTimeAndWall::NULL);
     };

@@ -10,7 +10,10 @@ use protocol::{OpTimeAndWall, RawDoc, Timestamp};
 
 use crate::{
     StorageError,
-    apply::documents::to_doc,
+    apply::{
+        documents::to_doc,
+        prepared::{self, TxnId},
+    },
     catalog::{Catalog, Collection, Index},
     engine::{Keyspace, Slice},
     index::entry,
@@ -259,6 +262,27 @@ impl View {
             return Ok(Counts::default());
         };
         Counts::parse(&value).ok_or_else(|| StorageError::corrupt("meta", "a row of counts"))
+    }
+
+    /// The prepared transaction that holds the document with that `_id`, and since when: a reader at or after that
+    /// time who must not guess waits for its decision.
+    pub fn prepared_conflict(
+        &self,
+        coll: &Collection,
+        id: RawBsonRef<'_>,
+    ) -> Result<Option<(TxnId, Timestamp)>, StorageError> {
+        let key = keystring::encode_raw(id)?;
+        prepared::holder(&*self.reader.snapshot, coll.table, &key)
+    }
+
+    /// True when no prepared transaction holds anything: the common case, asked once per read.
+    pub fn nothing_prepared(&self) -> Result<bool, StorageError> {
+        let mut held = self.reader.snapshot.range(
+            Keyspace::Prepared,
+            Bound::Included(b"k"),
+            Bound::Excluded(b"l"),
+        );
+        Ok(held.next().transpose()?.is_none())
     }
 
     /// Bytes of an index, estimated from its first entries.

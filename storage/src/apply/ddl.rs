@@ -177,7 +177,47 @@ impl Apply {
         })
     }
 
-    pub(super) fn change_index(
+    /// Changes what is only ours in an index's row, at the moment the row already has.
+    pub(crate) fn change_in_place(
+        &mut self,
+        uuid: Uuid,
+        name: &str,
+        change: impl FnOnce(&Index) -> Index,
+    ) -> Result<(), StorageError> {
+        let coll = self.catalog.by_uuid(uuid).ok_or(StorageError::NoCollection(uuid))?;
+        if let Some(index) = coll.index(name) {
+            self.abandon_index(coll.start, &Arc::clone(index));
+        }
+        self.change_index(coll.start, uuid, name, |index| Ok(change(index)))
+    }
+
+    /// Records where arrays were seen while an index was loaded.
+    pub(crate) fn note_multikey(
+        &mut self,
+        uuid: Uuid,
+        name: &str,
+        seen: &[Vec<u32>],
+    ) -> Result<(), StorageError> {
+        let coll = self.catalog.by_uuid(uuid).ok_or(StorageError::NoCollection(uuid))?;
+        match coll.index(name) {
+            Some(index) if widens(index, seen) => {
+                self.change_index(coll.start, uuid, name, |index| {
+                    Ok(index.changed(index.state, union(index, seen)))
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn new_table(&self) -> TableId {
+        self.store.new_table()
+    }
+
+    pub(crate) fn is_built(&self, build_uuid: Uuid) -> bool {
+        self.store.built.lock().contains(&build_uuid)
+    }
+
+    pub(crate) fn change_index(
         &mut self,
         ts: Timestamp,
         uuid: Uuid,

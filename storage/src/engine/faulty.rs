@@ -97,6 +97,10 @@ impl Engine for Faulty {
         self.through(|| self.inner.forget(ks, from, to))
     }
 
+    fn recall(&self, ks: Keyspace) {
+        self.inner.recall(ks);
+    }
+
     fn settle(&self) {
         self.inner.settle();
     }

@@ -135,6 +135,11 @@ impl Engine for Fjall {
             .map_err(|e| error(&self.path, e.into()))
     }
 
+    #[allow(clippy::indexing_slicing, reason = "one list per keyspace, made at open")]
+    fn recall(&self, ks: Keyspace) {
+        *self.forgotten[ks as usize].0.write() = Arc::default();
+    }
+
     fn settle(&self) {
         while self.keyspaces.iter().any(|ks| ks.sealed_memtable_count() > 0) {
             std::thread::sleep(std::time::Duration::from_millis(2));

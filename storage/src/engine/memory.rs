@@ -89,6 +89,8 @@ impl Engine for Memory {
         Ok(())
     }
 
+    fn recall(&self, _ks: Keyspace) {}
+
     fn settle(&self) {}
 
     fn checkpoint(&self, into: &Path) -> Result<(), StorageError> {

@@ -108,6 +108,8 @@ pub(crate) trait Engine: Send + std::marker::Sync {
     /// The caller will never again read or write keys in `from..to`: they may vanish at any time.
     /// The promise is not remembered over a restart.
     fn forget(&self, ks: Keyspace, from: &[u8], to: &[u8]) -> Result<(), StorageError>;
+    /// Takes back all promises about a keyspace: its keys were removed and may be written again.
+    fn recall(&self, ks: Keyspace);
     /// Waits until the memory behind large values has been written out.
     fn settle(&self);
     /// Copies what is committed into an empty directory, for another process to open.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bson::RawDocument;
 use query::{
     collation::Collator,
+    matcher::{Matcher, ParseContext},
     value::{Element, Elements, Value},
 };
 
@@ -33,7 +34,7 @@ pub(crate) struct KeyGen {
     kind: IndexKind,
     fields: Vec<Field>,
     sparse: bool,
-    partial: bool,
+    partial: Option<Matcher>,
     collator: Option<Arc<Collator>>,
 }
 
@@ -73,14 +74,17 @@ impl KeyGen {
                 hashed,
             });
         }
-        let partial = spec.get("partialFilterExpression").is_ok_and(|filter| filter.is_some());
-        // A collation that we cannot build would give wrong keys: better none.
+        let filter = spec.get_document("partialFilterExpression").ok();
+        let cx = ParseContext { collator: collator.clone() };
+        let partial = filter.and_then(|filter| Matcher::parse(filter, &cx).ok());
+        // A filter or a collation that we cannot read would give wrong keys: better none.
         let wants_collation = spec.get("collation").is_ok_and(|found| {
             found
                 .and_then(|value| value.as_document())
                 .is_some_and(|doc| doc.get_str("locale").is_ok_and(|locale| locale != "simple"))
         });
-        if fields.is_empty() || (wants_collation && collator.is_none()) {
+        let unread = filter.is_some() && partial.is_none();
+        if fields.is_empty() || unread || (wants_collation && collator.is_none()) {
             kind = IndexKind::Other;
         }
         let sparse = spec.get("sparse").is_ok_and(|found| found.is_some_and(is_true));
@@ -105,12 +109,17 @@ impl KeyGen {
 
     /// False for indexes that are only kept and listed.
     pub(crate) fn has_keys(&self) -> bool {
-        self.kind != IndexKind::Other && !self.partial
+        self.kind != IndexKind::Other
+    }
+
+    /// The documents that it is about.
+    pub(crate) fn partial(&self) -> Option<&Matcher> {
+        self.partial.as_ref()
     }
 
     /// The keys of a document.
     pub(crate) fn keys(&self, doc: &RawDocument) -> Result<Keys, StorageError> {
-        if !self.has_keys() {
+        if !self.has_keys() || self.partial.as_ref().is_some_and(|filter| !filter.matches(doc)) {
             return Ok(Keys::default());
         }
         let start = State {

@@ -45,12 +45,14 @@ struct State {
     epochs: Vec<(Epoch, Timestamp)>,
     held: BTreeMap<(Epoch, TableId), Held>,
     window: Window,
+    /// The number of the first epoch when there is none.
+    next: u32,
 }
 
 impl History {
     /// Reads what the store remembers about its history.
     pub(crate) fn open(snapshot: &dyn Snapshot, window: Window) -> Result<Self, StorageError> {
-        let mut state = State { epochs: Vec::new(), held: BTreeMap::new(), window };
+        let mut state = State { epochs: Vec::new(), held: BTreeMap::new(), window, next: 1 };
         for item in family(snapshot, b'e') {
             let (key, value) = item?;
             let row = (|| Some((Epoch(Reader(key.get(1..)?).u32()?), Reader(&value).ts()?)))();
@@ -107,7 +109,7 @@ impl History {
     pub(crate) fn roll(&self, now: Timestamp) {
         let mut state = self.0.lock();
         if state.is_due(now) {
-            let next = Epoch(state.epochs.last().map_or(1, |(epoch, _)| epoch.0 + 1));
+            let next = Epoch(state.epochs.last().map_or(state.next, |(epoch, _)| epoch.0 + 1));
             state.epochs.push((next, now));
         }
     }
@@ -194,6 +196,46 @@ impl History {
         engine.commit(batch, crate::engine::Sync::Yes)?;
         engine.forget(Keyspace::History, &[], &Epoch(last.0 + 1).prefix())?;
         Ok(gone.len())
+    }
+
+    /// After a rollback: counts the epochs from `ts` on anew.
+    pub(crate) fn recount_after(
+        &self,
+        ts: Timestamp,
+        snapshot: &dyn Snapshot,
+        batch: &mut Batch,
+    ) -> Result<(), StorageError> {
+        let first = self.epoch_of(ts);
+        let mut counted: BTreeMap<(Epoch, TableId), Held> = BTreeMap::new();
+        let from = first.prefix();
+        let bounds = (std::ops::Bound::Included(&from[..]), std::ops::Bound::Unbounded);
+        for item in snapshot.range(Keyspace::History, bounds.0, bounds.1) {
+            let (key, value) = item?;
+            let mut reader = Reader(&key);
+            let at = (|| Some((Epoch(reader.u32()?), TableId(reader.u32()?))))();
+            let at = at.ok_or_else(|| StorageError::corrupt("history", "a key is cut short"))?;
+            let held = counted.entry(at).or_default();
+            held.versions += 1;
+            held.bytes += (key.len() + value.len()) as u64;
+            // Which of them ended by a removal is not known any more; to look in vain is harmless.
+            held.removals += 1;
+        }
+        let mut state = self.0.lock();
+        for (at, _) in state.held.split_off(&(first, TableId(0))) {
+            let key = meta_key(b'h', &[&at.0.prefix(), &at.1.0.to_be_bytes()]);
+            batch.remove(Keyspace::Meta, key);
+        }
+        drop(state);
+        self.count(&counted, batch);
+        Ok(())
+    }
+
+    /// Forgets everything: an initial sync begins. Numbers are not used again.
+    pub(crate) fn reset(&self) {
+        let mut state = self.0.lock();
+        state.next = state.epochs.last().map_or(state.next, |(epoch, _)| epoch.0 + 1);
+        state.epochs.clear();
+        state.held.clear();
     }
 
     /// The first epoch that is kept: everything below is forgotten. For the engine, at open.

@@ -505,3 +505,212 @@ fn a_second_process_is_kept_out() {
         Err(StorageError::Locked { .. })
     ));
 }
+
+#[test]
+fn an_initial_sync_loads_in_any_order_and_history_begins_at_its_end() {
+    for fixture in fixtures() {
+        let old = fixture.make(1, "old", &rawdoc! {});
+        fixture.put(2, old, rawdoc! { "_id": 1 });
+        fixture.store.put_meta("local.system.replset", &rawdoc! { "_id": "rs" }).unwrap();
+        fixture.store.begin_initial_sync().unwrap();
+        assert!(fixture.store.initial_sync_pending());
+        let fixture = fixture.reopen();
+        assert!(fixture.store.initial_sync_pending());
+        assert!(fixture.store.view(ReadAt::Newest).unwrap().catalog().is_empty());
+        let uuid = Uuid::new_v4();
+        fixture.apply(10, |apply, ts| {
+            let coll = apply.create(ts, &ns("c"), uuid, &rawdoc! {}, Some(&id_index())).unwrap();
+            assert!(coll.indexes().is_empty());
+            let spec = rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1" };
+            apply.create_index(ts, uuid, &spec, IndexState::Ready).unwrap();
+        });
+        let coll = fixture.store.view(ReadAt::Newest).unwrap().catalog().by_uuid(uuid).unwrap();
+        let mut loader = fixture.store.loader(&coll).unwrap();
+        let pad = "x".repeat(500);
+        for n in 0..40_000i32 {
+            let id = (n * 7919) % 40_000;
+            loader.push(&rawdoc! { "_id": id, "a": [id, -id], "pad": pad.as_str() }).unwrap();
+        }
+        loader.push(&rawdoc! { "_id": 5, "a": 1_000_000 }).unwrap();
+        let report = loader.finish().unwrap();
+        assert_eq!(report.documents, 40_000);
+        fixture.put(11, uuid, rawdoc! { "_id": 6, "a": 2_000_000 });
+        fixture.store.finish_initial_sync(at(12)).unwrap();
+        assert!(!fixture.store.initial_sync_pending());
+        fixture.put(13, uuid, rawdoc! { "_id": 7, "a": 3_000_000 });
+        let fixture = fixture.reopen();
+        assert!(matches!(
+            fixture.store.view(ReadAt::Timestamp(ts(11))),
+            Err(StorageError::HistoryGone { .. })
+        ));
+        let ids = |view: &View| -> Vec<i32> {
+            let coll = view.catalog().by_uuid(uuid).unwrap();
+            let scan = view.scan(&coll, Unbounded, Direction::Forward);
+            scan.map(|item| item.unwrap().1.get_i32("_id").unwrap()).collect()
+        };
+        let view = fixture.store.view(ReadAt::Timestamp(ts(12))).unwrap();
+        assert_eq!(ids(&view), (0..40_000).collect::<Vec<_>>());
+        let coll = view.catalog().by_uuid(uuid).unwrap();
+        assert_eq!(
+            view.get(&coll, 7.into()).unwrap().unwrap().get_array("a").unwrap().into_iter().count(),
+            2
+        );
+        let index = coll.index("a_1").unwrap();
+        assert!(index.is_multikey());
+        let entries =
+            view.index_scan(&coll, index, (Unbounded, Unbounded), Direction::Forward).count();
+        // Two keys each, one for _id 0, 5 and 6.
+        assert_eq!(entries, 2 * 40_000 - 3);
+        let newest = fixture.store.view(ReadAt::Newest).unwrap();
+        assert_eq!(newest.count(&coll).unwrap(), 40_000);
+        assert!(fixture.store.meta("local.system.replset").unwrap().is_some());
+    }
+}
+
+#[test]
+fn partial_indexes_hold_what_their_filter_means() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        fixture.apply(2, |apply, ts| {
+            let spec = rawdoc! {
+                "v": 2, "key": { "a": 1 }, "name": "a_1",
+                "partialFilterExpression": { "b": { "$gt": 5 } },
+            };
+            apply.create_index(ts, uuid, &spec, IndexState::Ready).unwrap();
+        });
+        fixture.put(3, uuid, rawdoc! { "_id": 1, "a": 1, "b": 9 });
+        fixture.put(4, uuid, rawdoc! { "_id": 2, "a": 2, "b": 1 });
+        let count = |secs| {
+            let view = fixture.store.view(ReadAt::Timestamp(ts(secs))).unwrap();
+            let coll = view.catalog().by_uuid(uuid).unwrap();
+            let index = coll.index("a_1").unwrap();
+            view.index_scan(&coll, index, (Unbounded, Unbounded), Direction::Forward).count()
+        };
+        assert_eq!(count(4), 1);
+        fixture.put(5, uuid, rawdoc! { "_id": 1, "a": 1, "b": 2 });
+        fixture.put(6, uuid, rawdoc! { "_id": 2, "a": 2, "b": 6 });
+        assert_eq!((count(4), count(5), count(6)), (1, 0, 1));
+    }
+}
+
+#[test]
+fn a_dropped_table_is_reclaimed_when_nobody_can_read_it() {
+    for fixture in fixtures() {
+        fixture.store.set_history_window(std::time::Duration::from_secs(24), None);
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        let kept = fixture.make(2, "d", &rawdoc! {});
+        for n in 0..100 {
+            fixture.put(3 + n, uuid, rawdoc! { "_id": i64::from(n) });
+        }
+        let table =
+            fixture.store.view(ReadAt::Newest).unwrap().catalog().by_uuid(uuid).unwrap().table;
+        fixture.apply(110, |apply, ts| drop(apply.drop_collection(ts, uuid).unwrap()));
+        fixture.put(120, kept, rawdoc! { "_id": 1 });
+        fixture.store.watermarks().set_commit_point(at(120));
+        let maintain = || fixture.store.maintain(bson::DateTime::from_millis(0)).unwrap();
+        maintain();
+        assert_eq!(fixture.docs(ReadAt::Timestamp(ts(109)), "c", Direction::Forward).len(), 100);
+        for secs in 130..200 {
+            fixture.put(secs, kept, rawdoc! { "_id": 1, "n": i64::from(secs) });
+        }
+        fixture.store.watermarks().set_commit_point(at(199));
+        maintain();
+        maintain();
+        if fixture.options.engine == EngineKind::Memory {
+            let snapshot = fixture.store.0.engine.snapshot();
+            let mut rows = snapshot.range(
+                Keyspace::Current,
+                Included(&table.key(&[])),
+                Excluded(&table.end()),
+            );
+            assert!(rows.next().is_none());
+        }
+        assert_eq!(fixture.docs(ReadAt::Newest, "d", Direction::Forward).len(), 1);
+    }
+}
+
+#[test]
+fn a_rollback_tells_what_was_lost() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        fixture.put(2, uuid, rawdoc! { "_id": 1, "v": "old" });
+        fixture.put(3, uuid, rawdoc! { "_id": 2, "v": "stays" });
+        fixture.put(4, uuid, rawdoc! { "_id": 1, "v": "new" });
+        fixture.put(5, uuid, rawdoc! { "_id": 3, "v": "fresh" });
+        fixture.apply(6, |apply, ts| {
+            let coll = apply.collection(uuid).unwrap();
+            apply.delete(ts, &coll, 2.into()).unwrap();
+        });
+        fixture.store.watermarks().set_commit_point(at(3));
+        assert!(matches!(
+            fixture.store.rollback_to(at(2), &mut |_| {}),
+            Err(StorageError::HistoryGone { .. })
+        ));
+        let mut lost = Vec::new();
+        fixture
+            .store
+            .rollback_to(at(3), &mut |undone| {
+                assert_eq!(undone.ns, ns("c"));
+                lost.push(undone.lost.map(|doc| doc.get_str("v").unwrap().to_owned()));
+            })
+            .unwrap();
+        lost.sort();
+        assert_eq!(lost, [None, Some("fresh".to_owned()), Some("new".to_owned())]);
+        let fixture = fixture.reopen();
+        let docs = fixture.docs(ReadAt::Newest, "c", Direction::Forward);
+        assert_eq!(docs, [rawdoc! { "_id": 1, "v": "old" }, rawdoc! { "_id": 2, "v": "stays" }]);
+        let view = fixture.store.view(ReadAt::Newest).unwrap();
+        assert_eq!(view.count(&view.catalog().by_uuid(uuid).unwrap()).unwrap(), 2);
+        assert_eq!(view.ts(), ts(3));
+    }
+}
+
+#[test]
+fn a_prepared_transaction_is_held_then_decided_and_a_rollback_holds_it_again() {
+    use crate::{PreparedWrite, TxnId};
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        fixture.put(2, uuid, rawdoc! { "_id": 1, "v": 0 });
+        let txn = TxnId(b"session 7".to_vec());
+        fixture.apply(3, |apply, ts| {
+            let writes = vec![
+                PreparedWrite::Put { coll: uuid, doc: rawdoc! { "_id": 1, "v": 1 }.into() },
+                PreparedWrite::Put { coll: uuid, doc: rawdoc! { "_id": 2, "v": 2 }.into() },
+            ];
+            apply.prepare(&txn, ts, writes).unwrap();
+        });
+        let fixture = fixture.reopen();
+        let conflict = || {
+            let view = fixture.store.view(ReadAt::Newest).unwrap();
+            let coll = view.catalog().by_uuid(uuid).unwrap();
+            let found = view.prepared_conflict(&coll, 1.into()).unwrap();
+            assert_eq!(found.is_none(), view.nothing_prepared().unwrap());
+            found
+        };
+        assert_eq!(conflict(), Some((txn.clone(), ts(3))));
+        assert_eq!(fixture.store.prepared().unwrap(), [(txn.clone(), ts(3))]);
+        let values = |secs| -> Vec<i32> {
+            fixture
+                .docs(ReadAt::Timestamp(ts(secs)), "c", Direction::Forward)
+                .iter()
+                .map(|doc| doc.get_i32("v").unwrap())
+                .collect()
+        };
+        fixture.apply(4, |_, _| {});
+        assert_eq!(values(4), [0]);
+        fixture.store.watermarks().set_commit_point(at(4));
+        // Decided at 6 with commit timestamp 5: readers see it from 5 on.
+        fixture.apply(5, |_, _| {});
+        fixture.apply(6, |apply, six| apply.commit_prepared(&txn, ts(5), six).unwrap());
+        assert_eq!((values(4), values(5), values(6)), (vec![0], vec![1, 2], vec![1, 2]));
+        assert_eq!(conflict(), None);
+        fixture.store.rollback_to(at(5), &mut |_| {}).unwrap();
+        assert_eq!(values(5), [0]);
+        assert_eq!(conflict(), Some((txn.clone(), ts(3))));
+        fixture.apply(7, |apply, ts| {
+            apply.abort_prepared(&txn, ts).unwrap();
+            assert!(matches!(apply.abort_prepared(&txn, ts), Err(StorageError::NoPrepared(_))));
+        });
+        assert_eq!((values(7), conflict()), (vec![0], None));
+    }
+}

@@ -1,0 +1,230 @@
+//! Building indexes beside writes, as `startIndexBuild` asks.
+//!
+//! ```text
+//!   startIndexBuild        build_indexes                                      commitIndexBuild
+//!   row: building    cut --> scan at the cut, sort, ingest --> drain ... drain --> final drain, row: ready
+//!                     \___ writes after the cut wait in the side table, in order __/
+//! ```
+//! B1 Everything before the cut is in the scan, everything after it in the side table, nothing in both.
+//! B2 The table's entries mean nothing before the index is ready: no reader uses it, no history is kept of it.
+//! B3 A build that is started again (a restart, a rollback) takes new tables and a new cut.
+
+use std::{
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use protocol::Timestamp;
+use uuid::Uuid;
+
+use crate::{
+    Apply, Collection, Direction, Index, IndexState, ReadAt, RecordKey, StorageError, Store,
+    engine::{Batch, Keyspace, Sync},
+    layout::{Reader as Bytewise, TableId, cut},
+    loader::{IndexLoad, write_sorter},
+    mvcc::{Version, version::Head},
+    store::Inner,
+    view::View,
+};
+
+/// Memory for the keys of all indexes of one build.
+const MEMORY_BYTES: usize = 32 << 20;
+/// Documents read under one engine snapshot.
+const SCAN_CHUNK: usize = 20_000;
+/// Waiting writes moved in one turn.
+const DRAIN_CHUNK: usize = 5_000;
+
+impl Store {
+    /// Builds the indexes that `build_uuid` started on a collection, up to the first drain: then the node may
+    /// vote, and [`Apply::set_index_ready`] may finish them. Blocks; `cancel` ends it early.
+    pub fn build_indexes(
+        &self,
+        uuid: Uuid,
+        build_uuid: Uuid,
+        cancel: &AtomicBool,
+    ) -> Result<(), StorageError> {
+        let Some((coll, indexes, view)) = self.cut(uuid, build_uuid)? else { return Ok(()) };
+        let share = MEMORY_BYTES / indexes.len().max(1);
+        let mut loads: Vec<_> =
+            indexes.iter().map(|index| IndexLoad::new(index, &self.0, share)).collect();
+        self.scan_into(&coll, view, &mut loads, cancel)?;
+        for load in loads {
+            check(cancel)?;
+            let (name, multikey) = (load.index.name().to_owned(), load.multikey);
+            write_sorter(&self.0, load.sorter)?;
+            let mut apply = self.begin_apply();
+            apply.note_multikey(uuid, &name, &multikey)?;
+            apply.commit(self.0.marks.applied())?;
+        }
+        for index in &indexes {
+            while self.drain_some(index)? == DRAIN_CHUNK {
+                check(cancel)?;
+            }
+        }
+        self.0.built.lock().insert(build_uuid);
+        Ok(())
+    }
+
+    /// B3, B1: new tables, and the moment at which the scan reads.
+    #[allow(clippy::type_complexity, reason = "three parts of one moment")]
+    fn cut(
+        &self,
+        uuid: Uuid,
+        build_uuid: Uuid,
+    ) -> Result<Option<(Arc<Collection>, Vec<Arc<Index>>, View)>, StorageError> {
+        let mut apply = self.begin_apply();
+        let coll = apply.collection(uuid).ok_or(StorageError::NoCollection(uuid))?;
+        let wanted = IndexState::Building { build_uuid };
+        let names: Vec<String> = coll
+            .indexes()
+            .iter()
+            .filter(|index| index.state() == wanted)
+            .map(|index| index.name().to_owned())
+            .collect();
+        for name in &names {
+            apply.renew_tables(uuid, name)?;
+        }
+        let applied = self.0.marks.applied();
+        let store = Arc::clone(&self.0);
+        // The turn is still held while the view is taken.
+        let view = apply.commit_then(applied, || View::open(&store, ReadAt::Newest))??;
+        let Some(coll) = view.catalog().by_uuid(uuid) else { return Ok(None) };
+        let indexes: Vec<_> = coll
+            .indexes()
+            .iter()
+            .filter(|index| index.state() == wanted && index.keygen.has_keys())
+            .cloned()
+            .collect();
+        Ok(Some((coll, indexes, view)))
+    }
+
+    fn scan_into(
+        &self,
+        coll: &Collection,
+        first: View,
+        loads: &mut [IndexLoad],
+        cancel: &AtomicBool,
+    ) -> Result<(), StorageError> {
+        let ts = first.ts();
+        // With history the scan can go on at its moment without holding an engine snapshot all the time.
+        let renewable = self.0.history.keeps() && !self.initial_sync_pending();
+        let mut view = first;
+        let mut last: Option<RecordKey> = None;
+        loop {
+            check(cancel)?;
+            let start = last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut seen = 0;
+            let mut next = None;
+            for item in view.scan(coll, start, Direction::Forward) {
+                let (record, doc) = item?;
+                for load in &mut *loads {
+                    load.add(record.as_bytes(), &doc)?;
+                }
+                seen += 1;
+                next = Some(record);
+                if renewable && seen == SCAN_CHUNK {
+                    break;
+                }
+                if seen % SCAN_CHUNK == 0 {
+                    check(cancel)?;
+                }
+            }
+            if !renewable || seen < SCAN_CHUNK {
+                return Ok(());
+            }
+            last = next;
+            view = self.view(ReadAt::Timestamp(ts))?;
+        }
+    }
+
+    /// Moves waiting writes from the side table into the index; returns how many there were.
+    fn drain_some(&self, index: &Index) -> Result<usize, StorageError> {
+        let inner = &self.0;
+        inner.turn.take();
+        let result = inner.drain(index, DRAIN_CHUNK);
+        inner.turn.give_back();
+        result
+    }
+}
+
+fn check(cancel: &AtomicBool) -> Result<(), StorageError> {
+    if cancel.load(Ordering::SeqCst) { Err(StorageError::Cancelled) } else { Ok(()) }
+}
+
+impl Inner {
+    fn drain(&self, index: &Index, limit: usize) -> Result<usize, StorageError> {
+        let reader = self.present_reader();
+        let mut batch = Batch::default();
+        let mut count = 0;
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        for item in reader.scan(index.side, all.0, all.1, Direction::Forward).take(limit) {
+            let (at, version) = item?;
+            let (insert, key_len, row) = side_write(&version)?;
+            let short = cut(row);
+            let key = index.table.key(short.as_deref().unwrap_or(row));
+            if insert {
+                let full_key = short.is_some().then_some(row);
+                let head = Head { start: Timestamp::NULL, full_key, ..Head::default() };
+                let version = Version::new(head, &[&crate::index::entry::payload(key_len)]);
+                batch.put(Keyspace::Current, key, version.bytes().clone());
+            } else {
+                batch.remove(Keyspace::Current, key);
+            }
+            batch.remove(Keyspace::Current, index.side.key(&at));
+            count += 1;
+        }
+        self.engine.commit(batch, Sync::No)?;
+        Ok(count)
+    }
+}
+
+/// A waiting write: insert or delete, the length of the key, the entry's row.
+fn side_write(version: &Version) -> Result<(bool, usize, &[u8]), StorageError> {
+    let mut payload = Bytewise(version.payload());
+    let read = (|| Some((payload.u8()? != 0, payload.varint()?)))();
+    let (insert, key_len) =
+        read.ok_or_else(|| StorageError::corrupt("an index build", "a waiting write"))?;
+    Ok((insert, key_len, payload.0))
+}
+
+impl Apply {
+    /// Finishes an index that [`Store::build_indexes`] has built: moves the last waiting writes and makes it ready
+    /// at `ts`.
+    pub fn set_index_ready(
+        &mut self,
+        ts: Timestamp,
+        uuid: Uuid,
+        name: &str,
+    ) -> Result<(), StorageError> {
+        let coll = self.collection(uuid).ok_or(StorageError::NoCollection(uuid))?;
+        let missing = || StorageError::NoIndex { uuid, name: name.to_owned() };
+        let index = coll.index(name).cloned().ok_or_else(missing)?;
+        let IndexState::Building { build_uuid } = index.state() else { return Ok(()) };
+        if index.keygen.has_keys() && !self.is_built(build_uuid) {
+            return Err(StorageError::NotBuilt { name: name.to_owned(), build_uuid });
+        }
+        for (at, version) in self.changes.rows_of(index.side)? {
+            let (insert, key_len, row) = side_write(&version)?;
+            if insert {
+                let payload = crate::index::entry::payload(key_len);
+                self.changes.put(index.table, row, Timestamp::NULL, &[&payload])?;
+            } else {
+                self.changes.remove(index.table, row, Timestamp::NULL)?;
+            }
+            self.changes.remove(index.side, &at, Timestamp::NULL)?;
+        }
+        self.change_index(ts, uuid, name, |index| {
+            Ok(index.changed(IndexState::Ready, index.multikey.clone()))
+        })
+    }
+
+    fn renew_tables(&mut self, uuid: Uuid, name: &str) -> Result<(), StorageError> {
+        let fresh: (TableId, TableId) = (self.new_table(), self.new_table());
+        self.change_in_place(uuid, name, |index| {
+            Index::new(index.spec.clone(), fresh.0, fresh.1, index.state, Vec::new())
+        })
+    }
+}

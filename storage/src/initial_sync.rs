@@ -1,0 +1,117 @@
+//! The frame around an initial sync: everything goes, a flag stands while it runs, history begins at its end.
+
+use std::{ops::Bound, sync::Arc, sync::atomic::Ordering};
+
+use protocol::OpTimeAndWall;
+
+use crate::{
+    Catalog, Collection, Loader, StorageError, Store,
+    engine::{Batch, Keyspace, Sync},
+    layout::numbers,
+    store::{Inner, mark_key, position_value},
+};
+
+/// Removals per engine batch.
+const CLEAR_BATCH: usize = 10_000;
+
+impl Store {
+    /// Drops all data, the oplog and all history, and sets the flag that says so; node documents and the vote
+    /// stay. A store with the flag must start its initial sync anew.
+    pub fn begin_initial_sync(&self) -> Result<(), StorageError> {
+        let inner = &self.0;
+        inner.turn.take();
+        let result = inner.clear();
+        inner.turn.give_back();
+        result
+    }
+
+    /// The clone is consistent at `applied`: history begins here, and the flag goes. On disk when it returns.
+    pub fn finish_initial_sync(&self, applied: OpTimeAndWall) -> Result<(), StorageError> {
+        let inner = &self.0;
+        inner.turn.take();
+        let result = inner.finish_initial_sync(applied);
+        inner.turn.give_back();
+        result
+    }
+
+    /// A bulk loader for an empty collection.
+    pub fn loader(&self, coll: &Collection) -> Result<Loader, StorageError> {
+        let uuid = coll.uuid();
+        let coll =
+            self.0.present().catalog.by_uuid(uuid).ok_or(StorageError::NoCollection(uuid))?;
+        Ok(Loader::new(Arc::clone(&self.0), coll))
+    }
+}
+
+impl Inner {
+    fn clear(&self) -> Result<(), StorageError> {
+        // The flag first: from here on nothing that is left means anything.
+        let mut batch = Batch::default();
+        batch.put(Keyspace::Meta, mark_key("initialSync"), numbers([1]));
+        self.engine.commit(batch, Sync::Yes)?;
+        self.initial_sync.store(true, Ordering::SeqCst);
+        for ks in [Keyspace::Current, Keyspace::History, Keyspace::Prepared, Keyspace::Oplog] {
+            self.clear_range(ks, Bound::Unbounded, Bound::Unbounded)?;
+        }
+        // Another set, or a restored one, may bring timestamps that were let go before.
+        for ks in Keyspace::ALL {
+            self.engine.recall(ks);
+        }
+        // Counts, epochs, history, oplog stretches, undo rows, dropped tables, and the marks of the old data.
+        for family in *b"cehoux" {
+            self.clear_range(
+                Keyspace::Meta,
+                Bound::Included(&[family]),
+                Bound::Excluded(&[family + 1]),
+            )?;
+        }
+        let mut batch = Batch::default();
+        for mark in ["applied", "oldest", "oplogFirst", "partial", "rollback"] {
+            batch.remove(Keyspace::Meta, mark_key(mark));
+        }
+        self.engine.commit(batch, Sync::Yes)?;
+        self.history.reset();
+        self.counts.lock().clear();
+        self.old_catalogs.lock().clear();
+        self.built.lock().clear();
+        self.partial.store(false, Ordering::SeqCst);
+        self.oplog.reset()?;
+        self.marks.reset();
+        self.show(Catalog::default(), OpTimeAndWall::NULL);
+        Ok(())
+    }
+
+    /// Removes keys one by one: tables come back under new ids, but `oplog` and `history` reuse theirs.
+    fn clear_range(
+        &self,
+        ks: Keyspace,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+    ) -> Result<(), StorageError> {
+        let snapshot = self.engine.snapshot();
+        let mut batch = Batch::default();
+        for item in snapshot.range(ks, from, to) {
+            batch.remove(ks, item?.0);
+            if batch.writes.len() >= CLEAR_BATCH {
+                self.engine.commit(std::mem::take(&mut batch), Sync::No)?;
+            }
+        }
+        self.engine.commit(batch, Sync::No)
+    }
+
+    fn finish_initial_sync(&self, applied: OpTimeAndWall) -> Result<(), StorageError> {
+        let ts = applied.op_time.ts;
+        self.history.roll(ts);
+        let mut batch = Batch::default();
+        self.history.save(&mut batch);
+        batch.remove(Keyspace::Meta, mark_key("initialSync"));
+        batch.put(Keyspace::Meta, mark_key("applied"), position_value(applied));
+        batch.put(Keyspace::Meta, mark_key("oldest"), numbers([ts.as_u64()]));
+        self.engine.commit(batch, Sync::Yes)?;
+        self.initial_sync.store(false, Ordering::SeqCst);
+        self.marks.set_oldest(ts);
+        let catalog = self.present().catalog.clone();
+        self.publish(catalog, applied);
+        Ok(())
+    }
+}

@@ -1,0 +1,335 @@
+//! Going back to the common point.
+//!
+//! Every row that changed after it gets the version that it had then: the history has it. Rows that came from
+//! nothing leave no history; the batches that made them listed them (`u` rows of `meta`), and so did the commits of
+//! prepared transactions, whose versions carry an earlier time than their commit entry.
+//!
+//! R1 Each row is put back on its own, and putting back twice changes nothing: a crash in between is finished at open.
+//! R2 The mark `rollback` stands from before the first change until after the last.
+//! R3 Counts move with the documents, in the same batch.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Bound,
+    sync::Arc,
+};
+
+use protocol::{Namespace, OpTimeAndWall, RawDoc, Timestamp};
+use uuid::Uuid;
+
+use crate::{
+    Catalog, StorageError, Store,
+    apply::{documents::to_doc, prepared, put_undo},
+    engine::{Batch, Keyspace, Slice, Snapshot, Sync},
+    layout::{Reader as Bytewise, TableId, meta_key, numbers, split_history_key},
+    mvcc::{Reader, Version, write::Undo},
+    store::{Counts, Inner, mark_key, position_value},
+};
+
+/// Rows put back in one engine batch.
+const ROWS_PER_BATCH: usize = 2_000;
+
+/// A document that a rollback changed.
+#[derive(Clone, Debug)]
+pub struct Undone {
+    /// The collection's name before the rollback.
+    pub ns: Namespace,
+    /// The collection.
+    pub uuid: Uuid,
+    /// What was there and is lost.
+    pub lost: Option<RawDoc>,
+    /// What is there again.
+    pub restored: Option<RawDoc>,
+}
+
+impl Store {
+    /// Puts every document, index entry and catalog row back to what it was at `common`, which must not lie before
+    /// `stable` or before history begins. The oplog is not touched: cut it next. On disk when it returns.
+    pub fn rollback_to(
+        &self,
+        common: OpTimeAndWall,
+        undone: &mut dyn FnMut(Undone),
+    ) -> Result<(), StorageError> {
+        let inner = &self.0;
+        let ts = common.op_time.ts;
+        let oldest = inner.marks.oldest().max(inner.marks.stable().op_time.ts);
+        if ts < oldest || !inner.history.keeps() {
+            return Err(StorageError::HistoryGone { ts, oldest });
+        }
+        inner.turn.take();
+        let result = inner.roll_back(common, undone);
+        inner.turn.give_back();
+        result
+    }
+}
+
+impl Inner {
+    /// Ends a rollback that a crash interrupted.
+    pub(crate) fn finish_rollback(&self) -> Result<(), StorageError> {
+        match crate::store::read_position(&*self.engine.snapshot(), "rollback")? {
+            common if common.op_time.is_null() => Ok(()),
+            common => {
+                tracing::warn!(common = %common.op_time, "finishing an interrupted rollback");
+                self.roll_back(common, &mut |_| {})
+            }
+        }
+    }
+
+    fn roll_back(
+        &self,
+        common: OpTimeAndWall,
+        undone: &mut dyn FnMut(Undone),
+    ) -> Result<(), StorageError> {
+        // R2
+        let mut batch = Batch::default();
+        batch.put(Keyspace::Meta, mark_key("rollback"), position_value(common));
+        self.engine.commit(batch, Sync::Yes)?;
+        let work = Work::new(self, common.op_time.ts)?;
+        let rows = work.rows()?;
+        for chunk in rows.chunks(ROWS_PER_BATCH) {
+            work.put_back(self, chunk, undone)?;
+        }
+        self.end_rollback(&work, common)
+    }
+
+    fn end_rollback(&self, work: &Work, common: OpTimeAndWall) -> Result<(), StorageError> {
+        let reader = self.present_reader();
+        let mut catalog = Catalog::read(&reader)?;
+        catalog.note_change(common.op_time.ts);
+        let snapshot = self.engine.snapshot();
+        let mut batch = Batch::default();
+        prepared::roll_back(
+            &*snapshot,
+            work.common,
+            &|uuid| catalog.by_uuid(uuid).map(|coll| coll.table),
+            &mut batch,
+        )?;
+        work.tables_after(&*snapshot, &catalog, &mut batch)?;
+        relist(&*snapshot, common, &mut batch)?;
+        self.history.recount_after(work.common, &*snapshot, &mut batch)?;
+        batch.remove(Keyspace::Meta, mark_key("rollback"));
+        batch.put(Keyspace::Meta, mark_key("applied"), position_value(common));
+        self.engine.commit(batch, Sync::Yes)?;
+        self.old_catalogs.lock().clear();
+        // B3: an index that is being built anew, or again, needs a new cut.
+        self.built.lock().clear();
+        self.forget_newer_presents();
+        self.publish(catalog, common);
+        Ok(())
+    }
+}
+
+struct Work {
+    common: Timestamp,
+    snapshot: Arc<dyn Snapshot>,
+    reader: Reader,
+    /// Tables of documents, with the name before the rollback.
+    documents: HashMap<TableId, (Uuid, Namespace)>,
+    /// All tables that the catalog named before the rollback.
+    tables: BTreeSet<TableId>,
+}
+
+impl Work {
+    fn new(store: &Inner, common: Timestamp) -> Result<Self, StorageError> {
+        let reader = store.present_reader();
+        let now = Catalog::read(&reader)?;
+        let mut then = reader.clone();
+        then.at = Some(common);
+        let mut documents = HashMap::new();
+        let mut tables = BTreeSet::new();
+        for coll in Catalog::read(&then)?.all() {
+            documents.insert(coll.table, (coll.uuid(), coll.ns().clone()));
+        }
+        for coll in now.all() {
+            documents.insert(coll.table, (coll.uuid(), coll.ns().clone()));
+            tables.extend(tables_of(&coll));
+        }
+        Ok(Self { common, snapshot: Arc::clone(&reader.snapshot), reader, documents, tables })
+    }
+
+    /// Every row that may have changed after the common point, and the changes of prepared commits to undo.
+    fn rows(&self) -> Result<Vec<(Slice, Option<Timestamp>)>, StorageError> {
+        let mut rows: BTreeMap<Slice, Option<Timestamp>> = BTreeMap::new();
+        let first = self.reader.history.epoch_of(self.common);
+        for item in self.snapshot.range(
+            Keyspace::History,
+            Bound::Included(&first.prefix()),
+            Bound::Unbounded,
+        ) {
+            let (key, _) = item?;
+            let (row, stop) = split_history_key(&key)
+                .ok_or_else(|| StorageError::corrupt("history", "a key is cut short"))?;
+            if stop > self.common {
+                rows.entry(row.into()).or_insert(None);
+            }
+        }
+        for item in family_after(&*self.snapshot, b'u', self.common) {
+            let (_, value) = item?;
+            let mut reader = Bytewise(&value);
+            while !reader.0.is_empty() {
+                let (row, at) = read_undo(&mut reader)
+                    .ok_or_else(|| StorageError::corrupt("meta", "an undo row"))?;
+                let slot = rows.entry(row.into()).or_insert(None);
+                *slot = match (*slot, at) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (a, b) => a.or(b),
+                };
+            }
+        }
+        Ok(rows.into_iter().collect())
+    }
+
+    fn put_back(
+        &self,
+        store: &Inner,
+        rows: &[(Slice, Option<Timestamp>)],
+        undone: &mut dyn FnMut(Undone),
+    ) -> Result<(), StorageError> {
+        let mut batch = Batch::default();
+        let mut counts: HashMap<TableId, Counts> = HashMap::new();
+        for (row, prepared_at) in rows {
+            let table = TableId(Bytewise(row).u32().unwrap_or(0));
+            let now = self.reader.present(row)?;
+            let then = self.version_then(row, now.clone(), *prepared_at, &mut batch)?;
+            let same = match (&now, &then) {
+                (None, None) => true,
+                (Some(a), Some(b)) => a.start() == b.start(),
+                _ => false,
+            };
+            if same {
+                continue;
+            }
+            match &then {
+                Some(version) => batch.put(Keyspace::Current, row.clone(), version.bytes().clone()),
+                None => batch.remove(Keyspace::Current, row.clone()),
+            }
+            if let Some((uuid, ns)) = self.documents.get(&table) {
+                let counts = counts.entry(table).or_insert_with(|| store.counts_of(table));
+                let (lost, restored) =
+                    (now.map(to_doc).transpose()?, then.map(to_doc).transpose()?);
+                recount(counts, lost.as_ref(), restored.as_ref());
+                undone(Undone { ns: ns.clone(), uuid: *uuid, lost, restored });
+            }
+        }
+        for (table, counts) in &counts {
+            batch.put(Keyspace::Meta, Counts::key(*table), counts.to_value());
+        }
+        store.engine.commit(batch, Sync::No)?;
+        store.counts.lock().extend(counts);
+        Ok(())
+    }
+
+    /// The version a row had at the common point; every version that ended later leaves the history.
+    fn version_then(
+        &self,
+        row: &Slice,
+        now: Option<Version>,
+        prepared_at: Option<Timestamp>,
+        batch: &mut Batch,
+    ) -> Result<Option<Version>, StorageError> {
+        // A prepared commit counts by its entry's time, so its own timestamp must be undone too.
+        let limit = prepared_at
+            .map_or(self.common, |at| self.common.min(Timestamp::from_u64(at.as_u64() - 1)));
+        let mut then = now.filter(|version| version.effective() <= self.common);
+        let mut found = then.is_some();
+        let table = TableId(Bytewise(row).u32().unwrap_or(0));
+        for epoch in self.reader.history.epochs_from(limit, table) {
+            let from = crate::layout::history_key(epoch, row, limit);
+            let to = crate::layout::history_key(epoch, row, Timestamp::MAX);
+            let range = self.snapshot.range(
+                Keyspace::History,
+                Bound::Excluded(&from),
+                Bound::Included(&to),
+            );
+            for item in range {
+                let (key, value) = item?;
+                let version = Version::parse(value)?;
+                if !found && version.effective() <= self.common {
+                    then = Some(version);
+                    found = true;
+                }
+                batch.remove(Keyspace::History, key);
+            }
+        }
+        Ok(then)
+    }
+
+    /// Tables that are no longer named wait to be reclaimed; those that are named again do not.
+    fn tables_after(
+        &self,
+        snapshot: &dyn Snapshot,
+        catalog: &Catalog,
+        batch: &mut Batch,
+    ) -> Result<(), StorageError> {
+        let named: BTreeSet<TableId> = catalog.all().flat_map(|coll| tables_of(&coll)).collect();
+        for table in self.tables.difference(&named) {
+            let key = meta_key(b'x', &[&table.0.to_be_bytes()]);
+            batch.put(Keyspace::Meta, key, numbers([self.common.as_u64()]));
+        }
+        for item in snapshot.range(Keyspace::Meta, Bound::Included(b"x"), Bound::Excluded(b"y")) {
+            let (key, _) = item?;
+            let table = key.get(1..).and_then(|id| Bytewise(id).u32()).map(TableId);
+            if table.is_some_and(|table| named.contains(&table)) {
+                batch.remove(Keyspace::Meta, key);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tables_of(coll: &crate::Collection) -> Vec<TableId> {
+    let mut tables = vec![coll.table];
+    tables.extend(coll.id_table);
+    tables.extend(coll.indexes.iter().flat_map(|index| [index.table, index.side]));
+    tables
+}
+
+fn recount(counts: &mut Counts, lost: Option<&RawDoc>, restored: Option<&RawDoc>) {
+    let len = |doc: Option<&RawDoc>| doc.map_or(0, |doc| doc.bytes().len() as u64);
+    counts.documents += u64::from(restored.is_some());
+    counts.documents = counts.documents.saturating_sub(u64::from(lost.is_some()));
+    counts.bytes = (counts.bytes + len(restored)).saturating_sub(len(lost));
+}
+
+fn read_undo<'a>(reader: &mut Bytewise<'a>) -> Option<(&'a [u8], Option<Timestamp>)> {
+    let at = match reader.u8()? {
+        0 => None,
+        _ => Some(reader.ts()?),
+    };
+    let len = usize::try_from(reader.u32()?).ok()?;
+    Some((reader.bytes(len)?, at))
+}
+
+/// The lists of the batches after the common point go. A batch that spans it had rows that stay: they are listed
+/// under the common point, for the next rollback.
+fn relist(
+    snapshot: &dyn Snapshot,
+    common: OpTimeAndWall,
+    batch: &mut Batch,
+) -> Result<(), StorageError> {
+    let mut kept = Vec::new();
+    for item in family_after(snapshot, b'u', common.op_time.ts) {
+        let (key, value) = item?;
+        batch.remove(Keyspace::Meta, key);
+        let mut reader = Bytewise(&value);
+        while !reader.0.is_empty() {
+            let (row, at) = read_undo(&mut reader)
+                .ok_or_else(|| StorageError::corrupt("meta", "an undo row"))?;
+            if at.is_none() && snapshot.get(Keyspace::Current, row)?.is_some() {
+                kept.push(Undo { row: row.to_vec(), at });
+            }
+        }
+    }
+    let from = meta_key(b'u', &[&common.op_time.ts.as_u64().to_be_bytes()]);
+    let to = meta_key(b'u', &[&(common.op_time.ts.as_u64() + 1).to_be_bytes()]);
+    let listed =
+        snapshot.range(Keyspace::Meta, Bound::Included(&from), Bound::Excluded(&to)).count();
+    put_undo(kept, common, u32::try_from(listed).unwrap_or(u32::MAX), batch);
+    Ok(())
+}
+
+/// Rows of a family of `meta` whose timestamp lies after `ts`.
+fn family_after(snapshot: &dyn Snapshot, family: u8, ts: Timestamp) -> crate::engine::Iter {
+    let from = meta_key(family, &[&(ts.as_u64().saturating_add(1)).to_be_bytes()]);
+    snapshot.range(Keyspace::Meta, Bound::Included(&from), Bound::Excluded(&[family + 1]))
+}
