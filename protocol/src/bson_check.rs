@@ -276,7 +276,7 @@ impl Walk<'_> {
 
 /// The position of the first zero byte among eight.
 #[inline]
-fn zero_in_word(bytes: &[u8; 8]) -> Option<usize> {
+pub(crate) fn zero_in_word(bytes: &[u8; 8]) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const TOPS: u64 = 0x8080_8080_8080_8080;
     let word = u64::from_le_bytes(*bytes);

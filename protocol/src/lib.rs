@@ -11,6 +11,7 @@
 mod bson_check;
 pub mod client;
 mod codec;
+mod elements;
 mod error;
 mod error_code;
 pub mod fields;

@@ -9,10 +9,11 @@
 //! that nobody needs are passed over, as mongod does; an operation or a command that is not known is
 //! an error that names it, since skipping it would lose data silently.
 
-use bson::{RawArray, RawBsonRef, RawDocument, Uuid, raw::RawElement};
+use bson::{RawArray, RawBsonRef, RawDocument, Uuid};
 
 use crate::{
     FieldError, OpTime, Timestamp,
+    elements::{Element, Elements},
     fields::{Fields, Value},
 };
 
@@ -257,7 +258,7 @@ impl<'a> Parts<'a> {
     fn read(raw: &'a RawDocument) -> Result<Self, OplogEntryError> {
         let mut shape = Shape::default();
         let mut parts = Self::empty(raw);
-        for element in raw.iter_elements() {
+        for element in Elements::of(raw) {
             let element = element.map_err(|_| broken())?;
             parts.take(&mut shape, &element)?;
         }
@@ -297,36 +298,43 @@ impl<'a> Parts<'a> {
     fn take(
         &mut self,
         shape: &mut Shape<'a>,
-        element: &RawElement<'a>,
+        element: &Element<'a>,
     ) -> Result<(), OplogEntryError> {
-        let name = element.key().as_str();
-        let value = || match element.value() {
-            Ok(raw) => Ok(Value::new(CONTEXT, name, raw)),
-            Err(_) => Err(broken()),
-        };
-        match name {
-            "op" => shape.op = Some(value()?.str()?),
-            "ns" => shape.ns = Some(value()?.str()?),
-            "o" => shape.o = Some(value()?.document()?),
-            "b" => shape.upsert = value()?.safe_bool()?,
-            "ui" => self.op.ui = Some(value()?.uuid()?),
-            "o2" => self.op.o2 = Some(value()?.document()?),
-            "ts" => self.ts = Some(value()?.timestamp()?),
-            "t" => self.t = Some(value()?.safe_i64()?),
-            "v" => self.v = Some(value()?.safe_i64()?),
-            "wall" => self.wall = Some(value()?.date()?),
-            "lsid" => self.lsid = Some(value()?.document()?),
-            "txnNumber" => self.txn_number = Some(value()?.safe_i64()?),
-            "txnRetryCounter" => self.txn_retry_counter = Some(value()?.safe_i32()?),
-            "prevOpTime" => self.prev = Some(value()?.op_time()?),
-            "multiOpType" => self.multi = Some(multi_op_type(value()?.safe_i64()?)?),
-            "stmtId" => self.op.stmt_ids = stmt_ids(&value()?)?,
-            "preImageOpTime" => self.op.pre_image_op_time = Some(value()?.op_time()?),
-            "postImageOpTime" => self.op.post_image_op_time = Some(value()?.op_time()?),
-            "needsRetryImage" => self.op.needs_retry_image = Some(retry_image(value()?.str()?)?),
-            "fromMigrate" => self.op.from_migrate = value()?.safe_bool()?,
-            "rid" => self.op.rid = Some(value()?.safe_i64()?),
-            "checkExistenceForDiffInsert" => {
+        match element.name() {
+            b"op" => shape.op = Some(str(element)?),
+            b"ns" => shape.ns = Some(str(element)?),
+            b"o" => shape.o = Some(document(element)?),
+            b"o2" => self.op.o2 = Some(document(element)?),
+            b"ui" => self.op.ui = Some(quick(element, Element::uuid, |value| value.uuid())?),
+            b"ts" => self.ts = Some(quick(element, Element::timestamp, |value| value.timestamp())?),
+            b"t" => self.t = Some(integer(element)?),
+            b"v" => self.v = Some(integer(element)?),
+            b"wall" => self.wall = Some(quick(element, Element::date, |value| value.date())?),
+            b"lsid" => self.lsid = Some(document(element)?),
+            b"txnNumber" => self.txn_number = Some(integer(element)?),
+            _ => self.take_rare(shape, element)?,
+        }
+        Ok(())
+    }
+
+    fn take_rare(
+        &mut self,
+        shape: &mut Shape<'a>,
+        element: &Element<'a>,
+    ) -> Result<(), OplogEntryError> {
+        let value = || slow(element);
+        match element.name() {
+            b"b" => shape.upsert = value()?.safe_bool()?,
+            b"txnRetryCounter" => self.txn_retry_counter = Some(value()?.safe_i32()?),
+            b"prevOpTime" => self.prev = Some(value()?.op_time()?),
+            b"multiOpType" => self.multi = Some(multi_op_type(integer(element)?)?),
+            b"stmtId" => self.op.stmt_ids = stmt_ids(&value()?)?,
+            b"preImageOpTime" => self.op.pre_image_op_time = Some(value()?.op_time()?),
+            b"postImageOpTime" => self.op.post_image_op_time = Some(value()?.op_time()?),
+            b"needsRetryImage" => self.op.needs_retry_image = Some(retry_image(str(element)?)?),
+            b"fromMigrate" => self.op.from_migrate = value()?.safe_bool()?,
+            b"rid" => self.op.rid = Some(integer(element)?),
+            b"checkExistenceForDiffInsert" => {
                 self.op.check_existence_for_diff_insert = value()?.safe_bool()?;
             }
             _ => {}
@@ -346,6 +354,39 @@ impl<'a> Parts<'a> {
             other => return Err(OplogEntryError::UnknownOp(other.to_owned())),
         };
         Ok(self)
+    }
+}
+
+fn str<'a>(element: &Element<'a>) -> Result<&'a str, FieldError> {
+    quick(element, Element::str, |value| value.str())
+}
+
+fn document<'a>(element: &Element<'a>) -> Result<&'a RawDocument, FieldError> {
+    quick(element, Element::document, |value| value.document())
+}
+
+fn integer(element: &Element<'_>) -> Result<i64, FieldError> {
+    quick(element, Element::integer, |value| value.safe_i64())
+}
+
+/// A value of the type that it always has, or else the long way to it or to the error.
+#[inline]
+fn quick<'a, T>(
+    element: &Element<'a>,
+    short: impl FnOnce(&Element<'a>) -> Option<T>,
+    long: impl FnOnce(&Value<'a>) -> Result<T, FieldError>,
+) -> Result<T, FieldError> {
+    match short(element) {
+        Some(value) => Ok(value),
+        None => long(&slow(element)?),
+    }
+}
+
+#[cold]
+fn slow<'a>(element: &Element<'a>) -> Result<Value<'a>, FieldError> {
+    match (str::from_utf8(element.name()), element.value()) {
+        (Ok(name), Ok(raw)) => Ok(Value::new(CONTEXT, name, raw)),
+        _ => Err(broken()),
     }
 }
 
