@@ -22,6 +22,7 @@
 //! ```
 //! `topologyVersion` also belongs into NotWritablePrimary and NotPrimaryOrSecondary errors: `process_id`, `topology_counter`.
 
+pub mod apply;
 pub mod core;
 pub mod event;
 pub mod io;
@@ -34,5 +35,5 @@ pub use crate::{
         Answer, CommandError, DataAction, DataEvent, MemberSettings, Positions, Remedy, Request,
         SyncSource, TaskId,
     },
-    io::handle::Repl,
+    io::{data_plane::DataPlane, handle::Repl, peer::Peer},
 };

@@ -1,9 +1,12 @@
 //! Pure decisions: events in, actions out. No runtime, clock, randomness or file in here.
 
+pub mod backoff;
 pub mod commit_point;
 pub mod config;
+pub mod fetch;
 mod fields;
 pub mod heartbeat;
+pub mod initial_sync;
 pub mod member;
 pub mod member_state;
 pub mod node;

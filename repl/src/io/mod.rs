@@ -1,9 +1,18 @@
 //! Effects: what the decisions of [`core`](crate::core) ask for.
 
+mod applier;
+mod build_votes;
 pub mod clock;
+mod cloner;
+pub mod data_plane;
 pub mod durable;
+mod fetcher;
+mod follow;
 pub mod handle;
 mod heartbeats;
+mod initial_sync;
+pub mod kept;
 pub mod peer;
 mod reporter;
 pub mod runner;
+mod writer;

@@ -1,0 +1,154 @@
+//! Rows that every member derives for itself: sessions, retry images, change stream pre-images.
+//!
+//! Each is a version at the timestamp of the entry it comes from, so that a read of the past finds the row of that moment.
+
+use bson::{Binary, RawDocumentBuf, raw::cstr, rawdoc, spec::BinarySubtype};
+use protocol::{
+    OpTime, OplogEntry,
+    oplog_entry::{MultiOpType, OpKind, ReplOperation, RetryImage},
+};
+use storage::{Apply, Collection};
+
+use super::{
+    Applier, ApplyError, Mode, Moment,
+    crud::Images,
+    position,
+    sessions::{SessionWrite, TxnState},
+};
+
+impl Applier {
+    /// The session row of a write outside a transaction.
+    pub(super) fn note_retryable_write(
+        &self,
+        batch: &mut Apply,
+        entry: &OplogEntry<'_>,
+    ) -> Result<(), ApplyError> {
+        let separate = entry.multi_op_type == Some(MultiOpType::AppliedSeparately);
+        if entry.op.stmt_ids.is_empty() && !separate {
+            return Ok(());
+        }
+        self.note_session(batch, entry, None, None)
+    }
+
+    /// The session row after `entry`.
+    pub(super) fn note_session(
+        &self,
+        batch: &mut Apply,
+        entry: &OplogEntry<'_>,
+        start: Option<OpTime>,
+        state: Option<TxnState>,
+    ) -> Result<(), ApplyError> {
+        let Some(session) = entry.session else { return Ok(()) };
+        let Some(rows) = batch.collection_by_name(&self.names.transactions) else {
+            return self.no_derived(entry, self.names.transactions.as_str());
+        };
+        let write = SessionWrite { session, at: position(entry), start, state };
+        let row = write.row().map_err(|e| ApplyError::entry(entry.op_time, e))?;
+        batch.put(entry.op_time.ts, &rows, row)?;
+        Ok(())
+    }
+
+    /// What a retry of a find-and-modify and a change stream with images will ask for.
+    pub(super) fn note_images(
+        &self,
+        batch: &mut Apply,
+        coll: &Collection,
+        entry: &OplogEntry<'_>,
+        op: &ReplOperation<'_>,
+        at: Moment,
+        images: &Images,
+    ) -> Result<(), ApplyError> {
+        if let Some(kind) = op.needs_retry_image {
+            self.note_retry_image(batch, entry, kind, at, images)?;
+        }
+        if !matches!(op.kind, OpKind::Insert)
+            && self.mode == Mode::Steady
+            && !op.from_migrate
+            && !entry.op.from_migrate
+            && wants_pre_images(coll)
+        {
+            self.note_pre_image(batch, coll, entry, at, images)?;
+        }
+        Ok(())
+    }
+
+    fn note_retry_image(
+        &self,
+        batch: &mut Apply,
+        entry: &OplogEntry<'_>,
+        kind: RetryImage,
+        at: Moment,
+        images: &Images,
+    ) -> Result<(), ApplyError> {
+        let Some(session) = entry.session else { return Ok(()) };
+        let Some(rows) = batch.collection_by_name(&self.names.images) else {
+            return self.no_derived(entry, self.names.images.as_str());
+        };
+        let image = match kind {
+            RetryImage::PreImage => &images.pre,
+            RetryImage::PostImage => &images.post,
+        };
+        let valid = self.mode == Mode::Steady && image.is_some();
+        let mut row = RawDocumentBuf::new();
+        row.append(cstr!("_id"), session.lsid.to_owned());
+        row.append(cstr!("txnNum"), session.txn_number);
+        row.append(cstr!("ts"), bson::Timestamp::from(at.ts));
+        row.append(cstr!("imageKind"), image_kind(kind));
+        match image {
+            Some(image) if valid => row.append(cstr!("image"), image.as_raw().to_owned()),
+            _ => row.append(cstr!("image"), RawDocumentBuf::new()),
+        }
+        row.append(cstr!("invalidated"), !valid);
+        if !valid {
+            row.append(cstr!("invalidatedReason"), "initial sync");
+        }
+        batch.put(at.ts, &rows, row)?;
+        Ok(())
+    }
+
+    fn note_pre_image(
+        &self,
+        batch: &mut Apply,
+        coll: &Collection,
+        entry: &OplogEntry<'_>,
+        at: Moment,
+        images: &Images,
+    ) -> Result<(), ApplyError> {
+        let Some(pre) = &images.pre else { return Ok(()) };
+        let Some(rows) = batch.collection_by_name(&self.names.pre_images) else {
+            return self.no_derived(entry, self.names.pre_images.as_str());
+        };
+        let uuid = Binary { subtype: BinarySubtype::Uuid, bytes: coll.uuid().as_bytes().to_vec() };
+        let row = rawdoc! {
+            "_id": { "nsUUID": uuid, "ts": bson::Timestamp::from(at.ts), "applyOpsIndex": at.index },
+            "operationTime": entry.wall,
+            "preImage": pre.as_raw().to_owned(),
+        };
+        batch.put(at.ts, &rows, row)?;
+        Ok(())
+    }
+
+    /// A collection for derived rows is created by the primary before the first write that needs it.
+    fn no_derived(&self, entry: &OplogEntry<'_>, ns: &str) -> Result<(), ApplyError> {
+        match self.mode {
+            Mode::InitialSync => Ok(()),
+            Mode::Steady => {
+                Err(ApplyError::CollectionMissing { uuid: ns.to_owned(), entry: entry.op_time })
+            }
+        }
+    }
+}
+
+fn image_kind(kind: RetryImage) -> &'static str {
+    match kind {
+        RetryImage::PreImage => "preImage",
+        RetryImage::PostImage => "postImage",
+    }
+}
+
+fn wants_pre_images(coll: &Collection) -> bool {
+    coll.options()
+        .get_document("changeStreamPreAndPostImages")
+        .and_then(|images| images.get_bool("enabled"))
+        .unwrap_or(false)
+}

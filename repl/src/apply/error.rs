@@ -1,0 +1,62 @@
+//! Why an entry could not be applied. None of these is ever skipped: replication stops and says so.
+
+use protocol::OpTime;
+use storage::StorageError;
+
+/// What stopped the applier.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// An entry of a newer MongoDB, or garbage.
+    #[error(
+        "the oplog entry {entry} cannot be applied: {why}; upgrade this node, or check the sync source and resync"
+    )]
+    Entry {
+        /// What is wrong.
+        why: String,
+        /// Where it stands.
+        entry: OpTime,
+    },
+    /// An update that does not fit the document.
+    #[error("the update {entry} does not fit our copy of its document: {why}; resync this node")]
+    Update {
+        /// What is wrong.
+        why: String,
+        /// Where it stands.
+        entry: OpTime,
+    },
+    /// A collection that must be there is not.
+    #[error(
+        "the oplog entry {entry} is about collection {uuid}, which is not here; resync this node"
+    )]
+    CollectionMissing {
+        /// Its UUID, or its name if the entry has none.
+        uuid: String,
+        /// Where it stands.
+        entry: OpTime,
+    },
+    /// A transaction whose earlier part is no longer in our oplog.
+    #[error(
+        "the transaction that ends at {entry} begins before our oplog; resync this node with a larger --oplogSize"
+    )]
+    ChainBroken {
+        /// Where it ends.
+        entry: OpTime,
+    },
+    /// An index could not be built.
+    #[error("the index build {build} failed: {why}")]
+    IndexBuild {
+        /// Its UUID.
+        build: uuid::Uuid,
+        /// What is wrong.
+        why: String,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl ApplyError {
+    pub(crate) fn entry(entry: OpTime, why: impl std::fmt::Display) -> Self {
+        Self::Entry { why: why.to_string(), entry }
+    }
+}

@@ -1,0 +1,122 @@
+//! Two-phase index builds, beside the applier.
+//!
+//! ```text
+//! startIndexBuild applied --> thread: scan, sort, load, first drain --> BuildReady (a voter votes now)
+//! commitIndexBuild        --> waits for the thread, then the index is ready at that entry
+//! abortIndexBuild         --> stops the thread, then the index is gone
+//! ```
+//! After a restart the builds that the catalog shows as unfinished are started again.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use parking_lot::Mutex;
+use storage::{IndexState, ReadAt, StorageError, Store};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::ApplyError;
+
+/// Our part of an index build is done: keys are loaded and later writes are kept up with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BuildReady {
+    /// `indexBuildUUID`.
+    pub build: Uuid,
+}
+
+/// The builds under way.
+pub struct IndexBuilds {
+    running: Mutex<HashMap<Uuid, Build>>,
+    ready: mpsc::UnboundedSender<BuildReady>,
+}
+
+struct Build {
+    cancel: Arc<AtomicBool>,
+    thread: JoinHandle<Result<(), StorageError>>,
+}
+
+impl IndexBuilds {
+    /// Builds that tell `ready` when they can vote.
+    pub fn new(ready: mpsc::UnboundedSender<BuildReady>) -> Arc<Self> {
+        Arc::new(Self { running: Mutex::default(), ready })
+    }
+
+    /// Starts again what the catalog shows as unfinished.
+    pub fn resume(&self, store: &Store) -> Result<(), StorageError> {
+        let view = store.view(ReadAt::Newest)?;
+        let catalog = view.catalog();
+        for db in catalog.databases() {
+            for coll in catalog.list(&db) {
+                for index in coll.indexes() {
+                    if let IndexState::Building { build_uuid } = index.state() {
+                        self.start(store, coll.uuid(), build_uuid);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a build; nothing if it runs already.
+    pub(super) fn start(&self, store: &Store, coll: Uuid, build: Uuid) {
+        let mut running = self.running.lock();
+        if running.contains_key(&build) {
+            return;
+        }
+        let cancel = Arc::new(AtomicBool::new(false));
+        let (store, stop, ready) = (store.clone(), cancel.clone(), self.ready.clone());
+        let spawned = std::thread::Builder::new().name("index-build".into()).spawn(move || {
+            tracing::info!(%build, collection = %coll, "index build started");
+            store.build_indexes(coll, build, &stop)?;
+            tracing::info!(%build, collection = %coll, "index build is ready to commit");
+            // Nobody listens when the node shuts down.
+            let _ = ready.send(BuildReady { build });
+            Ok(())
+        });
+        match spawned {
+            Ok(thread) => {
+                running.insert(build, Build { cancel, thread });
+            }
+            Err(error) => {
+                tracing::error!(%build, %error, "no thread for an index build; it is made when it commits");
+            }
+        }
+    }
+
+    /// Waits until a build has caught up; makes it here and now if it does not run.
+    pub(super) fn finish(&self, store: &Store, coll: Uuid, build: Uuid) -> Result<(), ApplyError> {
+        let failed = |why: String| ApplyError::IndexBuild { build, why };
+        let running = self.running.lock().remove(&build);
+        match running {
+            Some(running) => running
+                .thread
+                .join()
+                .map_err(|_| failed("its thread panicked; see the log".into()))?
+                .map_err(|e| failed(e.to_string())),
+            None => match store.build_indexes(coll, build, &AtomicBool::new(false)) {
+                // The clone brought it finished, or the collection is gone.
+                Ok(()) | Err(StorageError::NoCollection(_) | StorageError::NoIndex { .. }) => {
+                    Ok(())
+                }
+                Err(e) => Err(failed(e.to_string())),
+            },
+        }
+    }
+
+    /// Stops a build.
+    pub(super) fn cancel(&self, build: Uuid) -> Result<(), ApplyError> {
+        let Some(running) = self.running.lock().remove(&build) else { return Ok(()) };
+        running.cancel.store(true, Ordering::Release);
+        match running.thread.join() {
+            Ok(Ok(()) | Err(StorageError::Cancelled)) => Ok(()),
+            Ok(Err(e)) => Err(ApplyError::IndexBuild { build, why: e.to_string() }),
+            Err(_) => Err(ApplyError::IndexBuild { build, why: "its thread panicked".into() }),
+        }
+    }
+}

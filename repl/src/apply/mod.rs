@@ -1,0 +1,181 @@
+//! Turns oplog entries into effects on the store.
+//!
+//! ```text
+//!  entries (in order) -----------+--> crud.rs          one document
+//!                              +--> ddl.rs           the catalog
+//!                              +--> transactions.rs  applyOps: one moment for many operations
+//!                              |        |
+//!                              |        v
+//!                              +--> derived.rs       rows that the oplog does not carry
+//! ```
+//!
+//! A1 Entries take effect in the order of the oplog, each at its own timestamp, never twice: what is
+//!    committed carries the "applied through" mark in the same batch.
+//! A2 Nothing is skipped. What cannot be applied stops the applier with the entry's position.
+//! A3 During initial sync the clone may already hold the effect of an entry, so every operation there is idempotent.
+
+mod crud;
+mod ddl;
+mod derived;
+mod error;
+mod index_builds;
+mod options;
+mod sessions;
+mod transactions;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use protocol::{
+    Namespace, OpTime, OpTimeAndWall, OplogEntry, RawDoc, Timestamp,
+    oplog_entry::{Command, OpKind, ReplOperation},
+};
+use storage::{Apply, Store};
+use uuid::Uuid;
+
+pub use self::error::ApplyError;
+pub use self::index_builds::{BuildReady, IndexBuilds};
+
+/// Under which rules entries are applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Our data is the primary's as of the entry before: every entry must fit.
+    Steady,
+    /// Our data is a clone that may be ahead of the entry: entries are made to fit.
+    InitialSync,
+}
+
+/// How often an entry did not fit our data. Anything but zero makes the node suspect.
+#[derive(Debug, Default)]
+pub struct Misfits {
+    missing_documents: AtomicU64,
+}
+
+impl Misfits {
+    /// Updates whose document was not there.
+    pub fn missing_documents(&self) -> u64 {
+        self.missing_documents.load(Ordering::Relaxed)
+    }
+}
+
+/// An engine batch is committed when its effects reach this size, so that memory stays bounded and
+/// readers see progress.
+const BATCH_BYTES_MAX: u64 = 8 << 20;
+/// Operations in one engine batch.
+const BATCH_OPS_MAX: usize = 2_000;
+
+/// Applies entries to a store.
+pub struct Applier {
+    store: Store,
+    mode: Mode,
+    build_indexes: bool,
+    builds: Arc<IndexBuilds>,
+    misfits: Arc<Misfits>,
+    names: Names,
+}
+
+/// The collections with derived rows.
+struct Names {
+    transactions: Namespace,
+    images: Namespace,
+    pre_images: Namespace,
+}
+
+impl Applier {
+    /// An applier of `store`. `build_indexes: false` keeps `_id` indexes alone.
+    pub fn new(store: Store, mode: Mode, build_indexes: bool, builds: Arc<IndexBuilds>) -> Self {
+        let names = Names {
+            transactions: Namespace::new("config", "transactions"),
+            images: Namespace::new("config", "image_collection"),
+            pre_images: Namespace::new("config", "system.preimages"),
+        };
+        Self { store, mode, build_indexes, builds, misfits: Arc::default(), names }
+    }
+
+    /// How well the entries fitted so far.
+    pub fn misfits(&self) -> Arc<Misfits> {
+        self.misfits.clone()
+    }
+
+    /// Applies `entries`, which follow what is applied, in as few engine batches as the limits allow.
+    pub fn apply(&self, entries: &[RawDoc]) -> Result<(), ApplyError> {
+        let mut batch = self.store.begin_apply();
+        let mut through: Option<OpTimeAndWall> = None;
+        let mut ops = 0;
+        for raw in entries {
+            let entry = parse(raw)?;
+            let alone = ddl::stands_alone(&entry);
+            let full = batch.bytes() >= BATCH_BYTES_MAX || ops >= BATCH_OPS_MAX;
+            if let Some(done) = through
+                && (full || alone)
+            {
+                batch.commit(done)?;
+                batch = self.store.begin_apply();
+                (through, ops) = (None, 0);
+            }
+            if alone {
+                drop(batch);
+                self.apply_alone(&entry)?;
+                batch = self.store.begin_apply();
+            } else {
+                self.entry(&mut batch, &entry)?;
+                (through, ops) = (Some(position(&entry)), ops + 1);
+            }
+        }
+        match through {
+            Some(done) => Ok(batch.commit(done)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Index builds read the store beside us: their entries must not share a batch with others.
+    fn apply_alone(&self, entry: &OplogEntry<'_>) -> Result<(), ApplyError> {
+        self.before(entry)?;
+        let mut batch = self.store.begin_apply();
+        self.entry(&mut batch, entry)?;
+        batch.commit(position(entry))?;
+        self.after(entry);
+        Ok(())
+    }
+
+    fn entry(&self, batch: &mut Apply, entry: &OplogEntry<'_>) -> Result<(), ApplyError> {
+        let ts = entry.op_time.ts;
+        match &entry.op.kind {
+            OpKind::Noop => Ok(()),
+            OpKind::Insert | OpKind::Update { .. } | OpKind::Delete => {
+                self.crud(batch, entry, &entry.op, Moment { ts, index: 0 })?;
+                self.note_retryable_write(batch, entry)
+            }
+            OpKind::Command(Command::ApplyOps(ops)) => self.apply_ops(batch, entry, ops),
+            OpKind::Command(Command::CommitTransaction { .. }) => {
+                self.commit_transaction(batch, entry)
+            }
+            OpKind::Command(Command::AbortTransaction) => self.abort_transaction(batch, entry),
+            OpKind::Command(command) => self.ddl(batch, entry, &entry.op, command, ts),
+        }
+    }
+}
+
+fn parse(raw: &RawDoc) -> Result<OplogEntry<'_>, ApplyError> {
+    OplogEntry::parse(raw)
+        .map_err(|e| ApplyError::entry(OpTime::from_raw(raw).unwrap_or(OpTime::NULL), e))
+}
+
+fn position(entry: &OplogEntry<'_>) -> OpTimeAndWall {
+    OpTimeAndWall { op_time: entry.op_time, wall: entry.wall }
+}
+
+/// The collection of an operation, in the store's type of UUID.
+fn uuid_of(op: &ReplOperation<'_>) -> Option<Uuid> {
+    op.ui.map(|uuid| Uuid::from_bytes(uuid.bytes()))
+}
+
+/// When an operation takes effect, and its place within its entry.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    ts: Timestamp,
+    /// Place within the `applyOps`; 0 for an entry of its own.
+    index: i64,
+}

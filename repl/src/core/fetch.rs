@@ -1,0 +1,287 @@
+//! What we ask a sync source for, and what its answers prove.
+//!
+//! ```text
+//! our oplog:     ... a b c            find {ts: {$gte: c}}
+//! source, fine:  ... a b c d e        first document is c: what follows is ours to take
+//! source, parted:... a b x y          first document is not c: roll back
+//! source, young:         d e          its oldest entry is after c: we are too stale for it
+//! source, behind:... a b              nothing from c on: leave it
+//! ```
+//! F1 Nothing is taken from a source that does not have our last entry, by timestamp and term.
+//! F2 Timestamps ascend strictly, within a batch and from batch to batch.
+
+use std::time::Duration;
+
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
+use protocol::{ErrorCode, OpTime, RawDoc, Timestamp};
+
+use crate::event::Remedy;
+
+/// How long the first find on a source may take: it may have to search its whole oplog.
+pub const INITIAL_FIND_MAX: Duration = Duration::from_secs(60);
+/// What a request may take beyond its `maxTimeMS` before the connection counts as dead.
+pub const NETWORK_BUFFER: Duration = Duration::from_secs(5);
+/// The longest a getMore waits for new entries.
+const AWAIT_MAX: Duration = Duration::from_secs(30);
+/// As mongod asks: far more than fits into 16 MB.
+const BATCH_SIZE: i32 = 13_981_010;
+
+/// Why fetching from a source ended.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FetchError {
+    /// No connection, or it broke.
+    #[error("the connection to the sync source failed: {0}")]
+    Network(String),
+    /// The source refused.
+    #[error("the sync source answered {message} ({code})")]
+    Refused {
+        /// Its code.
+        code: ErrorCode,
+        /// Its text.
+        message: String,
+    },
+    /// The source has not got as far as we have.
+    #[error("the sync source is behind us: it ends at {theirs}, we are at {ours}")]
+    SourceBehind {
+        /// Its last entry.
+        theirs: OpTime,
+        /// Our last entry.
+        ours: OpTime,
+    },
+    /// The source's history does not contain our last entry.
+    #[error("the sync source has {theirs} where we have {ours}: our histories part")]
+    Diverged {
+        /// What it has from our position on.
+        theirs: OpTime,
+        /// Our last entry.
+        ours: OpTime,
+    },
+    /// The source no longer has our last entry.
+    #[error("the oplog of the sync source begins at {oldest}, after our last entry {ours}")]
+    TooStale {
+        /// Its first entry.
+        oldest: Timestamp,
+        /// Our last entry.
+        ours: OpTime,
+    },
+    /// Entries that cannot be an oplog.
+    #[error("the sync source sent entries that cannot be an oplog: {0}")]
+    BadBatch(String),
+    /// The source ended the cursor.
+    #[error("the sync source closed the oplog cursor")]
+    CursorClosed,
+    /// We were told to stop.
+    #[error("{0}")]
+    Stopped(String),
+}
+
+impl FetchError {
+    /// What to do next.
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Stopped(_) | Self::CursorClosed => Remedy::Retry,
+            Self::Network(_) | Self::Refused { .. } | Self::SourceBehind { .. } => {
+                Remedy::ChangeSource
+            }
+            Self::BadBatch(_) => Remedy::ChangeSource,
+            Self::Diverged { .. } => Remedy::RollBack,
+            Self::TooStale { .. } => Remedy::Resync,
+        }
+    }
+}
+
+/// The find that opens the oplog cursor.
+pub fn find_command(from: Timestamp, term: i64) -> RawDocumentBuf {
+    let max_time = i64::try_from(INITIAL_FIND_MAX.as_millis()).unwrap_or(i64::MAX);
+    rawdoc! {
+        "find": "oplog.rs",
+        "filter": { "ts": { "$gte": bson::Timestamp::from(from) } },
+        "batchSize": BATCH_SIZE,
+        "tailable": true,
+        "awaitData": true,
+        "term": term,
+        "maxTimeMS": max_time,
+        "readConcern": { "level": "local", "afterClusterTime": bson::Timestamp { time: 0, increment: 1 } },
+        "$replData": 1,
+        "$oplogQueryData": 1,
+        "$readPreference": { "mode": "secondaryPreferred" },
+    }
+}
+
+/// The getMore that is answered again and again.
+pub fn get_more_command(
+    cursor: i64,
+    term: i64,
+    last_known_committed: OpTime,
+    await_time: Duration,
+) -> RawDocumentBuf {
+    rawdoc! {
+        "getMore": cursor,
+        "collection": "oplog.rs",
+        "batchSize": BATCH_SIZE,
+        "term": term,
+        "lastKnownCommittedOpTime": last_known_committed.to_raw(),
+        "maxTimeMS": i64::try_from(await_time.as_millis()).unwrap_or(i64::MAX),
+        "$replData": 1,
+        "$oplogQueryData": 1,
+        "$readPreference": { "mode": "secondaryPreferred" },
+    }
+}
+
+/// How long a getMore waits for entries.
+pub fn await_time(election_timeout: Duration) -> Duration {
+    (election_timeout / 2).min(AWAIT_MAX)
+}
+
+/// One entry of the oldest end of the source's oplog.
+pub fn oldest_entry_command() -> RawDocumentBuf {
+    rawdoc! {
+        "find": "oplog.rs",
+        "sort": { "$natural": 1 },
+        "limit": 1,
+        "readConcern": { "level": "local" },
+        "$readPreference": { "mode": "secondaryPreferred" },
+    }
+}
+
+/// A reply of the oplog cursor, taken apart.
+#[derive(Debug)]
+pub struct OplogBatch {
+    /// 0 when the source has closed it.
+    pub cursor: i64,
+    /// The entries, sharing the reply's buffer.
+    pub entries: Vec<RawDoc>,
+    /// `$replData`.
+    pub repl_data: Option<RawDoc>,
+    /// `$oplogQueryData`.
+    pub oplog_query_data: Option<RawDoc>,
+}
+
+impl OplogBatch {
+    /// Takes a reply to find or getMore apart.
+    pub fn parse(reply: &RawDoc) -> Result<Self, FetchError> {
+        let bad = |e: &dyn std::fmt::Display| FetchError::BadBatch(e.to_string());
+        let cursor = reply.get_document("cursor").map_err(|e| bad(&e))?;
+        let id = match cursor.get("id") {
+            Ok(Some(bson::RawBsonRef::Int64(id))) => id,
+            Ok(Some(bson::RawBsonRef::Int32(id))) => i64::from(id),
+            _ => return Err(FetchError::BadBatch("the reply has no cursor id".into())),
+        };
+        let batch = cursor.get_array("nextBatch").or_else(|_| cursor.get_array("firstBatch"));
+        let mut entries = Vec::new();
+        for item in batch.map_err(|e| bad(&e))? {
+            match item.map_err(|e| bad(&e))? {
+                bson::RawBsonRef::Document(entry) => entries.push(reply.share(entry)),
+                _ => {
+                    return Err(FetchError::BadBatch(
+                        "a batch holds something else than documents".into(),
+                    ));
+                }
+            }
+        }
+        let metadata = |name: &str| reply.get_document(name).ok().map(|doc| reply.share(doc));
+        Ok(Self {
+            cursor: id,
+            entries,
+            repl_data: metadata("$replData"),
+            oplog_query_data: metadata("$oplogQueryData"),
+        })
+    }
+
+    /// How far the source has applied, by its own word.
+    pub fn source_applied(&self) -> Option<OpTime> {
+        OpTime::from_raw(self.oplog_query_data.as_ref()?.get_document("lastOpApplied").ok()?)
+    }
+}
+
+/// Checks the first batch against our last entry, which it must begin with (F1), and takes it off.
+pub fn accept_first_batch(
+    ours: OpTime,
+    batch: &mut OplogBatch,
+    oldest: Option<Timestamp>,
+) -> Result<(), FetchError> {
+    let theirs = batch.source_applied().unwrap_or(OpTime::NULL);
+    let Some(first) = batch.entries.first() else {
+        return Err(match oldest {
+            Some(oldest) if oldest > ours.ts => FetchError::TooStale { oldest, ours },
+            _ => FetchError::SourceBehind { theirs, ours },
+        });
+    };
+    let first = position(first)?;
+    if first == ours {
+        batch.entries.remove(0);
+        return Ok(());
+    }
+    match oldest {
+        Some(oldest) if oldest > ours.ts => Err(FetchError::TooStale { oldest, ours }),
+        _ if theirs < ours => Err(FetchError::SourceBehind { theirs, ours }),
+        _ => Err(FetchError::Diverged { theirs: first, ours }),
+    }
+}
+
+/// Checks that `entries` go on from `last` (F2), and returns the new last position.
+pub fn accept_entries(last: OpTime, entries: &[RawDoc]) -> Result<OpTime, FetchError> {
+    let mut last = last;
+    for entry in entries {
+        let next = position(entry)?;
+        if next.ts <= last.ts {
+            return Err(FetchError::BadBatch(format!("{next} follows {last}")));
+        }
+        last = next;
+    }
+    Ok(last)
+}
+
+fn position(entry: &RawDocument) -> Result<OpTime, FetchError> {
+    OpTime::from_raw(entry).ok_or_else(|| FetchError::BadBatch("an entry has no timestamp".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u32, term: i64) -> OpTime {
+        OpTime::new(Timestamp::new(secs, 1), term)
+    }
+
+    fn entry(at: OpTime) -> bson::RawBson {
+        bson::RawBson::Document(at.to_raw())
+    }
+
+    fn batch(applied: OpTime, entries: &[OpTime]) -> OplogBatch {
+        let entries: bson::RawArrayBuf = entries.iter().map(|at| entry(*at)).collect();
+        let reply = rawdoc! {
+            "cursor": { "firstBatch": entries, "id": 7_i64, "ns": "local.oplog.rs" },
+            "$oplogQueryData": { "lastOpApplied": applied.to_raw() },
+        };
+        OplogBatch::parse(&RawDoc::from(reply)).unwrap()
+    }
+
+    #[test]
+    fn our_last_entry_must_come_first_and_is_taken_off() {
+        let mut fine = batch(at(9, 1), &[at(5, 1), at(6, 1)]);
+        accept_first_batch(at(5, 1), &mut fine, None).unwrap();
+        assert_eq!(accept_entries(at(5, 1), &fine.entries), Ok(at(6, 1)));
+    }
+
+    #[test]
+    fn another_entry_in_its_place_means_rollback_or_staleness() {
+        let refused = |ours, applied, entries: &[OpTime], oldest: Option<u32>| {
+            let oldest = oldest.map(|secs| Timestamp::new(secs, 1));
+            accept_first_batch(ours, &mut batch(applied, entries), oldest).unwrap_err().remedy()
+        };
+        assert_eq!(refused(at(5, 1), at(9, 2), &[at(6, 2)], Some(1)), Remedy::RollBack);
+        assert_eq!(refused(at(5, 1), at(9, 2), &[at(5, 2)], Some(1)), Remedy::RollBack);
+        assert_eq!(refused(at(5, 1), at(9, 2), &[at(7, 2)], Some(7)), Remedy::Resync);
+        assert_eq!(refused(at(5, 1), at(3, 1), &[], Some(1)), Remedy::ChangeSource);
+        assert_eq!(refused(at(5, 2), at(6, 1), &[at(6, 1)], Some(1)), Remedy::ChangeSource);
+    }
+
+    #[test]
+    fn entries_that_do_not_ascend_are_refused() {
+        let twice = batch(at(9, 1), &[at(6, 1), at(6, 1)]);
+        assert!(accept_entries(at(5, 1), &twice.entries).is_err());
+        let back = batch(at(9, 1), &[at(4, 1)]);
+        assert!(accept_entries(at(5, 1), &back.entries).is_err());
+    }
+}

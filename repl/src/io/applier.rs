@@ -1,0 +1,118 @@
+//! The second stage: reads our own oplog from the mark on and makes its entries visible.
+//!
+//! It runs in a thread of its own and never holds up the writer: what is written but not applied waits
+//! in the oplog, not in memory.
+
+use std::{
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use protocol::RawDoc;
+use storage::{Direction, StorageError, Store};
+use tokio::{runtime::Handle, sync::Notify};
+
+use crate::apply::{Applier, ApplyError};
+
+/// Entries read ahead of the engine batches, at most.
+const READ_BYTES_MAX: usize = 16 << 20;
+/// The same in entries.
+const READ_ENTRIES_MAX: usize = 5_000;
+
+/// A running applier.
+pub(crate) struct ApplierThread {
+    stop: Arc<AtomicBool>,
+    wake: Arc<Notify>,
+    thread: JoinHandle<()>,
+}
+
+impl ApplierThread {
+    /// Starts applying what is written; `failed` is told what stops it.
+    pub(crate) fn start(
+        store: Store,
+        applier: Applier,
+        failed: impl FnOnce(ApplyError) + Send + 'static,
+    ) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let wake = Arc::new(Notify::new());
+        let runtime = Handle::current();
+        let (stopped, waker) = (stop.clone(), wake.clone());
+        let thread = std::thread::Builder::new()
+            .name("oplog-applier".into())
+            .spawn(move || {
+                if let Err(error) = run(&store, &applier, &stopped, &waker, &runtime) {
+                    failed(error);
+                }
+            })
+            .expect("a thread at startup");
+        Self { stop, wake, thread }
+    }
+
+    /// Ends it after the batch in hand.
+    pub(crate) async fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake.notify_one();
+        let joined = tokio::task::spawn_blocking(move || self.thread.join()).await;
+        if !matches!(joined, Ok(Ok(()))) {
+            tracing::error!("the oplog applier panicked; see the log above");
+        }
+    }
+}
+
+fn run(
+    store: &Store,
+    applier: &Applier,
+    stop: &AtomicBool,
+    wake: &Notify,
+    runtime: &Handle,
+) -> Result<(), ApplyError> {
+    let mut written = store.watermarks().watch_written();
+    while !stop.load(Ordering::Acquire) {
+        // Marked as seen before the look, so that what comes after the look wakes us.
+        written.borrow_and_update();
+        if apply_some(store, applier)? {
+            continue;
+        }
+        runtime.block_on(async {
+            tokio::select! {
+                _ = written.changed() => {}
+                () = wake.notified() => {}
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Applies everything that is written, and returns when nothing is left: recovery at start.
+pub(crate) fn apply_all(store: &Store, applier: &Applier) -> Result<(), ApplyError> {
+    while apply_some(store, applier)? {}
+    Ok(())
+}
+
+fn apply_some(store: &Store, applier: &Applier) -> Result<bool, ApplyError> {
+    let entries = read_some(store)?;
+    if entries.is_empty() {
+        return Ok(false);
+    }
+    applier.apply(&entries)?;
+    Ok(true)
+}
+
+fn read_some(store: &Store) -> Result<Vec<RawDoc>, StorageError> {
+    let after = Bound::Excluded(store.watermarks().applied().op_time.ts);
+    let mut entries = Vec::new();
+    let mut bytes = 0;
+    for entry in store.oplog().scan_written(after, Direction::Forward) {
+        let (_, entry) = entry?;
+        bytes += entry.bytes().len();
+        entries.push(entry);
+        if bytes >= READ_BYTES_MAX || entries.len() >= READ_ENTRIES_MAX {
+            break;
+        }
+    }
+    Ok(entries)
+}

@@ -1,0 +1,484 @@
+//! Copies databases and collections of a sync source.
+//!
+//! Several collections at a time, each over a connection of its own: the source streams documents by
+//! an exhaust cursor, a blocking thread loads them. A lost connection is taken up again where it broke, by the
+//! source's resume token.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc, spec::BinarySubtype};
+use parking_lot::Mutex;
+use protocol::{ErrorCode, HostAndPort, Namespace, OpTimeAndWall, RawDoc, client::Connection};
+use storage::{IndexState, StorageError, Store};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use crate::{
+    core::{
+        backoff::Backoff,
+        initial_sync::{CollectionProgress, Progress, databases_to_clone, is_unreplicated},
+    },
+    io::{initial_sync::SyncError, peer::Peer},
+};
+
+/// Collections cloned at the same time.
+const WORKERS: usize = 3;
+/// Replies between the network and the loader, per collection.
+const BATCHES_AHEAD: usize = 2;
+/// A request of the clone that is not answered for this long has failed.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What is cloned, from whom and into what.
+#[derive(Clone)]
+pub(crate) struct Cloner {
+    pub(crate) store: Store,
+    pub(crate) peer: Peer,
+    pub(crate) source: HostAndPort,
+    /// The moment that catalog entries of the clone get.
+    pub(crate) begin: OpTimeAndWall,
+    pub(crate) build_indexes: bool,
+    pub(crate) progress: Arc<Mutex<Progress>>,
+    /// How long one collection may be retried over lost connections.
+    pub(crate) retry_period: Duration,
+}
+
+/// A collection as the source lists it.
+#[derive(Clone, Debug)]
+struct Listed {
+    ns: Namespace,
+    uuid: Uuid,
+    options: RawDocumentBuf,
+    id_index: Option<RawDocumentBuf>,
+}
+
+impl Cloner {
+    /// Clones everything but `local`.
+    pub(crate) async fn run(&self) -> Result<(), SyncError> {
+        let mut connection = self.connect().await?;
+        let listed = self.list(&mut connection).await?;
+        tracing::info!(collections = listed.len(), source = %self.source, "cloning");
+        let queue = Arc::new(Mutex::new(VecDeque::from(listed)));
+        let mut workers = tokio::task::JoinSet::new();
+        for _ in 0..WORKERS {
+            let (cloner, queue) = (self.clone(), queue.clone());
+            workers.spawn(async move { cloner.work(&queue).await });
+        }
+        while let Some(worker) = workers.join_next().await {
+            worker.map_err(|e| SyncError::Bug(e.to_string()))??;
+        }
+        Ok(())
+    }
+
+    async fn work(&self, queue: &Mutex<VecDeque<Listed>>) -> Result<(), SyncError> {
+        let mut connection = None;
+        loop {
+            let next = queue.lock().pop_front();
+            let Some(listed) = next else { return Ok(()) };
+            self.clone_collection(&mut connection, &listed).await?;
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, SyncError> {
+        Ok(self.peer.connect(&self.source).await?)
+    }
+
+    async fn list(&self, connection: &mut Connection) -> Result<Vec<Listed>, SyncError> {
+        let command = rawdoc! {
+            "listDatabases": 1, "filter": {}, "nameOnly": true,
+            "$readPreference": { "mode": "secondaryPreferred" },
+        };
+        let reply = connection.run("admin", command, REPLY_TIMEOUT).await?;
+        let mut names = Vec::new();
+        for db in reply.get_array("databases").map_err(SyncError::reply)? {
+            if let RawBsonRef::Document(db) = db.map_err(SyncError::reply)? {
+                names.push(db.get_str("name").map_err(SyncError::reply)?.to_owned());
+            }
+        }
+        let mut listed = Vec::new();
+        for db in databases_to_clone(names.into_iter()) {
+            self.note_size(connection, &db).await?;
+            for coll in self.list_collections(connection, &db).await? {
+                self.progress.lock().collection(&db, coll.ns.coll());
+                listed.push(coll);
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Progress is shown against what the source says its data weighs.
+    async fn note_size(&self, connection: &mut Connection, db: &str) -> Result<(), SyncError> {
+        let stats = connection.run(db, rawdoc! { "dbStats": 1 }, REPLY_TIMEOUT).await?;
+        self.progress.lock().total_bytes += number(&stats, "dataSize");
+        Ok(())
+    }
+
+    async fn list_collections(
+        &self,
+        connection: &mut Connection,
+        db: &str,
+    ) -> Result<Vec<Listed>, SyncError> {
+        let command = rawdoc! {
+            "listCollections": 1,
+            "filter": { "$or": [{ "type": "collection" }, { "type": { "$exists": false } }] },
+            "cursor": {},
+            "$readPreference": { "mode": "secondaryPreferred" },
+        };
+        let mut listed = Vec::new();
+        for info in all_documents(connection, db, command).await? {
+            let listing = Listed::parse(db, &info)?;
+            if !is_unreplicated(listing.ns.coll()) {
+                listed.push(listing);
+            }
+        }
+        Ok(listed)
+    }
+
+    async fn clone_collection(
+        &self,
+        connection: &mut Option<Connection>,
+        listed: &Listed,
+    ) -> Result<(), SyncError> {
+        if connection.is_none() {
+            *connection = Some(self.connect().await?);
+        }
+        let Some(open) = connection.as_mut() else {
+            return Err(SyncError::Bug("the connection was just opened".into()));
+        };
+        let Some(indexes) = self.indexes(open, listed).await? else { return Ok(()) };
+        let count = count(open, listed).await?;
+        let builds = self.create(listed, &indexes)?;
+        self.note(listed, |progress| {
+            progress.documents_to_copy = count;
+            progress.indexes = indexes.len().saturating_sub(1);
+        });
+        self.load(connection, listed).await?;
+        self.note(listed, |progress| progress.done = true);
+        if builds {
+            tracing::info!(ns = %listed.ns, "an index build under way on the source goes on here");
+        }
+        Ok(())
+    }
+
+    fn note(&self, listed: &Listed, change: impl FnOnce(&mut CollectionProgress)) {
+        change(self.progress.lock().collection(listed.ns.db(), listed.ns.coll()));
+    }
+
+    /// The index specs; `None` if the collection is gone.
+    async fn indexes(
+        &self,
+        connection: &mut Connection,
+        listed: &Listed,
+    ) -> Result<Option<Vec<RawDoc>>, SyncError> {
+        let command = rawdoc! {
+            "listIndexes": binary(listed.uuid), "cursor": {}, "includeBuildUUIDs": true,
+            "$readPreference": { "mode": "secondaryPreferred" },
+        };
+        match all_documents(connection, listed.ns.db(), command).await {
+            Ok(specs) => Ok(Some(specs)),
+            Err(SyncError::Source(e)) if e.code() == Some(ErrorCode::NamespaceNotFound) => {
+                tracing::info!(ns = %listed.ns, "dropped on the source before it was cloned");
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The catalog entries, before the first document. True if an index is still being built on the source.
+    fn create(&self, listed: &Listed, indexes: &[RawDoc]) -> Result<bool, SyncError> {
+        let ts = self.begin.op_time.ts;
+        let mut batch = self.store.begin_apply();
+        let id_index = listed.id_index.as_deref();
+        batch.create(ts, &listed.ns, listed.uuid, &listed.options, id_index)?;
+        let mut builds = false;
+        for index in indexes.iter().filter(|_| self.build_indexes) {
+            let (spec, state) = match index.get_document("spec") {
+                Ok(spec) => {
+                    builds = true;
+                    let build = index.get("buildUUID").ok().flatten().and_then(uuid_of);
+                    let build_uuid =
+                        build.ok_or_else(|| SyncError::reply("an index build without UUID"))?;
+                    (spec, IndexState::Building { build_uuid })
+                }
+                Err(_) => (index.as_raw(), IndexState::Ready),
+            };
+            if !is_id_index(spec) {
+                batch.create_index(ts, listed.uuid, spec, state)?;
+            }
+        }
+        batch.commit(self.begin)?;
+        Ok(builds)
+    }
+
+    /// Streams the documents into a loader on a blocking thread.
+    async fn load(
+        &self,
+        connection: &mut Option<Connection>,
+        listed: &Listed,
+    ) -> Result<(), SyncError> {
+        let (batches, loaded) = self.loader(listed)?;
+        let received = self.receive(connection, listed, &batches).await;
+        drop(batches);
+        let stored = loaded.await.map_err(|e| SyncError::Bug(e.to_string()))?;
+        // If the store failed, the receiver only saw a closed channel: the store's word counts.
+        stored?;
+        match received? {
+            Received::All => Ok(()),
+            Received::Dropped => {
+                tracing::info!(ns = %listed.ns, "dropped on the source while it was cloned");
+                Ok(())
+            }
+        }
+    }
+
+    #[allow(clippy::type_complexity, reason = "a sender and its thread")]
+    fn loader(
+        &self,
+        listed: &Listed,
+    ) -> Result<
+        (mpsc::Sender<Vec<RawDoc>>, tokio::task::JoinHandle<Result<(), StorageError>>),
+        SyncError,
+    > {
+        let (batches, mut queue) = mpsc::channel::<Vec<RawDoc>>(BATCHES_AHEAD);
+        let (store, uuid) = (self.store.clone(), listed.uuid);
+        let loaded = tokio::task::spawn_blocking(move || {
+            let coll =
+                store.begin_apply().collection(uuid).ok_or(StorageError::NoCollection(uuid))?;
+            let mut loader = store.loader(&coll)?;
+            while let Some(batch) = queue.blocking_recv() {
+                for doc in &batch {
+                    loader.push(doc)?;
+                }
+            }
+            loader.finish()?;
+            Ok(())
+        });
+        Ok((batches, loaded))
+    }
+
+    async fn receive(
+        &self,
+        connection: &mut Option<Connection>,
+        listed: &Listed,
+        batches: &mpsc::Sender<Vec<RawDoc>>,
+    ) -> Result<Received, SyncError> {
+        let mut resume: Option<RawDoc> = None;
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+        let deadline = tokio::time::Instant::now() + self.retry_period;
+        loop {
+            match self.receive_once(connection, listed, batches, &mut resume).await {
+                Err(SyncError::Source(error)) if error.is_network() && resume.is_some() => {
+                    if tokio::time::Instant::now() >= deadline {
+                        return Err(SyncError::Source(error));
+                    }
+                    tracing::warn!(ns = %listed.ns, %error, "the clone lost its connection and takes it up again");
+                    *connection = None;
+                    tokio::time::sleep(backoff.next_wait()).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn receive_once(
+        &self,
+        slot: &mut Option<Connection>,
+        listed: &Listed,
+        batches: &mpsc::Sender<Vec<RawDoc>>,
+        resume: &mut Option<RawDoc>,
+    ) -> Result<Received, SyncError> {
+        let mut connection = match slot.take() {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let db = listed.ns.db();
+        let find = find_all_command(listed.uuid, resume.as_deref());
+        let reply = match connection.run(db, find, REPLY_TIMEOUT).await {
+            Ok(reply) => reply,
+            Err(e) if e.code() == Some(ErrorCode::NamespaceNotFound) => {
+                *slot = Some(connection);
+                return Ok(Received::Dropped);
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let mut cursor = self.pass_on(listed, &reply, batches, resume).await?;
+        if cursor == 0 {
+            *slot = Some(connection);
+            return Ok(Received::All);
+        }
+        while cursor != 0 {
+            let get_more = rawdoc! {
+                "getMore": cursor, "collection": listed.ns.coll(),
+                "$readPreference": { "mode": "secondaryPreferred" },
+            };
+            let mut replies = connection.exhaust(db, get_more, REPLY_TIMEOUT).await?;
+            loop {
+                let reply = match replies.next(REPLY_TIMEOUT).await {
+                    Ok(Some(reply)) => reply,
+                    Ok(None) => break,
+                    Err(e) if e.code().is_some_and(is_gone) => return Ok(Received::Dropped),
+                    Err(e) => return Err(e.into()),
+                };
+                cursor = self.pass_on(listed, &reply, batches, resume).await?;
+            }
+        }
+        *slot = Some(connection);
+        Ok(Received::All)
+    }
+
+    /// Hands the documents of a reply to the loader; returns the cursor id.
+    async fn pass_on(
+        &self,
+        listed: &Listed,
+        reply: &RawDoc,
+        batches: &mpsc::Sender<Vec<RawDoc>>,
+        resume: &mut Option<RawDoc>,
+    ) -> Result<i64, SyncError> {
+        let (cursor, documents, token) = cursor_reply(reply)?;
+        let bytes: usize = documents.iter().map(|doc| doc.bytes().len()).sum();
+        self.note(listed, |progress| {
+            progress.documents_copied += documents.len() as u64;
+            progress.bytes_copied += bytes as u64;
+            progress.fetched_batches += 1;
+        });
+        if !documents.is_empty() && batches.send(documents).await.is_err() {
+            return Err(SyncError::Bug("the loader ended early".into()));
+        }
+        if token.is_some() {
+            *resume = token;
+        }
+        Ok(cursor)
+    }
+}
+
+enum Received {
+    All,
+    Dropped,
+}
+
+impl Listed {
+    fn parse(db: &str, info: &RawDocument) -> Result<Self, SyncError> {
+        let name = info.get_str("name").map_err(SyncError::reply)?;
+        let details = info.get_document("info").map_err(SyncError::reply)?;
+        let uuid = details.get("uuid").ok().flatten().and_then(uuid_of);
+        let uuid = uuid.ok_or_else(|| SyncError::NoUuid { ns: format!("{db}.{name}") })?;
+        let options = info.get_document("options").map_err(SyncError::reply)?;
+        let id_index = info.get_document("idIndex").ok();
+        let legacy = id_index.is_none()
+            && options.get("clusteredIndex").ok().flatten().is_none()
+            && !options.get_bool("capped").unwrap_or(false);
+        if legacy {
+            return Err(SyncError::NoIdIndex { ns: format!("{db}.{name}") });
+        }
+        Ok(Self {
+            ns: Namespace::new(db, name),
+            uuid,
+            options: options.to_owned(),
+            id_index: id_index.map(RawDocument::to_owned),
+        })
+    }
+}
+
+fn find_all_command(uuid: Uuid, resume: Option<&RawDocument>) -> RawDocumentBuf {
+    let mut find = rawdoc! {
+        "find": binary(uuid),
+        "hint": { "$natural": 1 },
+        "noCursorTimeout": true,
+        "$_requestResumeToken": true,
+    };
+    if let Some(token) = resume {
+        find.append(bson::raw::cstr!("$_resumeAfter"), token.to_owned());
+    }
+    find.append(bson::raw::cstr!("readConcern"), rawdoc! { "level": "local" });
+    find.append(bson::raw::cstr!("$readPreference"), rawdoc! { "mode": "secondaryPreferred" });
+    find
+}
+
+async fn count(connection: &mut Connection, listed: &Listed) -> Result<u64, SyncError> {
+    let command = rawdoc! {
+        "count": binary(listed.uuid), "query": {}, "readConcern": { "level": "local" },
+        "$readPreference": { "mode": "secondaryPreferred" },
+    };
+    match connection.run(listed.ns.db(), command, REPLY_TIMEOUT).await {
+        Ok(reply) => Ok(number(&reply, "n")),
+        Err(e) if e.code() == Some(ErrorCode::NamespaceNotFound) => Ok(0),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Every document of a cursor command.
+async fn all_documents(
+    connection: &mut Connection,
+    db: &str,
+    command: RawDocumentBuf,
+) -> Result<Vec<RawDoc>, SyncError> {
+    let reply = connection.run(db, command, REPLY_TIMEOUT).await?;
+    let ns = reply
+        .get_document("cursor")
+        .and_then(|cursor| cursor.get_str("ns"))
+        .map_err(SyncError::reply)?
+        .to_owned();
+    let (mut cursor, mut documents, _) = cursor_reply(&reply)?;
+    let coll = ns.split_once('.').map_or("", |(_, coll)| coll);
+    while cursor != 0 {
+        let get_more = rawdoc! { "getMore": cursor, "collection": coll };
+        let reply = connection.run(db, get_more, REPLY_TIMEOUT).await?;
+        let (next, more, _) = cursor_reply(&reply)?;
+        documents.extend(more);
+        cursor = next;
+    }
+    Ok(documents)
+}
+
+/// Cursor id, documents and resume token of a find or getMore reply.
+fn cursor_reply(reply: &RawDoc) -> Result<(i64, Vec<RawDoc>, Option<RawDoc>), SyncError> {
+    let cursor = reply.get_document("cursor").map_err(SyncError::reply)?;
+    let id = number(cursor, "id");
+    let batch = cursor
+        .get_array("nextBatch")
+        .or_else(|_| cursor.get_array("firstBatch"))
+        .map_err(SyncError::reply)?;
+    let mut documents = Vec::new();
+    for item in batch {
+        if let RawBsonRef::Document(doc) = item.map_err(SyncError::reply)? {
+            documents.push(reply.share(doc));
+        }
+    }
+    let token = cursor.get_document("postBatchResumeToken").ok().map(|token| reply.share(token));
+    Ok((i64::try_from(id).unwrap_or(0), documents, token))
+}
+
+fn number(doc: &RawDocument, field: &str) -> u64 {
+    match doc.get(field) {
+        Ok(Some(RawBsonRef::Int64(n))) => u64::try_from(n).unwrap_or(0),
+        Ok(Some(RawBsonRef::Int32(n))) => u64::try_from(n).unwrap_or(0),
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "sizes for display"
+        )]
+        Ok(Some(RawBsonRef::Double(n))) => n as u64,
+        _ => 0,
+    }
+}
+
+fn uuid_of(value: RawBsonRef<'_>) -> Option<Uuid> {
+    match value {
+        RawBsonRef::Binary(binary) if binary.subtype == BinarySubtype::Uuid => {
+            Uuid::from_slice(binary.bytes).ok()
+        }
+        _ => None,
+    }
+}
+
+fn is_id_index(spec: &RawDocument) -> bool {
+    spec.get_str("name").is_ok_and(|name| name == "_id_")
+        || spec.get_bool("clustered").unwrap_or(false)
+}
+
+fn is_gone(code: ErrorCode) -> bool {
+    matches!(code.code(), 26 | 175 | 237)
+}
+
+fn binary(uuid: Uuid) -> bson::Binary {
+    bson::Binary { subtype: BinarySubtype::Uuid, bytes: uuid.as_bytes().to_vec() }
+}

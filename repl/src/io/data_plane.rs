@@ -1,0 +1,343 @@
+//! Carries out what the control plane decides about data: follow a source, sync initially, stop.
+//!
+//! One task at a time. The writer lives as long as the process; the applier runs except during an initial sync,
+//! which applies by other rules.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use parking_lot::Mutex;
+use storage::{StorageError, Store};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    DataAction, DataEvent, MemberSettings, Positions, Remedy, Repl, SyncSource, TaskId,
+    apply::{Applier, ApplyError, BuildReady, IndexBuilds, Mode},
+    core::initial_sync::{ATTEMPTS_MAX, Progress},
+    io::{
+        applier::{ApplierThread, apply_all},
+        build_votes, clock,
+        follow::Follower,
+        initial_sync::InitialSync,
+        peer::Peer,
+        writer::{self, Buffer},
+    },
+};
+
+/// Called with the reason when the process must end: the disk cannot be trusted any more.
+pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How long to wait before the next attempt at an initial sync.
+const RETRY_INITIAL_SYNC_IN: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The data plane before it runs: the store is recovered, nothing is fetched yet.
+pub struct DataPlane {
+    store: Store,
+    fatal: Fatal,
+    builds: Arc<IndexBuilds>,
+    ready: mpsc::UnboundedReceiver<BuildReady>,
+}
+
+impl DataPlane {
+    /// Brings the store from its "applied through" mark to the end of its own oplog.
+    pub fn recover(store: Store, fatal: Fatal) -> Result<Self, ApplyError> {
+        let build_indexes = kept_build_indexes(&store)?;
+        let (sender, ready) = mpsc::unbounded_channel();
+        let builds = IndexBuilds::new(sender);
+        if !store.initial_sync_pending() {
+            builds.resume(&store)?;
+            let (applied, written) = (store.watermarks().applied(), store.watermarks().written());
+            if applied.op_time.ts < written.op_time.ts {
+                tracing::info!(from = %applied.op_time, to = %written.op_time, "replaying our own oplog");
+            }
+            let applier = Applier::new(store.clone(), Mode::Steady, build_indexes, builds.clone());
+            apply_all(&store, &applier)?;
+        }
+        Ok(Self { store, fatal, builds, ready })
+    }
+
+    /// Where the store stands.
+    pub fn positions(&self) -> Positions {
+        positions(&self.store)
+    }
+
+    /// Starts it; `actions` come from the runner of `repl`.
+    pub fn start(
+        self,
+        repl: Repl,
+        peer: Peer,
+        actions: mpsc::UnboundedReceiver<DataAction>,
+    ) -> JoinHandle<()> {
+        let fatal = self.fatal.clone();
+        let buffer = writer::start(self.store.clone(), move |error| fatal(&error.to_string()));
+        let syncing = Arc::new(AtomicBool::new(false));
+        let settings = watch::Sender::new(None);
+        tokio::spawn(tell_progress(self.store.clone(), repl.clone(), syncing.clone()));
+        tokio::spawn(build_votes::run(
+            self.ready,
+            repl.clone(),
+            peer.clone(),
+            settings.subscribe(),
+        ));
+        let running = Running {
+            store: self.store,
+            fatal: self.fatal,
+            builds: self.builds,
+            repl,
+            peer,
+            buffer,
+            syncing,
+            settings,
+            applier: None,
+            current: None,
+            failed_attempts: 0,
+        };
+        tokio::spawn(running.run(actions))
+    }
+}
+
+struct Running {
+    store: Store,
+    fatal: Fatal,
+    builds: Arc<IndexBuilds>,
+    repl: Repl,
+    peer: Peer,
+    buffer: Buffer,
+    syncing: Arc<AtomicBool>,
+    settings: watch::Sender<Option<MemberSettings>>,
+    applier: Option<ApplierThread>,
+    current: Option<(TaskId, CancellationToken, JoinHandle<Ended>)>,
+    failed_attempts: u32,
+}
+
+/// What a finished task leaves to be done here.
+enum Ended {
+    Followed,
+    InitialSync(TaskId, Result<protocol::OpTimeAndWall, String>),
+}
+
+impl Running {
+    async fn run(mut self, mut actions: mpsc::UnboundedReceiver<DataAction>) {
+        loop {
+            tokio::select! {
+                action = actions.recv() => match action {
+                    Some(action) => self.act(action).await,
+                    None => break,
+                },
+                ended = finished(&mut self.current) => self.note_ended(ended),
+            }
+        }
+        if let Some((_, stop, task)) = self.current.take() {
+            stop.cancel();
+            if task.await.is_err() {
+                tracing::error!("a replication task panicked during shutdown");
+            }
+        }
+        if let Some(applier) = self.applier.take() {
+            applier.stop().await;
+        }
+    }
+
+    async fn act(&mut self, action: DataAction) {
+        match action {
+            DataAction::Configure(settings) => {
+                if settings.delay_secs > 0 {
+                    tracing::warn!(
+                        secs = settings.delay_secs,
+                        "this node is configured as a delayed member, but applies entries at once"
+                    );
+                }
+                if let Err(error) = keep_build_indexes(&self.store, settings.build_indexes) {
+                    (self.fatal)(&error.to_string());
+                }
+                self.settings.send_replace(Some(settings));
+            }
+            DataAction::StartInitialSync { task, source } => {
+                self.sync_initially(task, source).await
+            }
+            DataAction::Follow { task, source } => self.follow(task, source),
+            DataAction::RollBack { task, .. } => self.repl.tell(DataEvent::RollbackFailed {
+                task,
+                remedy: Remedy::Resync,
+                why: "our history parts from the set's; this node must be synced anew".into(),
+            }),
+            DataAction::Stop { task, why } => {
+                if let Some((current, stop, _)) = &self.current
+                    && *current == task
+                {
+                    tracing::info!(why, "leaving the sync source");
+                    stop.cancel();
+                }
+            }
+            DataAction::CommitPoint { committed, .. } => {
+                self.store.watermarks().set_commit_point(committed);
+            }
+        }
+    }
+
+    fn follow(&mut self, task: TaskId, source: SyncSource) {
+        let Some(settings) = self.settings.borrow().clone() else { return self.unconfigured(task) };
+        self.start_applier(&settings);
+        let follower = Follower {
+            store: self.store.clone(),
+            buffer: self.buffer.clone(),
+            repl: self.repl.clone(),
+            peer: self.peer.clone(),
+            settings,
+        };
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let running = tokio::spawn(async move {
+            follower.run(task, source, stopped).await;
+            Ended::Followed
+        });
+        self.current = Some((task, stop, running));
+    }
+
+    async fn sync_initially(&mut self, task: TaskId, source: SyncSource) {
+        let Some(settings) = self.settings.borrow().clone() else { return self.unconfigured(task) };
+        if let Some(applier) = self.applier.take() {
+            applier.stop().await;
+        }
+        self.syncing.store(true, Ordering::Release);
+        let progress = Progress::new(self.failed_attempts, clock::now().wall);
+        let sync = InitialSync {
+            store: self.store.clone(),
+            buffer: self.buffer.clone(),
+            repl: self.repl.clone(),
+            peer: self.peer.clone(),
+            settings,
+            builds: self.builds.clone(),
+            task,
+            source: source.host,
+            progress: Arc::new(Mutex::new(progress)),
+        };
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let running = tokio::spawn(async move {
+            let result = tokio::select! {
+                result = sync.run() => result.map_err(|e| e.to_string()),
+                () = stopped.cancelled() => Err("it was told to stop".to_owned()),
+            };
+            Ended::InitialSync(task, result)
+        });
+        self.current = Some((task, stop, running));
+    }
+
+    fn note_ended(&mut self, ended: Ended) {
+        self.current = None;
+        let Ended::InitialSync(task, result) = ended else { return };
+        match result {
+            Ok(applied) => {
+                self.failed_attempts = 0;
+                self.syncing.store(false, Ordering::Release);
+                tracing::info!(applied = %applied.op_time, "initial sync is done");
+                self.repl.tell(DataEvent::InitialSyncFinished { task, applied });
+            }
+            Err(why) => {
+                self.failed_attempts += 1;
+                let again = self.failed_attempts < ATTEMPTS_MAX;
+                tracing::error!(
+                    attempt = self.failed_attempts,
+                    of = ATTEMPTS_MAX,
+                    why,
+                    "initial sync failed"
+                );
+                let retry_in = again.then_some(RETRY_INITIAL_SYNC_IN);
+                self.repl.tell(DataEvent::InitialSyncFailed { task, why, retry_in });
+            }
+        }
+    }
+
+    fn start_applier(&mut self, settings: &MemberSettings) {
+        if self.applier.is_some() {
+            return;
+        }
+        let applier = Applier::new(
+            self.store.clone(),
+            Mode::Steady,
+            settings.build_indexes,
+            self.builds.clone(),
+        );
+        let (repl, fatal) = (self.repl.clone(), self.fatal.clone());
+        self.applier =
+            Some(ApplierThread::start(self.store.clone(), applier, move |error| match error {
+                ApplyError::Storage(error) if is_fatal(&error) => fatal(&error.to_string()),
+                error => {
+                    tracing::error!(%error, "replication has stopped");
+                    repl.tell(DataEvent::Halted { why: error.to_string() });
+                }
+            }));
+    }
+
+    fn unconfigured(&self, task: TaskId) {
+        let why = "the control plane gave no settings before the first task".to_owned();
+        self.repl.tell(DataEvent::FollowEnded { task, remedy: Remedy::Halt, why });
+    }
+}
+
+/// `buildIndexes` of our member entry, for the replay at the next start: it comes before the config is looked at.
+const BUILD_INDEXES: &str = "understudy.buildIndexes";
+
+fn kept_build_indexes(store: &Store) -> Result<bool, StorageError> {
+    let kept = store.meta(BUILD_INDEXES)?;
+    Ok(kept.is_none_or(|doc| doc.get_bool("buildIndexes").unwrap_or(true)))
+}
+
+fn keep_build_indexes(store: &Store, builds: bool) -> Result<(), StorageError> {
+    if kept_build_indexes(store)? == builds {
+        return Ok(());
+    }
+    store.put_meta(BUILD_INDEXES, &bson::rawdoc! { "buildIndexes": builds })
+}
+
+async fn finished(current: &mut Option<(TaskId, CancellationToken, JoinHandle<Ended>)>) -> Ended {
+    match current {
+        Some((_, _, running)) => running.await.unwrap_or(Ended::Followed),
+        None => std::future::pending().await,
+    }
+}
+
+fn is_fatal(error: &StorageError) -> bool {
+    !matches!(
+        error,
+        StorageError::BadDocument { .. }
+            | StorageError::NoCollection(_)
+            | StorageError::NoIndex { .. }
+            | StorageError::NameTaken { .. }
+            | StorageError::NoPrepared(_)
+    )
+}
+
+fn positions(store: &Store) -> Positions {
+    // Read so that written is never older than the others.
+    let marks = store.watermarks();
+    let (applied, durable) = (marks.applied(), marks.durable());
+    Positions { written: marks.written(), durable, applied }
+}
+
+/// Tells the node every move of our positions, except while the store is being cloned.
+async fn tell_progress(store: Store, repl: Repl, syncing: Arc<AtomicBool>) {
+    let marks = store.watermarks();
+    let (mut written, mut durable, mut applied) =
+        (marks.watch_written(), marks.watch_durable(), marks.watch_applied());
+    loop {
+        let changed = tokio::select! {
+            changed = written.changed() => changed,
+            changed = durable.changed() => changed,
+            changed = applied.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
+        }
+        if !syncing.load(Ordering::Acquire) {
+            repl.tell(DataEvent::Progress(positions(&store)));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Reads the oplog of a sync source by an exhaust cursor.
+
+use std::{convert::Infallible, future::Future, time::Duration};
+
+use protocol::{
+    HostAndPort, OpTime, RawDoc, Timestamp,
+    client::{ClientError, Connection},
+};
+
+use crate::{
+    core::fetch::{
+        FetchError, INITIAL_FIND_MAX, NETWORK_BUFFER, OplogBatch, accept_entries,
+        accept_first_batch, await_time, find_command, get_more_command, oldest_entry_command,
+    },
+    io::peer::Peer,
+};
+
+/// What the source is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct FetchFrom {
+    /// The last entry that we have; the first one to fetch if `keep_first`.
+    pub(crate) start: OpTime,
+    /// True at the beginning of an initial sync, when the entry at `start` is wanted too.
+    pub(crate) keep_first: bool,
+    /// The newest term that we know of.
+    pub(crate) term: i64,
+    /// Our commit point: the source wakes us when its own is newer.
+    pub(crate) last_known_committed: OpTime,
+    /// Bounds how long a getMore waits.
+    pub(crate) election_timeout: Duration,
+}
+
+/// Takes what is fetched. An error ends the fetching.
+pub(crate) trait Sink: Send {
+    /// `batch` may be empty: then only the commit point moved, or time passed. `last` is the last position fetched so far.
+    fn take(
+        &mut self,
+        batch: OplogBatch,
+        last: OpTime,
+    ) -> impl Future<Output = Result<(), FetchError>> + Send;
+}
+
+/// Finds our place in the source's oplog and follows it until something fails.
+pub(crate) async fn fetch_oplog(
+    peer: &Peer,
+    source: &HostAndPort,
+    from: FetchFrom,
+    sink: &mut impl Sink,
+) -> Result<Infallible, FetchError> {
+    let mut connection = peer.connect(source).await.map_err(failed)?;
+    let oldest = oldest_entry(&mut connection).await?;
+    let find = find_command(from.start.ts, from.term);
+    let within = INITIAL_FIND_MAX + NETWORK_BUFFER;
+    let reply = connection.run("local", find, within).await.map_err(failed)?;
+    let mut batch = OplogBatch::parse(&reply)?;
+    let first = batch.entries.first().cloned();
+    accept_first_batch(from.start, &mut batch, oldest)?;
+    let mut last = accept_entries(from.start, &batch.entries)?;
+    if from.keep_first {
+        batch.entries.splice(0..0, first);
+    }
+    let cursor = batch.cursor;
+    sink.take(batch, last).await?;
+    let wait = await_time(from.election_timeout);
+    loop {
+        let get_more = get_more_command(cursor, from.term, from.last_known_committed, wait);
+        let mut replies =
+            connection.exhaust("local", get_more, NETWORK_BUFFER).await.map_err(failed)?;
+        while let Some(reply) = replies.next(wait + NETWORK_BUFFER).await.map_err(failed)? {
+            let batch = OplogBatch::parse(&reply)?;
+            let closed = batch.cursor == 0;
+            last = accept_entries(last, &batch.entries)?;
+            sink.take(batch, last).await?;
+            if closed {
+                return Err(FetchError::CursorClosed);
+            }
+        }
+    }
+}
+
+async fn oldest_entry(connection: &mut Connection) -> Result<Option<Timestamp>, FetchError> {
+    let reply =
+        connection.run("local", oldest_entry_command(), INITIAL_FIND_MAX).await.map_err(failed)?;
+    let batch = OplogBatch::parse(&reply)?;
+    Ok(batch.entries.first().and_then(|entry: &RawDoc| OpTime::from_raw(entry)).map(|at| at.ts))
+}
+
+/// A failed request as a reason to leave a source.
+fn failed(error: ClientError) -> FetchError {
+    match error {
+        ClientError::Command(refused) => {
+            FetchError::Refused { code: refused.code, message: refused.message.clone() }
+        }
+        other => FetchError::Network(other.to_string()),
+    }
+}

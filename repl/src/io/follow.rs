@@ -1,0 +1,85 @@
+//! Steady state: from the source's oplog into ours, until something ends it.
+
+use protocol::OpTime;
+use storage::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    DataEvent, MemberSettings, Repl, SyncSource, TaskId,
+    core::fetch::{FetchError, OplogBatch},
+    io::{
+        fetcher::{FetchFrom, Sink, fetch_oplog},
+        peer::Peer,
+        writer::Buffer,
+    },
+};
+
+/// Everything that a follower needs.
+#[derive(Clone)]
+pub(crate) struct Follower {
+    pub(crate) store: Store,
+    pub(crate) buffer: Buffer,
+    pub(crate) repl: Repl,
+    pub(crate) peer: Peer,
+    pub(crate) settings: MemberSettings,
+}
+
+impl Follower {
+    /// Follows `source` and answers the task when it ends. What was fetched is durable by then.
+    pub(crate) async fn run(self, task: TaskId, source: SyncSource, stop: CancellationToken) {
+        tracing::info!(source = %source.host, after = %self.store.watermarks().written().op_time, "following the oplog of a sync source");
+        let ended = tokio::select! {
+            ended = self.follow(task, &source) => ended,
+            () = stop.cancelled() => FetchError::Stopped("replication was told to leave the source".into()),
+        };
+        if self.buffer.flush().await.is_err() {
+            tracing::warn!(
+                "the oplog writer stopped before the entries of {} were written",
+                source.host
+            );
+        }
+        self.repl.tell(DataEvent::FollowEnded {
+            task,
+            remedy: ended.remedy(),
+            why: ended.to_string(),
+        });
+    }
+
+    async fn follow(&self, task: TaskId, source: &SyncSource) -> FetchError {
+        let now = self.repl.snapshot();
+        let from = FetchFrom {
+            start: self.store.watermarks().written().op_time,
+            keep_first: false,
+            term: now.term,
+            last_known_committed: now.committed.op_time,
+            election_timeout: self.settings.election_timeout,
+        };
+        let mut sink = ToWriter { follower: self, task };
+        match fetch_oplog(&self.peer, &source.host, from, &mut sink).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+}
+
+/// Entries go to the writer, metadata to the node.
+struct ToWriter<'a> {
+    follower: &'a Follower,
+    task: TaskId,
+}
+
+impl Sink for ToWriter<'_> {
+    async fn take(&mut self, batch: OplogBatch, last: OpTime) -> Result<(), FetchError> {
+        if !batch.entries.is_empty() {
+            let pushed = self.follower.buffer.push(batch.entries).await;
+            pushed.map_err(|e| FetchError::Stopped(e.to_string()))?;
+        }
+        self.follower.repl.tell(DataEvent::SourceMetadata {
+            task: self.task,
+            repl_data: batch.repl_data,
+            oplog_query_data: batch.oplog_query_data,
+            last_fetched: last,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,313 @@
+//! One attempt at an initial sync, from nothing to a consistent copy.
+
+use std::{ops::Bound, sync::Arc, time::Duration};
+
+use bson::rawdoc;
+use parking_lot::Mutex;
+use protocol::{
+    HostAndPort, OpTime, OpTimeAndWall, RawDoc,
+    client::{ClientError, Connection},
+};
+use storage::{Direction, StorageError, Store};
+use tokio::sync::watch;
+
+use crate::{
+    DataEvent, MemberSettings, Repl, TaskId,
+    apply::{Applier, ApplyError, IndexBuilds, Mode},
+    core::{
+        fetch::{FetchError, OplogBatch},
+        initial_sync::{
+            Progress, fcv_command, fcv_refusal, oldest_transaction_command, top_of_oplog_command,
+        },
+    },
+    io::{
+        clock,
+        cloner::Cloner,
+        fetcher::{FetchFrom, Sink, fetch_oplog},
+        peer::Peer,
+        writer::Buffer,
+    },
+};
+
+/// `initialSyncTransientErrorRetryPeriodSeconds`.
+const RETRY_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
+/// A request outside the clone that is not answered for this long has failed.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often progress is shown.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+/// Entries applied at a time after the clone.
+const APPLY_ENTRIES_MAX: usize = 5_000;
+/// The same in bytes.
+const APPLY_BYTES_MAX: usize = 16 << 20;
+
+/// Why an attempt failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SyncError {
+    #[error("the sync source failed: {0}")]
+    Source(#[from] ClientError),
+    #[error("the oplog of the sync source could not be fetched: {0}")]
+    Fetch(#[from] FetchError),
+    #[error("the sync source sent a reply that cannot be read: {0}")]
+    Reply(String),
+    #[error("{0}")]
+    Fcv(String),
+    #[error("the sync source rolled back while it was cloned (rollback id {before}, then {after})")]
+    SourceRolledBack { before: i32, after: i32 },
+    #[error("{ns} has no UUID; upgrade the set to a supported version")]
+    NoUuid { ns: String },
+    #[error(
+        "{ns} has no index on _id, which this node needs; create one with createIndexes({{_id: 1}}) on the primary"
+    )]
+    NoIdIndex { ns: String },
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    #[error("a part of the initial sync ended unexpectedly: {0}")]
+    Bug(String),
+}
+
+impl SyncError {
+    pub(crate) fn reply(error: impl std::fmt::Display) -> Self {
+        Self::Reply(error.to_string())
+    }
+}
+
+/// What an attempt needs.
+#[derive(Clone)]
+pub(crate) struct InitialSync {
+    pub(crate) store: Store,
+    pub(crate) buffer: Buffer,
+    pub(crate) repl: Repl,
+    pub(crate) peer: Peer,
+    pub(crate) settings: MemberSettings,
+    pub(crate) builds: Arc<IndexBuilds>,
+    pub(crate) task: TaskId,
+    pub(crate) source: HostAndPort,
+    pub(crate) progress: Arc<Mutex<Progress>>,
+}
+
+/// Where fetching and applying begin.
+struct BeginPoints {
+    fetching: OpTime,
+    applying: OpTimeAndWall,
+}
+
+impl InitialSync {
+    /// The whole attempt. The store is durable and readable when it returns.
+    pub(crate) async fn run(&self) -> Result<OpTimeAndWall, SyncError> {
+        let reporter = tokio::spawn(self.clone().show_progress());
+        let result = self.attempt().await;
+        reporter.abort();
+        result
+    }
+
+    async fn attempt(&self) -> Result<OpTimeAndWall, SyncError> {
+        let mut connection = self.peer.connect(&self.source).await?;
+        let rbid = rollback_id(&mut connection).await?;
+        blocking({
+            let store = self.store.clone();
+            move || store.begin_initial_sync()
+        })
+        .await?;
+        let begin = begin_points(&mut connection).await?;
+        self.progress.lock().oplog_start = begin.applying.op_time;
+        let (fetched, mut position) = watch::channel(OpTime::NULL);
+        tokio::select! {
+            ended = self.clone().fetch(begin.fetching, fetched) => {
+                ended?;
+                Err(SyncError::Bug("the oplog fetcher ended".into()))
+            }
+            result = self.clone_and_catch_up(&mut connection, &begin, &mut position, rbid) => result,
+        }
+    }
+
+    async fn clone_and_catch_up(
+        &self,
+        connection: &mut Connection,
+        begin: &BeginPoints,
+        position: &mut watch::Receiver<OpTime>,
+        rbid: i32,
+    ) -> Result<OpTimeAndWall, SyncError> {
+        let cloner = Cloner {
+            store: self.store.clone(),
+            peer: self.peer.clone(),
+            source: self.source.clone(),
+            begin: begin.applying,
+            build_indexes: self.settings.build_indexes,
+            progress: self.progress.clone(),
+            retry_period: RETRY_PERIOD,
+        };
+        cloner.run().await?;
+        let stop = top_of_oplog(connection).await?;
+        tracing::info!(stop = %stop.op_time, "everything is cloned; applying what was written meanwhile");
+        self.progress.lock().oplog_end = Some(stop.op_time);
+        position
+            .wait_for(|fetched| fetched.ts >= stop.op_time.ts)
+            .await
+            .map_err(|_| SyncError::Bug("the oplog fetcher ended".into()))?;
+        self.buffer.flush().await.map_err(|e| SyncError::Bug(e.to_string()))?;
+        let sync = self.clone();
+        blocking(move || sync.apply_until(stop)).await?;
+        let after = rollback_id(connection).await?;
+        if after != rbid {
+            return Err(SyncError::SourceRolledBack { before: rbid, after });
+        }
+        let sync = self.clone();
+        blocking(move || sync.finish(stop)).await?;
+        Ok(stop)
+    }
+
+    /// Fetches the source's oplog into ours until the attempt ends.
+    async fn fetch(self, start: OpTime, fetched: watch::Sender<OpTime>) -> Result<(), SyncError> {
+        let from = FetchFrom {
+            start,
+            keep_first: true,
+            term: self.repl.snapshot().term,
+            last_known_committed: OpTime::NULL,
+            election_timeout: self.settings.election_timeout,
+        };
+        let mut sink = Fetched { buffer: self.buffer.clone(), fetched };
+        match fetch_oplog(&self.peer, &self.source, from, &mut sink).await {
+            Ok(never) => match never {},
+            Err(FetchError::Stopped(_)) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn apply_until(&self, stop: OpTimeAndWall) -> Result<(), SyncError> {
+        let applier = self.applier();
+        loop {
+            let applied = self.store.watermarks().applied().op_time;
+            if applied.ts >= stop.op_time.ts {
+                return Ok(());
+            }
+            let entries = self.entries(applied, stop)?;
+            if entries.is_empty() {
+                return Err(SyncError::Bug(format!("no entries between {applied} and {stop:?}")));
+            }
+            applier.apply(&entries)?;
+            self.progress.lock().applied_ops += entries.len() as u64;
+        }
+    }
+
+    fn entries(&self, after: OpTime, stop: OpTimeAndWall) -> Result<Vec<RawDoc>, StorageError> {
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        for entry in self.store.oplog().scan_written(Bound::Excluded(after.ts), Direction::Forward)
+        {
+            let (ts, entry) = entry?;
+            if ts > stop.op_time.ts {
+                break;
+            }
+            bytes += entry.bytes().len();
+            entries.push(entry);
+            if entries.len() >= APPLY_ENTRIES_MAX || bytes >= APPLY_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+
+    fn applier(&self) -> Applier {
+        let build = self.settings.build_indexes;
+        Applier::new(self.store.clone(), Mode::InitialSync, build, self.builds.clone())
+    }
+
+    fn finish(&self, stop: OpTimeAndWall) -> Result<(), SyncError> {
+        self.store.finish_initial_sync(stop)?;
+        self.builds.resume(&self.store)?;
+        Ok(())
+    }
+
+    /// Tells the node and the log how far we are, until aborted.
+    async fn show_progress(self) {
+        let mut every = tokio::time::interval(PROGRESS_EVERY);
+        loop {
+            every.tick().await;
+            let progress = self.progress.lock().clone();
+            let now = clock::now().wall;
+            match progress.status(now) {
+                Ok(status) => {
+                    self.repl.tell(DataEvent::InitialSyncProgress { task: self.task, status });
+                }
+                Err(error) => tracing::error!(%error, "initial sync progress cannot be shown"),
+            }
+            let millis = now.timestamp_millis() - progress.started.timestamp_millis();
+            let elapsed = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+            tracing::info!(
+                documents = progress.documents_copied(),
+                mib = progress.bytes_copied() >> 20,
+                of_mib = progress.total_bytes >> 20,
+                applied = progress.applied_ops,
+                secs_left = progress.time_left(elapsed).map(|left| left.as_secs()),
+                "initial sync"
+            );
+        }
+    }
+}
+
+/// Entries go to the writer; how far they reach is told to the attempt, until it ends.
+struct Fetched {
+    buffer: Buffer,
+    fetched: watch::Sender<OpTime>,
+}
+
+impl Sink for Fetched {
+    async fn take(&mut self, batch: OplogBatch, last: OpTime) -> Result<(), FetchError> {
+        if self.fetched.is_closed() {
+            return Err(FetchError::Stopped("the attempt has ended".into()));
+        }
+        if !batch.entries.is_empty() {
+            let pushed = self.buffer.push(batch.entries).await;
+            pushed.map_err(|e| FetchError::Stopped(e.to_string()))?;
+        }
+        self.fetched.send_replace(last);
+        Ok(())
+    }
+}
+
+async fn begin_points(connection: &mut Connection) -> Result<BeginPoints, SyncError> {
+    let default = top_of_oplog(connection).await?;
+    let command = oldest_transaction_command(default.op_time);
+    let reply = connection.run("config", command, REPLY_TIMEOUT).await?;
+    let oldest = first_document(&reply)?
+        .and_then(|row| OpTime::from_raw(row.get_document("startOpTime").ok()?));
+    let applying = top_of_oplog(connection).await?;
+    let reply = connection.run("admin", fcv_command(applying.op_time), REPLY_TIMEOUT).await?;
+    let fcv = first_document(&reply)?
+        .ok_or_else(|| SyncError::Fcv("the source has no featureCompatibilityVersion".into()))?;
+    if let Some(refusal) = fcv_refusal(&fcv) {
+        return Err(SyncError::Fcv(refusal));
+    }
+    Ok(BeginPoints { fetching: oldest.unwrap_or(default.op_time), applying })
+}
+
+async fn top_of_oplog(connection: &mut Connection) -> Result<OpTimeAndWall, SyncError> {
+    let reply = connection.run("local", top_of_oplog_command(), REPLY_TIMEOUT).await?;
+    let entry = first_document(&reply)?
+        .ok_or_else(|| SyncError::Reply("the source's oplog is empty".into()))?;
+    let op_time =
+        OpTime::from_raw(&entry).ok_or_else(|| SyncError::reply("an entry without ts"))?;
+    let wall = entry.get_datetime("wall").map_err(SyncError::reply)?;
+    Ok(OpTimeAndWall { op_time, wall })
+}
+
+async fn rollback_id(connection: &mut Connection) -> Result<i32, SyncError> {
+    let reply = connection.run("admin", rawdoc! { "replSetGetRBID": 1 }, REPLY_TIMEOUT).await?;
+    reply.get_i32("rbid").map_err(SyncError::reply)
+}
+
+fn first_document(reply: &RawDoc) -> Result<Option<RawDoc>, SyncError> {
+    let batch = OplogBatch::parse(reply)?;
+    Ok(batch.entries.into_iter().next())
+}
+
+async fn blocking<T: Send + 'static, E: Into<SyncError> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, SyncError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(Into::into),
+        Err(e) => Err(SyncError::Bug(e.to_string())),
+    }
+}

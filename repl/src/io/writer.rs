@@ -1,0 +1,93 @@
+//! The first of the two stages: fetched entries into our oplog, many entries to one sync.
+//!
+//! ```text
+//! fetcher --> buffer (bounded in bytes) --> writer thread: append, append, ..., sync --> `durable` moves
+//! ```
+//! Only what the sync covered is durable, and only that is ever reported so. A sync that fails ends the
+//! process: what the file system holds is then unknown, and a second sync would hide it.
+
+use std::sync::Arc;
+
+use protocol::RawDoc;
+use storage::{StorageError, Store};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+/// Entries waiting for the writer take at most this much memory; then the source has to wait.
+const BUFFER_KIB_MAX: u32 = 64 << 10;
+/// Entries appended before a sync, at most: a steady stream must not put the sync off forever.
+const APPENDS_PER_SYNC_MAX: usize = 16;
+
+/// The way into the writer.
+#[derive(Clone)]
+pub(crate) struct Buffer {
+    room: Arc<Semaphore>,
+    queue: mpsc::UnboundedSender<Message>,
+}
+
+enum Message {
+    Entries { entries: Vec<RawDoc>, _room: OwnedSemaphorePermit },
+    Flush(oneshot::Sender<()>),
+}
+
+/// The writer has ended: the process is shutting down.
+#[derive(Debug, thiserror::Error)]
+#[error("the oplog writer has stopped")]
+pub(crate) struct WriterGone;
+
+impl Buffer {
+    /// Hands entries over; waits while the buffer is full.
+    pub(crate) async fn push(&self, entries: Vec<RawDoc>) -> Result<(), WriterGone> {
+        let bytes: usize = entries.iter().map(|entry| entry.bytes().len()).sum();
+        let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).clamp(1, BUFFER_KIB_MAX);
+        let room = self.room.clone().acquire_many_owned(kib).await.map_err(|_| WriterGone)?;
+        self.queue.send(Message::Entries { entries, _room: room }).map_err(|_| WriterGone)
+    }
+
+    /// Returns when everything pushed before is durable.
+    pub(crate) async fn flush(&self) -> Result<(), WriterGone> {
+        let (done, wait) = oneshot::channel();
+        self.queue.send(Message::Flush(done)).map_err(|_| WriterGone)?;
+        wait.await.map_err(|_| WriterGone)
+    }
+}
+
+/// Starts the writer thread. It ends when the last [`Buffer`] is gone.
+pub(crate) fn start(store: Store, fatal: impl Fn(StorageError) + Send + 'static) -> Buffer {
+    let (queue, messages) = mpsc::unbounded_channel();
+    let room = Arc::new(Semaphore::new(BUFFER_KIB_MAX as usize));
+    std::thread::Builder::new()
+        .name("oplog-writer".into())
+        .spawn(move || {
+            if let Err(error) = run(&store, messages) {
+                fatal(error);
+            }
+        })
+        .expect("a thread at startup");
+    Buffer { room, queue }
+}
+
+fn run(store: &Store, mut messages: mpsc::UnboundedReceiver<Message>) -> Result<(), StorageError> {
+    while let Some(first) = messages.blocking_recv() {
+        let mut flushed = Vec::new();
+        let mut appended = 0;
+        let mut next = Some(first);
+        while let Some(message) = next {
+            match message {
+                Message::Entries { entries, _room } => {
+                    store.oplog().append(&entries)?;
+                    appended += 1;
+                }
+                Message::Flush(done) => flushed.push(done),
+            }
+            next = if appended < APPENDS_PER_SYNC_MAX { messages.try_recv().ok() } else { None };
+        }
+        if appended > 0 {
+            store.oplog().sync()?;
+        }
+        for done in flushed {
+            // Whoever asked may have given up.
+            let _ = done.send(());
+        }
+    }
+    Ok(())
+}
