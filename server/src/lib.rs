@@ -25,6 +25,7 @@ pub mod oplog_reading;
 pub mod parameters;
 pub mod profile;
 pub mod read_time;
+mod replication;
 pub mod sessions;
 pub mod shutdown;
 pub mod source;

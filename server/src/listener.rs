@@ -9,6 +9,7 @@ use tokio::{
 };
 
 use crate::{
+    config::Settings,
     connection::{self, End},
     context::{Client, Node},
 };
@@ -24,17 +25,17 @@ pub struct Listener {
 
 impl Listener {
     /// Binds all addresses.
-    pub async fn bind(node: &Node) -> io::Result<Self> {
+    pub async fn bind(settings: &Settings) -> io::Result<Self> {
         let mut sockets = Vec::new();
-        for ip in &node.settings.bind_ips {
+        for ip in &settings.bind_ips {
             let mut addresses: Vec<SocketAddr> =
-                lookup_host((ip.as_str(), node.settings.port)).await?.collect();
+                lookup_host((ip.as_str(), settings.port)).await?.collect();
             // A name may have both kinds of address; IPv6 is used where it was asked for by number.
             if addresses.iter().any(SocketAddr::is_ipv4) {
                 addresses.retain(SocketAddr::is_ipv4);
             }
             for address in addresses {
-                sockets.push(bind(address, node.settings.listen_backlog)?);
+                sockets.push(bind(address, settings.listen_backlog)?);
             }
         }
         Ok(Self { sockets })

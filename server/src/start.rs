@@ -15,6 +15,7 @@ use crate::{
     context::Node,
     listener::Listener,
     logging::Log,
+    replication::{Recovered, end_process},
     shutdown::Phase,
 };
 
@@ -88,10 +89,6 @@ fn serve(settings: Settings, log: Log) -> anyhow::Result<()> {
 }
 
 async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        settings.repl_set.is_none(),
-        "replication is not there yet: start without --replSet"
-    );
     tracing::info!(target: "CONTROL", id = 4615611, ctx = "initandlisten", pid = std::process::id(),
         port = settings.port, dbPath = %settings.db_path.display(), host = crate::system::host_name(),
         "MongoDB starting");
@@ -104,8 +101,16 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     tracing::warn!(target: "CONTROL", id = 22120, ctx = "initandlisten", startup_warning = true,
         "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted");
     let store = open_store(&settings)?;
-    let node = Arc::new(Node::new(settings, log, ObjectId::new(), None, Some(store))?);
-    let listener = Listener::bind(&node).await.map_err(CannotListen)?;
+    let recovered =
+        settings.repl_set.is_some().then(|| Recovered::from(store.clone())).transpose()?;
+    let listener = Listener::bind(&settings).await.map_err(CannotListen)?;
+    let process_id = ObjectId::new();
+    let replication = match (recovered, &settings.repl_set) {
+        (Some(recovered), Some(set)) => Some(recovered.join(&settings, set, process_id)?),
+        _ => None,
+    };
+    let repl = replication.as_ref().map(|member| member.repl.clone());
+    let node = Arc::new(Node::new(settings, log, process_id, repl, Some(store))?);
     tracing::info!(target: "NETWORK", id = 23015, ctx = "listener",
         address = node.settings.bind_ips.join(","), "Listening on");
     tracing::info!(target: "NETWORK", id = 23016, ctx = "listener", port = node.settings.port,
@@ -116,6 +121,9 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     listener.run(node.clone()).await;
     end.await?;
     signals.abort();
+    if let Some(replication) = replication {
+        replication.stop().await;
+    }
     upkeep.abort();
     tracing::info!(target: "CONTROL", id = 20565, ctx = "initandlisten", "Now exiting");
     tracing::info!(target: "CONTROL", id = 23138, ctx = "initandlisten", exitCode = 0, "Shutting down");
@@ -141,8 +149,8 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
         .with_context(|| format!("Cannot open the data in {}", settings.db_path.display()))
 }
 
-/// How often idle cursors and old history are looked at.
-const UPKEEP_EVERY: Duration = Duration::from_secs(4);
+/// How often idle cursors, old history and the durable mark are looked at: the mark is at most this old.
+const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Closes idle cursors and lets the store trim what is no longer needed.
 async fn upkeep(node: Arc<Node>) {
@@ -154,8 +162,10 @@ async fn upkeep(node: Arc<Node>) {
         node.cursors.expire(std::time::Instant::now(), Duration::from_millis(timeout));
         let Ok(store) = node.store().cloned() else { continue };
         let done = tokio::task::spawn_blocking(move || store.maintain(bson::DateTime::now())).await;
-        if let Ok(Err(error)) = done {
-            tracing::error!(target: "STORAGE", ctx = "upkeep", error = %error, "Cannot trim old data");
+        match done {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => end_process(&error.to_string()),
+            Err(error) => end_process(&error.to_string()),
         }
     }
 }
