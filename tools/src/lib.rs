@@ -1,1 +1,3 @@
 //! Command line tools around a store.
+
+pub mod bench;

@@ -1,0 +1,238 @@
+//! Understudy beside a real mongod: the same primary, the same data, one after the other, one run.
+//!
+//! ```text
+//! primary (mongod 8.2) --+-- hidden member: mongod      start, initial sync, w:2, catch-up, kill -9 and restart
+//!                        +-- hidden member: understudy  the same again; then a table of both and their ratio
+//! ```
+//! Every figure is read off the processes themselves (`/proc`) or off the primary's own view of the set.
+
+mod measure;
+mod workload;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bson::doc;
+use serde::Serialize;
+use tests::node::{Node, NodeOptions};
+use tests::repl_set::{Member, ReplSet, applied};
+use tests::servers::Version;
+use tests::wait::wait_until;
+use tests::{mongod, understudy};
+
+use self::measure::{Usage, disk_bytes};
+use self::workload::{Workload, load_documents, load_small_collections};
+
+/// How large the scenarios are.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Sizes {
+    /// Documents of 500 bytes to sync, with three secondary indexes.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub documents: u64,
+    /// Small collections besides; a mongod takes minutes for 5000.
+    #[arg(long, default_value_t = 0)]
+    pub collections: u32,
+    /// Mixed operations written while the member is down.
+    #[arg(long, default_value_t = 400_000)]
+    pub operations: u64,
+    /// Writes whose w:2 latency is measured.
+    #[arg(long, default_value_t = 2_000)]
+    pub w2_writes: u32,
+    /// Seed of the workload.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// A bound for every wait of the benchmark.
+const PATIENCE: Duration = Duration::from_secs(1_800);
+
+/// What one member did.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Figures {
+    /// From exec to the first answer.
+    pub start_secs: f64,
+    /// Resident memory before it is in a set.
+    pub idle_mib: f64,
+    /// From the reconfig that adds it to SECONDARY.
+    pub initial_sync_secs: f64,
+    /// Highest resident memory so far.
+    pub initial_sync_peak_mib: f64,
+    /// CPU of the member.
+    pub initial_sync_cpu_secs: f64,
+    /// Bytes under its dbpath.
+    pub disk_mib: f64,
+    /// Acknowledged by the member.
+    pub w2_p50_ms: f64,
+    /// Acknowledged by the member.
+    pub w2_p99_ms: f64,
+    /// Operations a second, from start to the primary's position.
+    pub catch_up_ops_per_sec: f64,
+    /// CPU of the member.
+    pub catch_up_cpu_secs: f64,
+    /// Highest resident memory of the new process.
+    pub catch_up_peak_mib: f64,
+    /// From exec after kill -9 to SECONDARY.
+    pub restart_secs: f64,
+}
+
+/// Both members.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The real one.
+    pub mongod: Figures,
+    /// Ours.
+    pub understudy: Figures,
+}
+
+/// Runs every scenario for both members.
+pub fn run(sizes: Sizes) -> Result<Comparison> {
+    let mut set = ReplSet::named("bench").mongod_args(&["--oplogSize", "4096"]).start()?;
+    println!("loading {} documents into the primary", sizes.documents);
+    load_documents(set.primary()?, sizes.documents, sizes.seed)?;
+    load_small_collections(set.primary()?, sizes.collections)?;
+    let name = set.name().to_owned();
+    let real = mongod::options("member-mongod", Version::V8_2, Some(&name))?;
+    let mongod = member(&mut set, real, sizes).context("the mongod member")?;
+    let ours = understudy::options("member-understudy", Some(&name))?;
+    let understudy = member(&mut set, ours, sizes).context("the understudy member")?;
+    set.finish_without_comparing()?;
+    Ok(Comparison { mongod, understudy })
+}
+
+fn member(set: &mut ReplSet, options: NodeOptions, sizes: Sizes) -> Result<Figures> {
+    let mut figures = Figures::default();
+    println!("== {}", options.name);
+    let begun = Instant::now();
+    let index = set.add(options, Member { votes: 0 })?;
+    figures.start_secs = begun.elapsed().as_secs_f64();
+    figures.idle_mib = Usage::of(set.node(index)?)?.resident_mib;
+    initial_sync(set, index, &mut figures)?;
+    w2_latency(set, sizes, &mut figures)?;
+    catch_up(set, index, sizes, &mut figures)?;
+    restart(set, index, &mut figures)?;
+    remove(set, index)?;
+    Ok(figures)
+}
+
+fn initial_sync(set: &ReplSet, index: usize, figures: &mut Figures) -> Result<()> {
+    let begun = Instant::now();
+    set.await_state(set.node(index)?, "SECONDARY", PATIENCE)?;
+    set.await_caught_up_within(PATIENCE)?;
+    figures.initial_sync_secs = begun.elapsed().as_secs_f64();
+    let usage = Usage::of(set.node(index)?)?;
+    figures.initial_sync_peak_mib = usage.peak_mib;
+    figures.initial_sync_cpu_secs = usage.cpu_secs;
+    figures.disk_mib = disk_bytes(&set.node(index)?.data_path())? as f64 / MIB;
+    println!(
+        "   initial sync {:.1} s, peak {:.0} MiB",
+        figures.initial_sync_secs, figures.initial_sync_peak_mib
+    );
+    Ok(())
+}
+
+fn w2_latency(set: &ReplSet, sizes: Sizes, figures: &mut Figures) -> Result<()> {
+    let mut millis = Vec::new();
+    for n in 0..sizes.w2_writes {
+        let begun = Instant::now();
+        set.primary()?.run(
+            "bench",
+            doc! {
+                "insert": "w2",
+                "documents": [{ "n": i64::from(n) }],
+                "writeConcern": { "w": 2, "wtimeout": 60_000 },
+            },
+        )?;
+        millis.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    millis.sort_by(f64::total_cmp);
+    figures.w2_p50_ms = percentile(&millis, 50);
+    figures.w2_p99_ms = percentile(&millis, 99);
+    println!("   w:2 p50 {:.2} ms, p99 {:.2} ms", figures.w2_p50_ms, figures.w2_p99_ms);
+    Ok(())
+}
+
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    sorted
+        .get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or(0.0)
+}
+
+fn catch_up(set: &mut ReplSet, index: usize, sizes: Sizes, figures: &mut Figures) -> Result<()> {
+    set.node_mut(index)?.stop()?;
+    Workload::new(sizes.seed, sizes.documents).run(set.primary()?, sizes.operations)?;
+    let target = applied(set.primary()?)?;
+    let begun = Instant::now();
+    set.node_mut(index)?.launch()?;
+    set.node_mut(index)?.await_answer()?;
+    await_applied(set.node(index)?, "the member catches up", |node| Ok(applied(node)? >= target))?;
+    let secs = begun.elapsed().as_secs_f64();
+    let usage = Usage::of(set.node(index)?)?;
+    figures.catch_up_ops_per_sec = sizes.operations as f64 / secs;
+    figures.catch_up_cpu_secs = usage.cpu_secs;
+    figures.catch_up_peak_mib = usage.peak_mib;
+    println!(
+        "   catch-up {:.0} operations/s, {:.1} CPU s",
+        figures.catch_up_ops_per_sec, usage.cpu_secs
+    );
+    Ok(())
+}
+
+fn restart(set: &mut ReplSet, index: usize, figures: &mut Figures) -> Result<()> {
+    set.node_mut(index)?.kill()?;
+    let begun = Instant::now();
+    set.node_mut(index)?.launch()?;
+    set.node_mut(index)?.await_answer()?;
+    await_applied(set.node(index)?, "the member is SECONDARY again", |node| {
+        Ok(node.admin(doc! { "hello": 1 })?.get_bool("secondary").unwrap_or(false))
+    })?;
+    figures.restart_secs = begun.elapsed().as_secs_f64();
+    println!("   restart after kill -9: {:.2} s", figures.restart_secs);
+    Ok(())
+}
+
+/// A member that has just started may refuse for a moment; that is not yet.
+fn await_applied(node: &Node, what: &str, done: impl Fn(&Node) -> Result<bool>) -> Result<()> {
+    wait_until(what, PATIENCE, || Ok(done(node).unwrap_or(false).then_some(())))
+}
+
+fn remove(set: &mut ReplSet, index: usize) -> Result<()> {
+    let host = set.node(index)?.host();
+    set.node_mut(index)?.stop()?;
+    set.reconfig(|config| {
+        config.get_array_mut("members")?.retain(|member| {
+            member.as_document().and_then(|m| m.get_str("host").ok()) != Some(&host)
+        });
+        Ok(())
+    })
+}
+
+const MIB: f64 = 1_048_576.0;
+
+impl Comparison {
+    /// A table for people.
+    pub fn table(&self) -> String {
+        let (m, u) = (&self.mongod, &self.understudy);
+        let rows = [
+            ("start to listening, s", m.start_secs, u.start_secs),
+            ("resident idle, MiB", m.idle_mib, u.idle_mib),
+            ("initial sync, s", m.initial_sync_secs, u.initial_sync_secs),
+            ("initial sync peak, MiB", m.initial_sync_peak_mib, u.initial_sync_peak_mib),
+            ("initial sync CPU, s", m.initial_sync_cpu_secs, u.initial_sync_cpu_secs),
+            ("disk, MiB", m.disk_mib, u.disk_mib),
+            ("w:2 p50, ms", m.w2_p50_ms, u.w2_p50_ms),
+            ("w:2 p99, ms", m.w2_p99_ms, u.w2_p99_ms),
+            ("catch-up, operations/s", m.catch_up_ops_per_sec, u.catch_up_ops_per_sec),
+            ("catch-up CPU, s", m.catch_up_cpu_secs, u.catch_up_cpu_secs),
+            ("catch-up peak, MiB", m.catch_up_peak_mib, u.catch_up_peak_mib),
+            ("restart after kill -9, s", m.restart_secs, u.restart_secs),
+        ];
+        let mut out =
+            format!("{:<26} {:>12} {:>12} {:>8}\n", "", "mongod 8.2", "understudy", "ratio");
+        for (name, mongod, understudy) in rows {
+            let ratio = understudy / mongod;
+            out.push_str(&format!("{name:<26} {mongod:>12.2} {understudy:>12.2} {ratio:>8.2}\n"));
+        }
+        out
+    }
+}

@@ -1,0 +1,123 @@
+//! Seeded data and operations.
+
+use anyhow::Result;
+use bson::{Document, doc};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tests::node::Node;
+
+/// Documents in one insert command.
+const INSERT_BATCH: u64 = 2_000;
+/// Operations in one bulk command.
+const BULK: u64 = 1_000;
+
+/// About 500 bytes: numbers, short strings, an array, and text that compresses like text.
+fn document(id: u64, rng: &mut StdRng) -> Document {
+    const WORDS: [&str; 16] = [
+        "amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "haven", "inlet", "jetty",
+        "knoll", "lagoon", "mesa", "north", "ocean", "prairie",
+    ];
+    let mut text = String::new();
+    while text.len() < 300 {
+        text.push_str(WORDS[rng.random_range(0..WORDS.len())]);
+        text.push(' ');
+    }
+    doc! {
+        "_id": i64::try_from(id).unwrap_or(i64::MAX),
+        "customer": rng.random_range(0..100_000_i64),
+        "amount": f64::from(rng.random_range(0..1_000_000_u32)) / 100.0,
+        "status": WORDS[rng.random_range(0..4)],
+        "tags": [WORDS[rng.random_range(0..16)], WORDS[rng.random_range(0..16)]],
+        "text": text,
+    }
+}
+
+/// `bench.orders` with `n` documents and three secondary indexes.
+pub(super) fn load_documents(primary: &Node, n: u64, seed: u64) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    primary.run(
+        "bench",
+        doc! { "createIndexes": "orders", "indexes": [
+            { "key": { "customer": 1 }, "name": "customer_1" },
+            { "key": { "status": 1, "amount": -1 }, "name": "status_1_amount_-1" },
+            { "key": { "tags": 1 }, "name": "tags_1" },
+        ] },
+    )?;
+    for first in (0..n).step_by(INSERT_BATCH as usize) {
+        let documents: Vec<Document> =
+            (first..n.min(first + INSERT_BATCH)).map(|id| document(id, &mut rng)).collect();
+        primary.run(
+            "bench",
+            doc! {
+                "insert": "orders", "documents": documents, "writeConcern": { "w": 1 },
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// Collections with a handful of documents and one index each.
+pub(super) fn load_small_collections(primary: &Node, n: u32) -> Result<()> {
+    for i in 0..n {
+        let name = format!("small{i}");
+        primary.run(
+            "bench_small",
+            doc! { "createIndexes": &name, "indexes": [
+                { "key": { "n": 1 }, "name": "n_1" },
+            ] },
+        )?;
+        let documents: Vec<Document> = (0..20).map(|n| doc! { "_id": n, "n": n * 7 }).collect();
+        primary.run("bench_small", doc! { "insert": &name, "documents": documents })?;
+    }
+    Ok(())
+}
+
+/// 40% inserts, 50% updates, 10% deletes.
+pub(super) struct Workload {
+    rng: StdRng,
+    next_id: u64,
+}
+
+impl Workload {
+    pub(super) fn new(seed: u64, documents: u64) -> Self {
+        Self { rng: StdRng::seed_from_u64(seed ^ 0x5eed), next_id: documents * 4 }
+    }
+
+    pub(super) fn run(mut self, primary: &Node, operations: u64) -> Result<()> {
+        let existing = self.next_id / 4;
+        // Ids that no earlier run of this workload has used.
+        let base = primary.run("bench", doc! { "count": "orders" })?.get_i32("n").unwrap_or(0);
+        self.next_id += u64::try_from(base).unwrap_or(0) * 16;
+        for _ in 0..operations / BULK {
+            let (mut inserts, mut updates, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
+            for _ in 0..BULK {
+                let id = i64::try_from(self.rng.random_range(0..existing.max(1))).unwrap_or(0);
+                match self.rng.random_range(0..10) {
+                    0..4 => {
+                        self.next_id += 1;
+                        inserts.push(document(self.next_id, &mut self.rng));
+                    }
+                    4..9 => updates.push(doc! {
+                        "q": { "_id": id },
+                        "u": { "$set": { "customer": self.rng.random_range(0..100_000_i64) }, "$inc": { "amount": 1.0 } },
+                    }),
+                    _ => deletes.push(doc! { "q": { "_id": id }, "limit": 1 }),
+                }
+            }
+            let w1 = doc! { "w": 1 };
+            primary.run(
+                "bench",
+                doc! { "insert": "orders", "documents": inserts, "writeConcern": &w1 },
+            )?;
+            primary.run(
+                "bench",
+                doc! { "update": "orders", "updates": updates, "writeConcern": &w1 },
+            )?;
+            primary.run(
+                "bench",
+                doc! { "delete": "orders", "deletes": deletes, "writeConcern": &w1 },
+            )?;
+        }
+        Ok(())
+    }
+}

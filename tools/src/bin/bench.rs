@@ -1,0 +1,28 @@
+//! `cargo run --release -p tools --bin bench`: Understudy and a real mongod side by side.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use tools::bench::{Sizes, run};
+
+/// Measures a real mongod 8.2 and Understudy as hidden members of the same set.
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    sizes: Sizes,
+    /// Where to write the figures as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let comparison = run(args.sizes)?;
+    println!("\n{}", comparison.table());
+    if let Some(path) = args.json {
+        let text = serde_json::to_string_pretty(&comparison)?;
+        std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
