@@ -348,6 +348,15 @@ impl Node {
         self.stop_task(why.to_owned());
     }
 
+    /// If there is nobody else, the rest is short: a source that was restarted is all we have.
+    fn leave_alone(&mut self, now: Now, host: HostAndPort) {
+        self.following.denylist.add(host.clone(), now.mono + DENYLIST_FOR_FAULT);
+        let choice = self.with_view(now, |view, forced| view.choose(forced));
+        if !matches!(choice, Some(Choice::Switch { .. })) {
+            self.following.denylist.add(host, now.mono + CHOICE_PAUSE);
+        }
+    }
+
     fn follow_ended(&mut self, now: Now, task: &Task, remedy: Remedy, why: String) {
         let host = task.source.host.clone();
         self.following.source = None;
@@ -359,7 +368,7 @@ impl Node {
             Remedy::Retry => self.retry_later(now, task, &why),
             Remedy::ChangeSource => {
                 self.warn(format!("leaving sync source {host}: {why}"));
-                self.following.denylist.add(host, now.mono + DENYLIST_FOR_FAULT);
+                self.leave_alone(now, host);
             }
             Remedy::RollBack => {
                 self.warn(format!("our history and that of {host} part: {why}"));

@@ -623,3 +623,22 @@ fn a_lost_source_makes_us_ask_everybody_at_once() {
     bench.hear(PRIMARY, 1, 160);
     assert_ne!(bench.task().0, task, "no further pause");
 }
+
+#[test]
+fn the_only_source_is_tried_again_soon_and_another_one_at_once() {
+    for (other, expected) in [(200, OTHER), (50, PRIMARY)] {
+        let mut bench = Bench::following();
+        bench.tell(DataEvent::Progress(positions(150, 150, 150)));
+        bench.hear(PRIMARY, 1, 200);
+        bench.hear(OTHER, 2, other);
+        let (task, _) = bench.task();
+        let why = "sent garbage".to_owned();
+        bench.tell(DataEvent::FollowEnded { task, remedy: Remedy::ChangeSource, why });
+        bench.pass(2);
+        let (next, action) = bench.task();
+        assert_ne!(next, task);
+        assert!(
+            matches!(action, DataAction::Follow { source, .. } if source.host.to_string() == expected)
+        );
+    }
+}
