@@ -26,6 +26,8 @@ macro_rules! on_each_version {
     )*};
 }
 
+mod bad_input;
+mod connections;
 mod handshake;
 mod harness;
 mod replies;

@@ -43,7 +43,7 @@ fn commands() -> Vec<(&'static str, &'static str, Document)> {
         ("unknown command", "test", doc! { "noSuchCommand": 1 }),
         ("admin command elsewhere", "test", doc! { "getLog": "global" }),
         ("unknown field", "admin", doc! { "ping": 1, "noSuchField": 1 }),
-        ("hello with a wrong type", "admin", doc! { "hello": 1, "helloOk": "yes" }),
+        ("hello with a wrong type", "admin", doc! { "hello": 1, "compression": "zlib" }),
         ("topologyVersion alone", "admin", doc! { "hello": 1, "maxAwaitTimeMS": 10 }),
         ("replSetGetStatus without a set", "admin", doc! { "replSetGetStatus": 1 }),
         ("replSetGetConfig without a set", "admin", doc! { "replSetGetConfig": 1 }),

@@ -104,42 +104,21 @@ impl Asker {
 }
 
 /// Asks every host who it is; tells which of them are this process.
-///
-/// A process that has just started may ask before its own port is open: as long as none is found
-/// and somebody cannot be reached, it is tried again for a little while.
 pub(super) async fn find_self(
     peer: Peer,
     process_id: ObjectId,
     hosts: Vec<HostAndPort>,
 ) -> Vec<HostAndPort> {
-    for _ in 1..IS_SELF_TRIES {
-        let (ours, all_answered) = ask_all(&peer, process_id, &hosts).await;
-        if all_answered || !ours.is_empty() {
-            return ours;
-        }
-        tokio::time::sleep(IS_SELF_PAUSE).await;
-    }
-    ask_all(&peer, process_id, &hosts).await.0
-}
-
-/// Who is us, and whether everybody answered.
-async fn ask_all(
-    peer: &Peer,
-    process_id: ObjectId,
-    hosts: &[HostAndPort],
-) -> (Vec<HostAndPort>, bool) {
     let mut asked = JoinSet::new();
-    for host in hosts.iter().cloned() {
+    for host in hosts {
         let peer = peer.clone();
         asked.spawn(async move {
-            let answer = timeout(IS_SELF_TIMEOUT, is_self(&peer, process_id, &host)).await;
-            (host, answer.unwrap_or(Err(PeerError::TimedOut(IS_SELF_TIMEOUT))))
+            let ours = timeout(IS_SELF_TIMEOUT, is_self(&peer, process_id, &host)).await;
+            (host, matches!(ours, Ok(Ok(true))))
         });
     }
     let answers = asked.join_all().await;
-    let all_answered = answers.iter().all(|(_, answer)| answer.is_ok());
-    let ours = answers.into_iter().filter(|(_, answer)| matches!(answer, Ok(true)));
-    (ours.map(|(host, _)| host).collect(), all_answered)
+    answers.into_iter().filter(|(_, ours)| *ours).map(|(host, _)| host).collect()
 }
 
 async fn is_self(peer: &Peer, process_id: ObjectId, host: &HostAndPort) -> Result<bool, PeerError> {
@@ -150,5 +129,3 @@ async fn is_self(peer: &Peer, process_id: ObjectId, host: &HostAndPort) -> Resul
 
 /// A host that takes longer is not this one.
 const IS_SELF_TIMEOUT: Duration = Duration::from_secs(5);
-const IS_SELF_TRIES: u32 = 20;
-const IS_SELF_PAUSE: Duration = Duration::from_millis(50);
