@@ -10,6 +10,7 @@ mod connection_status;
 mod count;
 mod db_hash;
 mod db_stats;
+mod distinct;
 mod features;
 mod find;
 mod fsync;
@@ -222,6 +223,7 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
         count::COMMAND,
         db_hash::COMMAND,
         db_stats::COMMAND,
+        distinct::COMMAND,
         find::COMMAND,
         get_more::COMMAND,
         kill_cursors::COMMAND,
