@@ -59,7 +59,12 @@ const HTTP_ANSWER: &[u8] = b"HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Typ
 async fn serve_all(stream: &mut TcpStream, client: &Arc<Client>) -> Result<(), End> {
     let mut framing = Framing::new();
     loop {
-        let frame = match next_frame(stream, &mut framing).await {
+        // An idle client must not hold up the server's end.
+        let next = tokio::select! {
+            next = next_frame(stream, &mut framing) => next,
+            () = client.node.shutdown.ended() => return Err(End::Shutdown),
+        };
+        let frame = match next {
             Err(End::Frame(error)) if error.is_http() && client.node.profile().answers_http => {
                 stream.write_all(HTTP_ANSWER).await?;
                 return Err(End::Frame(error));

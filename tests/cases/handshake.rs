@@ -27,6 +27,18 @@ fn every_driver_connects_to_a_standalone() -> Result<()> {
     end(ours)
 }
 
+/// The driver's pool and its monitor stay connected: the server closes them and ends.
+#[test]
+fn sigterm_ends_it_though_clients_are_connected() -> Result<()> {
+    let (mut node, mut scratch) = alone("sigterm", None)?;
+    node.admin(doc! { "ping": 1 })?;
+    let status = node.stop()?;
+    ensure!(status.success(), "SIGTERM ended it with {status}");
+    tests::logs::assert_no_unexpected_line(&node.log_path(), &[])?;
+    scratch.finish();
+    Ok(())
+}
+
 fn every_driver_connects(ours: &Node) -> Result<()> {
     rust_driver(ours).context("the Rust driver")?;
     pymongo(ours).context("pymongo")?;
