@@ -37,6 +37,7 @@ impl<'a> Elements<'a> {
 impl<'a> Iterator for Elements<'a> {
     type Item = Result<Element<'a>, Broken>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let (kind, after) = self.rest.split_first()?;
         let element = split_name(after).and_then(|(name, after)| {
@@ -117,6 +118,7 @@ impl<'a> Element<'a> {
 const UUID_SUBTYPE: u8 = 4;
 
 /// The name before the next zero byte, and what follows it.
+#[inline]
 fn split_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let quick = bytes.first_chunk().and_then(zero_in_word);
     let len = quick.or_else(|| bytes.iter().position(|byte| *byte == 0))?;
@@ -125,6 +127,7 @@ fn split_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// How long a value is, by its type and the length in front of it.
+#[inline]
 fn value_len(kind: u8, rest: &[u8]) -> Option<usize> {
     let prefix = || {
         let len = i32::from_le_bytes(*rest.first_chunk()?);
