@@ -418,10 +418,10 @@ impl Node {
 
     fn rollback_failed(&mut self, now: Now, task: &Task, remedy: Remedy, why: String) {
         self.following.source = None;
+        self.mode = Mode::Secondary;
         match remedy {
             Remedy::Retry | Remedy::ChangeSource | Remedy::RollBack => {
                 self.warn(format!("rollback with {} failed: {why}", task.source.host));
-                self.mode = Mode::Secondary;
                 self.following.next_choice_at = now.mono + CHOICE_PAUSE;
             }
             Remedy::Resync | Remedy::Halt => self.halt(why),
@@ -447,5 +447,6 @@ const DENYLIST_FOR_STALENESS: Duration = Duration::from_secs(60);
 const NEARNESS_PAUSE: Duration = Duration::from_secs(20 * 60);
 const PINGS_FOR_NEARNESS: u64 = 5;
 
-const TOO_STALE: &str = "this node is too stale: every member's oplog begins after our last entry. \
+/// What an operator is told.
+pub(super) const TOO_STALE: &str = "this node is too stale: every member's oplog begins after our last entry. \
     Let it sync from a member with a longer oplog (replSetSyncFrom), or start it with an empty data directory";
