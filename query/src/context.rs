@@ -5,7 +5,7 @@ use std::{cell::RefCell, fmt};
 use protocol::Timestamp;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use crate::{error::QueryError, source::Source};
+use crate::{error::QueryError, source::Source, value::OwnedValue};
 
 /// The other collections of the moment, for `$lookup` and its like.
 pub trait Collections {
@@ -23,6 +23,8 @@ pub struct Context {
     pub now: i64,
     /// `$$CLUSTER_TIME`.
     pub cluster_time: Option<Timestamp>,
+    /// The values of the command's `let`, in the order of their names in the scope.
+    pub variables: Vec<OwnedValue>,
     /// Ends the query when its time is up or somebody kills it.
     pub interrupt: Option<Interrupt>,
     /// Where other collections come from.
@@ -48,6 +50,7 @@ impl Context {
             random: RefCell::new(StdRng::seed_from_u64(seed)),
             now,
             cluster_time: None,
+            variables: Vec::new(),
             interrupt: None,
             collections: None,
         }

@@ -4,6 +4,8 @@
 //!   value        what a BSON value is worth: order, paths          collation   text by language
 //!   matcher      which documents a filter means                    context     time, chance, interruption
 //!   sort         the order of documents                            source      a collection at a moment
+//!   expression   values computed from documents
+//!   projection   which fields are shown or computed
 //!   planner      how to reach the documents                        exec        reaches them, one by one
 //!   update       what an oplog update entry does to a document
 //! ```
@@ -13,9 +15,11 @@ pub mod collation;
 pub mod context;
 pub mod error;
 pub mod exec;
+pub mod expression;
 mod field_path;
 pub mod matcher;
 pub mod planner;
+pub mod projection;
 pub mod sort;
 pub mod source;
 pub mod update;

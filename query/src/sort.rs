@@ -194,7 +194,7 @@ pub(crate) fn expand<'d>(
     let mut array: Option<&'d [u8]> = None;
     let mut through: Vec<Pending<'_>> = Vec::new();
     for &(at, path) in pending {
-        match walk(doc, path) {
+        match walk(doc, path)? {
             Walked::Value(value) => set(fixed, at, value),
             Walked::Array(found, rest) => {
                 if array.is_some_and(|array| !std::ptr::eq(array, found)) {
@@ -247,31 +247,52 @@ enum Walked<'d, 'p> {
 }
 
 /// Follows a path through documents, and through array indexes that it names, up to an array.
-fn walk<'d, 'p>(doc: &'d [u8], path: &'p [Box<[u8]>]) -> Walked<'d, 'p> {
+fn walk<'d, 'p>(doc: &'d [u8], path: &'p [Box<[u8]>]) -> Result<Walked<'d, 'p>, QueryError> {
     let mut value = Value::Document(doc);
     let mut rest = path;
     loop {
         let Some((name, after)) = rest.split_first() else {
-            return match value {
+            return Ok(match value {
                 Value::Array(array) => Walked::Array(array, rest),
                 Value::Missing => Walked::Value(Value::Null),
                 value => Walked::Value(value),
-            };
+            });
         };
         value = match value {
             Value::Document(inner) => {
                 Elements::of_bytes(inner).find(name).map_or(Value::Missing, |e| e.value())
             }
             Value::Array(array) => {
+                check_ambiguous(array, name)?;
                 match Elements::of_bytes(array).find(name).filter(|_| is_index(name)) {
                     Some(element) => element.value(),
-                    None => return Walked::Array(array, rest),
+                    None => return Ok(Walked::Array(array, rest)),
                 }
             }
-            _ => return Walked::Value(Value::Null),
+            _ => return Ok(Walked::Value(Value::Null)),
         };
         rest = after;
     }
+}
+
+/// A number in a path could mean an element, or a field of that name in one of the elements.
+fn check_ambiguous(array: &[u8], name: &[u8]) -> Result<(), QueryError> {
+    let has_field = |value: Value<'_>| match value {
+        Value::Document(inner) => Elements::of_bytes(inner).find(name).is_some(),
+        _ => false,
+    };
+    if is_index(name) && Elements::of_bytes(array).any(|e| has_field(e.value())) {
+        return Err(QueryError::location(
+            16_746,
+            format!(
+                "Ambiguous field name found in array (do not use numeric field names in embedded \
+                 elements in an array), field: '{}' for array: {}",
+                String::from_utf8_lossy(name),
+                Shown(Value::Document(array))
+            ),
+        ));
+    }
+    Ok(())
 }
 
 fn is_index(name: &[u8]) -> bool {

@@ -4,6 +4,8 @@
     record.py compare mongodb://host:port      order of values           -> compare.bson
     record.py updates mongodb://host:port OUT  update entries and images -> OUT (primary of a replica set)
     record.py filters mongodb://host:port      those of cases.py and random ones, with the matches or the error -> filters.bson
+    record.py expressions mongodb://host:port  operators over many values, and those of cases.py -> expressions.bson
+    record.py finds   mongodb://host:port      projections and sorts -> finds.bson
 
 A fixture is a plain sequence of BSON documents. Needs pymongo. The same SEED gives the same cases.
 """
@@ -24,6 +26,7 @@ import pymongo
 import cases
 
 HERE = Path(__file__).parent
+RAW = bson.codec_options.CodecOptions(document_class=RawBSONDocument)
 SEED = int(os.environ.get("SEED", "7"))
 
 
@@ -280,8 +283,87 @@ def record_filters(client, count=1500):
     print(len(queries), "filters")
 
 
+# --- expressions -------------------------------------------------------------------------------------
+
+def expression_values():
+    day = lambda *a: datetime.datetime(*a)
+    return [0, 1, -1, 2, 3, 5, -7, 10, 2**31 - 1, -(2**31), Int64(0), Int64(4), Int64(2**62), Int64(2**63 - 1), Int64(-(2**63)), 0.0, -0.0, 0.5, 1.5, -2.5, 2.0, 1e20, 1e300, float("inf"), float("nan"),
+            Decimal128("0"), Decimal128("1.5"), Decimal128("-2.50"), Decimal128("3"), Decimal128("1E+30"), Decimal128("NaN"), Decimal128("Infinity"),
+            "", "a", "abc", "Hello World", "  trim me ", "a,b,c", "2020-02-29T12:34:56.789Z", "2021-03-04", "12", "-3.5", "1e3", "true", "5ab4f5c2e1f2a3b4c5d6e7f8", "été", "日本語", "day", "month", "%Y-%m",
+            None, True, False, day(2020, 2, 29, 12, 34, 56, 789000), day(1969, 12, 31, 23, 59, 59, 1000), day(2021, 1, 3), day(2018, 12, 31), Timestamp(1500000000, 7), ObjectId("5ab4f5c2e1f2a3b4c5d6e7f8"),
+            Binary(b"abc"), Regex("a", "i"), MinKey(), MaxKey(), {}, {"x": 1}, {"x": 1, "y": {"z": 2}}, {"k": "q", "v": 5}, [], [1, 2, 3], [3, 1, 2, 1], ["b", "a"], [None, 1, "a"], [[1, 2], [3]], [["k", 1], ["l", 2]],
+            [{"k": "a", "v": 1}], [1.5, 2, Int64(3)], [True, 0], [{"x": 1}, {"x": 2}, {"y": 3}, 4]]
+
+
+ARITY = {"$abs": 1, "$add": 2, "$subtract": 2, "$multiply": 2, "$divide": 2, "$mod": 2, "$ceil": 1, "$floor": 1, "$round": 2, "$trunc": 2, "$exp": 1, "$ln": 1, "$log": 2, "$log10": 1, "$pow": 2, "$sqrt": 1,
+         "$sin": 1, "$cos": 1, "$atan2": 2, "$degreesToRadians": 1, "$bitAnd": 2, "$bitOr": 2, "$bitXor": 2, "$bitNot": 1, "$eq": 2, "$ne": 2, "$lt": 2, "$lte": 2, "$gt": 2, "$gte": 2, "$cmp": 2, "$not": 1, "$and": 2, "$or": 2,
+         "$ifNull": 2, "$concat": 2, "$toLower": 1, "$toUpper": 1, "$strcasecmp": 2, "$substrBytes": 3, "$substrCP": 3, "$strLenBytes": 1, "$strLenCP": 1, "$split": 2, "$indexOfBytes": 2, "$indexOfCP": 2,
+         "$arrayElemAt": 2, "$first": 1, "$last": 1, "$concatArrays": 2, "$isArray": 1, "$size": 1, "$in": 2, "$indexOfArray": 2, "$range": 2, "$reverseArray": 1, "$slice": 2, "$arrayToObject": 1, "$objectToArray": 1,
+         "$setUnion": 2, "$setIntersection": 2, "$setDifference": 2, "$setEquals": 2, "$setIsSubset": 2, "$allElementsTrue": 1, "$anyElementTrue": 1, "$mergeObjects": 2, "$type": 1, "$isNumber": 1, "$toBool": 1, "$toInt": 1,
+         "$toLong": 1, "$toDouble": 1, "$toDecimal": 1, "$toString": 1, "$toDate": 1, "$toObjectId": 1, "$year": 1, "$month": 1, "$dayOfMonth": 1, "$dayOfWeek": 1, "$dayOfYear": 1, "$hour": 1, "$minute": 1, "$second": 1,
+         "$millisecond": 1, "$week": 1, "$isoWeek": 1, "$isoWeekYear": 1, "$isoDayOfWeek": 1, "$tsSecond": 1, "$tsIncrement": 1, "$sum": 2, "$avg": 2, "$min": 2, "$max": 2, "$stdDevPop": 2, "$stdDevSamp": 2, "$binarySize": 1, "$bsonSize": 1}
+
+
+def record_expressions(client, each=14):
+    rng = random.Random(SEED)
+    pool = expression_values()
+    found = []
+    for op, arity in ARITY.items():
+        for n in range(int(each) * arity):
+            values = [rng.choice(pool) for _ in range(arity)]
+            if n % 2 and arity > 1:  # likely types more often than chance gives them
+                kinds = [v for v in pool if type(v) is type(values[0])]
+                values = [values[0]] + [rng.choice(kinds + [1, 2]) for _ in range(arity - 1)]
+            found.append(({k: v for k, v in zip("abc", values) if rng.random() < 0.97}, {op: ["$" + k for k in "abc"[:arity]]}))
+    found += [(cases.DOC, e) for e in cases.EXPRESSIONS]
+    for doc in expression_values():
+        found.append(({"a": doc}, "$a.x"))
+    load(client, "expressions", [{"_id": i, **doc} for i, (doc, _) in enumerate(found)])
+    coll = client.get_database("understudy_record", bson.codec_options.CodecOptions(document_class=RawBSONDocument)).expressions
+    with open(HERE / "expressions.bson", "wb") as out:
+        for i, (doc, expression) in enumerate(found):
+            stages = [{"$match": {"_id": i}}, RawBSONDocument(document({"$replaceWith": {"r": expression}}))]
+            got = answer(lambda: coll.database.command({"aggregate": coll.name, "pipeline": stages, "cursor": {}}, codec_options=RAW)["cursor"]["firstBatch"][0])
+            out.write(document({"doc": {"_id": i, **doc}, "expr": expression, **{k: (Raw(3, v.raw) if k == "ok" else v) for k, v in got.items()}}))
+    print(len(found), "expressions")
+
+
+# --- find: projections, sorts, skip and limit ---------------------------------------------------------
+
+def a_projection(rng):
+    mode = rng.choice([0, 1])
+    spec = {}
+    for path in rng.sample(["a", "b", "c", "a.b", "a.0", "a.b.c", "b.a", "_id", "b.1", "c.a"], rng.randrange(1, 4)):
+        kind = rng.randrange(12)
+        if path == "_id": spec[path] = rng.choice([0, 1])
+        elif kind < 8: spec[path] = mode
+        elif kind == 8: spec[path] = {"$slice": rng.choice([1, -1, 2, [1, 1], [-2, 1]])}
+        elif kind == 9 and "." not in path: spec[path] = {"$elemMatch": rng.choice([{"$gt": 1}, {"b": {"$exists": True}}, {"$type": "string"}])}
+        elif kind == 10: spec[path] = rng.choice(["$a", "$b.a", {"$ifNull": ["$c", 0]}, "lit", ["$a", 1]])
+        else: spec[path] = rng.choice([True, False, 1.0, Int64(0)])
+    return spec
+
+
+def record_finds(client, count=900):
+    rng = random.Random(SEED)
+    docs = filter_dataset(rng)[150:]
+    coll = load(client, "finds", docs)
+    found = [{"filter": f, "projection": p} for f, p in cases.PROJECTIONS] + [{"sort": {**s, "_id": 1}} for s in cases.SORTS]
+    for _ in range(int(count)):
+        kind = rng.randrange(3)
+        if kind == 0: found.append({"filter": {"_id": {"$mod": [rng.choice([5, 7, 9]), 1]}}, "projection": a_projection(rng)})
+        else: found.append({"filter": {"_id": {"$mod": [rng.choice([3, 5, 7]), 1]}}, "sort": {**{f: rng.choice([1, -1]) for f in rng.sample(["a", "b", "a.b", "c", "b.a", "a.0"], rng.choice([1, 1, 2]))}, "_id": 1}, "skip": rng.choice([0, 0, 2]), "limit": rng.choice([0, 0, 5]), "projection": {"_id": 1}})
+    with open(HERE / "finds.bson", "wb") as out:
+        out.write(document({"docs": docs}))
+        for options in found:
+            raw = {k: RawBSONDocument(document(v)) if isinstance(v, dict) else v for k, v in options.items()}
+            got = answer(lambda: [Raw(3, d.raw) for d in coll.database.command({"find": coll.name, **raw, "batchSize": 10000}, codec_options=RAW)["cursor"]["firstBatch"]])
+            out.write(document({"find": options, **got}))
+    print(len(found), "finds")
+
+
 if __name__ == "__main__":
     what, uri, *rest = sys.argv[1:]
     client = pymongo.MongoClient(uri, directConnection=True)
-    {"compare": record_compare, "updates": record_updates, "filters": record_filters}[what](client, *rest)
+    {"compare": record_compare, "updates": record_updates, "filters": record_filters, "expressions": record_expressions, "finds": record_finds}[what](client, *rest)
     client.drop_database("understudy_record")

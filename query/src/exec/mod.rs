@@ -12,7 +12,7 @@ mod scan;
 mod stages;
 
 pub use scan::{Access, IndexScan, Scan};
-pub use stages::{Distinct, Filter, Limit, Skip, Sort};
+pub use stages::{Distinct, Filter, Limit, Project, Skip, Sort};
 
 use protocol::RawDoc;
 
@@ -78,6 +78,13 @@ impl Pipeline {
     /// Puts a stage on top.
     pub fn push(&mut self, stage: Box<dyn Stage>) {
         self.stages.push(stage);
+    }
+
+    /// Puts a stage on top, if there is one.
+    pub fn extend<S: Stage + 'static>(&mut self, stage: Option<S>) {
+        if let Some(stage) = stage {
+            self.push(Box::new(stage));
+        }
     }
 
     /// The next document, `None` at the end. All calls of a batch share one `input`.

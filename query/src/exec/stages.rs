@@ -8,6 +8,7 @@ use super::{Stage, Upstream};
 use crate::{
     error::QueryError,
     matcher::Matcher,
+    projection::Projection,
     sort::{self, SortPattern, Sorter},
 };
 
@@ -23,6 +24,17 @@ impl Stage for Filter {
             }
         }
         Ok(None)
+    }
+}
+
+/// Shows what a projection shows.
+#[derive(Debug)]
+pub struct Project(pub Projection);
+
+impl Stage for Project {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        let Some(doc) = up.pull()? else { return Ok(None) };
+        self.0.apply(&doc, up.context()).map(|doc| Some(doc.into()))
     }
 }
 

@@ -4,7 +4,11 @@ use super::{ArrayLeaf, ArrayPredicate, Leaf, Node};
 use crate::{
     context::Context,
     error::QueryError,
-    value::{Value, path::LeafArrays},
+    expression::{Bump, Env, Expr},
+    value::{
+        Elements, Value,
+        path::{LeafArrays, Path},
+    },
 };
 
 type Outcome = Result<bool, QueryError>;
@@ -30,6 +34,7 @@ fn on(node: &Node, subject: Subject<'_>, cx: &Context) -> Outcome {
         Node::Constant(value) => Ok(*value),
         Node::Leaf(leaf) => Ok(on_leaf(leaf, subject)),
         Node::Array(leaf) => on_array(leaf, subject, cx),
+        Node::Expr(expr) => on_expr(expr, subject, cx),
         Node::SampleRate(rate) => Ok(cx.random() < *rate),
     }
 }
@@ -50,6 +55,13 @@ fn any(children: &[Node], subject: Subject<'_>, cx: &Context) -> Outcome {
         }
     }
     Ok(false)
+}
+
+fn on_expr(expr: &Expr, subject: Subject<'_>, cx: &Context) -> Outcome {
+    let Subject::Document(doc) = subject else { return Ok(false) };
+    let arena = Bump::new();
+    let mut env = Env::new(&arena, cx, doc);
+    expr.eval(&mut env).map(super::operands::is_true)
 }
 
 fn on_leaf(leaf: &Leaf, subject: Subject<'_>) -> bool {
@@ -103,4 +115,58 @@ fn test_array(leaf: &ArrayLeaf, array: &[u8], cx: &Context) -> Outcome {
             Ok(false)
         }
     }
+}
+
+/// The place in an array of the element that made the document match, as the positional operator wants
+/// it: the outermost array that the last of the conjuncts looked into.
+pub(super) fn matched_index(node: &Node, doc: &[u8], cx: &Context) -> Option<usize> {
+    match node {
+        Node::And(children) => {
+            children.iter().rev().find_map(|child| matched_index(child, doc, cx))
+        }
+        Node::Or(children) => children.iter().find_map(|child| {
+            document(child, doc, cx).unwrap_or(false).then(|| matched_index(child, doc, cx))?
+        }),
+        Node::Leaf(Leaf { path: Some(path), predicate }) => {
+            index_on_path(doc, path, &|value, rest| match rest {
+                None => predicate.test(value),
+                Some(rest) => match value {
+                    Value::Document(inner) => {
+                        rest.any(inner, LeafArrays::Open, |v| predicate.test(v))
+                    }
+                    _ => false,
+                },
+            })
+        }
+        Node::Array(ArrayLeaf { path: Some(path), predicate }) => {
+            index_on_path(doc, path, &|value, rest| match (predicate, rest, value) {
+                (
+                    ArrayPredicate::ElemMatchObject(child),
+                    None,
+                    Value::Document(bytes) | Value::Array(bytes),
+                ) => on(child, Subject::Document(bytes), cx).unwrap_or(false),
+                (ArrayPredicate::ElemMatchValue(children), None, value) => {
+                    all(children, Subject::Element(value), cx).unwrap_or(false)
+                }
+                _ => false,
+            })
+        }
+        _ => None,
+    }
+}
+
+type ElementTest<'t> = dyn Fn(Value<'_>, Option<&Path>) -> bool + 't;
+
+fn index_on_path(doc: &[u8], path: &Path, test: &ElementTest<'_>) -> Option<usize> {
+    let mut value = Value::Document(doc);
+    for (at, name) in path.parts().iter().enumerate() {
+        let Value::Document(inner) = value else { return None };
+        value = Elements::of_bytes(inner).find(name)?.value();
+        if let Value::Array(_) = value {
+            let rest = path.parts().get(at + 1..).filter(|rest| !rest.is_empty());
+            let rest = rest.map(|rest| Path::new(&rest.join(&b'.')));
+            return value.elements().position(|e| test(e.value(), rest.as_ref()));
+        }
+    }
+    None
 }

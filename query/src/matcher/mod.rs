@@ -22,13 +22,21 @@ use std::sync::Arc;
 
 use bson::RawDocument;
 
-use crate::{collation::Collator, context::Context, error::QueryError, value::path::Path};
+use crate::{
+    collation::Collator,
+    context::Context,
+    error::QueryError,
+    expression::{Expr, Scope},
+    value::path::Path,
+};
 
 /// What parsing needs to know besides the filter.
 #[derive(Debug, Clone, Default)]
 pub struct ParseContext {
     /// The collation of text, if it is not the simple one.
     pub collator: Option<Arc<Collator>>,
+    /// The variables that `$expr` may name: those of the command's `let`.
+    pub scope: Scope,
 }
 
 /// A parsed filter.
@@ -52,6 +60,11 @@ impl Matcher {
     /// Whether the document matches.
     pub fn check(&self, doc: &RawDocument, cx: &Context) -> Result<bool, QueryError> {
         eval::document(&self.root, doc.as_bytes(), cx)
+    }
+
+    /// The place of the array element that made the document match, for the positional operator.
+    pub(crate) fn matched_index(&self, doc: &[u8], cx: &Context) -> Option<usize> {
+        eval::matched_index(&self.root, doc, cx)
     }
 
     /// The tree, for the planner.
@@ -82,6 +95,8 @@ pub enum Node {
     Leaf(Leaf),
     /// The value at the path is an array that satisfies the predicate.
     Array(ArrayLeaf),
+    /// An expression over the document is true.
+    Expr(Arc<Expr>),
     /// A document is taken with this probability.
     SampleRate(f64),
 }

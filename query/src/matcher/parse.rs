@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
+    expression::Expr,
     value::{Element, Elements, OwnedValue, Value, path::Path},
 };
 
@@ -68,7 +69,7 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
         b"$alwaysTrue" => constant("$alwaysTrue", value, true)?,
         b"$alwaysFalse" => constant("$alwaysFalse", value, false)?,
         b"$sampleRate" => sample_rate(value)?,
-        b"$where" | b"$text" if place.in_elem_match => {
+        b"$where" | b"$text" | b"$expr" if place.in_elem_match => {
             return Err(QueryError::bad_value(format!(
                 "{} can only be applied to the top-level document",
                 lossy(field.key)
@@ -77,7 +78,10 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
         b"$where" => {
             return Err(QueryError::bad_value("no globalScriptEngine in $where parsing"));
         }
-        b"$text" | b"$expr" | b"$jsonSchema" => return Err(not_supported(field.key)),
+        b"$expr" => {
+            Node::Expr(std::sync::Arc::new(Expr::parse(value, &mut place.cx.scope.clone())?))
+        }
+        b"$text" | b"$jsonSchema" => return Err(not_supported(field.key)),
         b"$not" => {
             return Err(QueryError::bad_value(
                 "unknown top level operator: $not. If you are trying to negate an entire \

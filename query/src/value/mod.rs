@@ -22,7 +22,7 @@ pub mod path;
 pub use compare::{compare, compare_docs, compare_values};
 pub use display::Shown;
 pub use elements::{Element, Elements, Malformed, validate};
-pub use number::Decimal;
+pub use number::{Decimal, DecimalClass};
 pub use owned::OwnedValue;
 
 use bson::{RawArray, RawBsonRef, RawDocument, spec::ElementType};

@@ -29,6 +29,29 @@ const EXPONENT_BIAS: i32 = 6176;
 const COEFFICIENT_MAX: u128 = 10u128.pow(34) - 1;
 
 impl Decimal {
+    /// Not a number.
+    pub const NAN: Self = Self(0b11111 << 122);
+    /// Beyond all numbers.
+    pub const INFINITY: Self = Self(0b11110 << 122);
+    /// Below all numbers.
+    pub const NEG_INFINITY: Self = Self(0b11110 << 122 | 1 << 127);
+
+    /// `coefficient * 10^exponent`, within 34 digits and -6176 to 6111.
+    pub fn from_parts(negative: bool, coefficient: u128, exponent: i32) -> Self {
+        let biased = u128::try_from(exponent + EXPONENT_BIAS).unwrap_or(0) & 0x3fff;
+        Self(u128::from(negative) << 127 | biased << 113 | coefficient)
+    }
+
+    /// The bits, sign highest.
+    pub const fn bits(self) -> u128 {
+        self.0
+    }
+
+    /// From its bits.
+    pub const fn from_bits(bits: u128) -> Self {
+        Self(bits)
+    }
+
     /// From the 16 bytes of BSON.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_le_bytes(bytes))
@@ -75,9 +98,15 @@ impl Decimal {
     }
 }
 
-impl std::fmt::Debug for Decimal {
+impl std::fmt::Display for Decimal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(&bson::Decimal128::from_bytes(self.bytes()), f)
+    }
+}
+
+impl std::fmt::Debug for Decimal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
     }
 }
 

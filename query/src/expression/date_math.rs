@@ -1,0 +1,469 @@
+//! Dates from parts and text; adding, subtracting, cutting.
+
+use super::{
+    Env, Evaluated,
+    date::{Civil, DAY_MS, Zone, as_date, days_from_civil, read_iso},
+};
+use crate::{
+    error::QueryError,
+    value::{Shown, Value},
+};
+
+fn error<'a>(code: i32, message: impl Into<String>) -> Evaluated<'a> {
+    Err(QueryError::location(code, message))
+}
+
+fn given(value: Value<'_>) -> bool {
+    !matches!(value, Value::MinKey)
+}
+
+fn integral(value: Value<'_>) -> Option<i64> {
+    crate::matcher::operands::integer("", value).ok()
+}
+
+/// The order of the fields of `$dateFromParts` in its row of the table.
+const PARTS: [&str; 10] = [
+    "year",
+    "month",
+    "day",
+    "isoWeekYear",
+    "isoWeek",
+    "isoDayOfWeek",
+    "hour",
+    "minute",
+    "second",
+    "millisecond",
+];
+
+pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+    let Some((zone, values)) = args.split_last() else { return Ok(Value::Null) };
+    let mut numbers = [None; 10];
+    for ((place, value), name) in numbers.iter_mut().zip(values).zip(PARTS) {
+        if !given(*value) {
+            continue;
+        }
+        if value.is_nullish() {
+            return Ok(Value::Null);
+        }
+        let Some(n) = integral(*value) else {
+            return error(
+                40_515,
+                format!(
+                    "'{name}' must evaluate to an integer, found {} with value {}",
+                    value.type_name(),
+                    Shown(*value)
+                ),
+            );
+        };
+        *place = Some(n);
+    }
+    let Some(zone) = Zone::parse(*zone)? else { return Ok(Value::Null) };
+    let [year, month, day, iso_year, iso_week, iso_day, hour, minute, second, milli] = numbers;
+    if year.is_none() && iso_year.is_none() {
+        return error(
+            40_516,
+            "$dateFromParts requires either 'year' or 'isoWeekYear' to be present",
+        );
+    }
+    let natural = year.or(month).or(day).is_some();
+    if natural && iso_year.or(iso_week).or(iso_day).is_some() {
+        return error(40_489, "$dateFromParts does not allow mixing natural dates with ISO dates");
+    }
+    let days = match (year, iso_year) {
+        (Some(year), None) => {
+            if !(1..=9999).contains(&year) {
+                return error(
+                    40_523,
+                    format!(
+                        "'year' must evaluate to an integer in the range 1 to 9999, found {year}"
+                    ),
+                );
+            }
+            days_from_civil(year, month.unwrap_or(1), 1) + day.unwrap_or(1) - 1
+        }
+        (None, Some(year)) => {
+            if !(1..=9999).contains(&year) {
+                return error(
+                    31_095,
+                    format!(
+                        "'isoWeekYear' must evaluate to an integer in the range 1 to 9999, found {year}"
+                    ),
+                );
+            }
+            let fourth = days_from_civil(year, 1, 4);
+            let monday = fourth - (fourth + 3).rem_euclid(7);
+            monday + (iso_week.unwrap_or(1) - 1) * 7 + iso_day.unwrap_or(1) - 1
+        }
+        _ => {
+            return error(
+                40_489,
+                "$dateFromParts does not allow mixing natural dates with ISO dates",
+            );
+        }
+    };
+    let local = days
+        .saturating_mul(DAY_MS)
+        .saturating_add(hour.unwrap_or(0).saturating_mul(3_600_000))
+        .saturating_add(minute.unwrap_or(0).saturating_mul(60_000))
+        .saturating_add(second.unwrap_or(0).saturating_mul(1000))
+        .saturating_add(milli.unwrap_or(0));
+    Ok(Value::Date(zone.moment(local)))
+}
+
+/// `{dateString, format, timezone, onNull, onError}`.
+pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+    let [text, format, zone_value, on_null, on_error] = *args else { return Ok(Value::Null) };
+    let zone = Zone::parse(zone_value)?;
+    let format = match format {
+        Value::MinKey => None,
+        Value::String(format) => Some(String::from_utf8_lossy(format).into_owned()),
+        _ if format.is_nullish() => return Ok(Value::Null),
+        other => {
+            return error(
+                40_684,
+                format!(
+                    "$dateFromString requires that 'format' be a string, found: {} with value {}",
+                    other.type_name(),
+                    Shown(other)
+                ),
+            );
+        }
+    };
+    if text.is_nullish() {
+        return Ok(if given(on_null) { on_null } else { Value::Null });
+    }
+    let Some(zone) = zone else { return Ok(Value::Null) };
+    let Value::String(bytes) = text else {
+        if given(on_error) {
+            return Ok(on_error);
+        }
+        return error(
+            241,
+            format!(
+                "$dateFromString requires that 'dateString' be a string, found: {} with value {}",
+                text.type_name(),
+                Shown(text)
+            ),
+        );
+    };
+    let shown = String::from_utf8_lossy(bytes);
+    let read = match &format {
+        None => read_iso(&shown),
+        Some(format) => read_by_format(&shown, format),
+    };
+    match read {
+        Some((local, Some(offset))) => {
+            if given(zone_value) && !matches!(zone, Zone::Fixed(0)) {
+                return error(
+                    241,
+                    "you cannot pass in a date/time string with GMT offset together with a timezone argument",
+                );
+            }
+            Ok(Value::Date(local - offset))
+        }
+        Some((local, None)) => Ok(Value::Date(zone.moment(local))),
+        None if given(on_error) => Ok(on_error),
+        None => error(241, format!("Error parsing date string '{shown}'")),
+    }
+}
+
+fn read_by_format(text: &str, format: &str) -> Option<(i64, Option<i64>)> {
+    let mut civil = Civil { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 0, milli: 0 };
+    let (mut day_of_year, mut offset) = (None, None);
+    let mut rest = text;
+    let number = |rest: &mut &str, max: usize| -> Option<i64> {
+        let len = rest.bytes().take(max).take_while(u8::is_ascii_digit).count();
+        let (digits, after) = rest.split_at_checked(len)?;
+        *rest = after;
+        digits.parse().ok()
+    };
+    let mut chars = format.chars();
+    while let Some(ch) = chars.next() {
+        if ch != '%' {
+            rest = rest.strip_prefix(ch)?;
+            continue;
+        }
+        match chars.next()? {
+            'Y' => civil.year = number(&mut rest, 4)?,
+            'm' => civil.month = number(&mut rest, 2).filter(|n| (1..=12).contains(n))?,
+            'd' => civil.day = number(&mut rest, 2).filter(|n| (1..=31).contains(n))?,
+            'H' => civil.hour = number(&mut rest, 2).filter(|n| *n < 25)?,
+            'M' => civil.minute = number(&mut rest, 2).filter(|n| *n < 60)?,
+            'S' => civil.second = number(&mut rest, 2).filter(|n| *n < 61)?,
+            'L' => civil.milli = number(&mut rest, 3)?,
+            'j' => day_of_year = Some(number(&mut rest, 3)?),
+            'b' | 'B' => {
+                let (at, len) = month_name(rest)?;
+                civil.month = at;
+                rest = rest.get(len..)?;
+            }
+            'z' => {
+                let sign = if rest.starts_with('-') { -1 } else { 1 };
+                rest = rest.strip_prefix(['+', '-'])?;
+                let hours = number(&mut rest, 2)?;
+                rest = rest.strip_prefix(':').unwrap_or(rest);
+                offset = Some(sign * (hours * 60 + number(&mut rest, 2)?) * 60_000);
+            }
+            'Z' => {
+                let sign = if rest.starts_with('-') { -1 } else { 1 };
+                rest = rest.strip_prefix(['+', '-'])?;
+                offset = Some(sign * number(&mut rest, 4)? * 60_000);
+            }
+            '%' => rest = rest.strip_prefix('%')?,
+            _ => return None,
+        }
+    }
+    if let Some(day) = day_of_year {
+        (civil.month, civil.day) = (1, day);
+    }
+    rest.is_empty().then(|| (civil.to_local(), offset))
+}
+
+fn month_name(text: &str) -> Option<(i64, usize)> {
+    const NAMES: [&str; 12] = [
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+    ];
+    let lower = text.to_ascii_lowercase();
+    (1i64..).zip(NAMES).find_map(|(at, name)| {
+        if lower.starts_with(name) {
+            return Some((at, name.len()));
+        }
+        lower.starts_with(name.get(..3)?).then_some((at, 3))
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Year,
+    Quarter,
+    Month,
+    Week,
+    Day,
+    Fixed(i64),
+}
+
+fn unit(name: &str, value: Value<'_>) -> Result<Option<Unit>, QueryError> {
+    if value.is_nullish() {
+        return Ok(None);
+    }
+    let Value::String(text) = value else {
+        return Err(QueryError::location(
+            5_439_013,
+            format!("{name} requires 'unit' to be a string, but got {}", value.type_name()),
+        ));
+    };
+    Ok(Some(match text {
+        b"year" => Unit::Year,
+        b"quarter" => Unit::Quarter,
+        b"month" => Unit::Month,
+        b"week" => Unit::Week,
+        b"day" => Unit::Day,
+        b"hour" => Unit::Fixed(3_600_000),
+        b"minute" => Unit::Fixed(60_000),
+        b"second" => Unit::Fixed(1000),
+        b"millisecond" => Unit::Fixed(1),
+        other => {
+            return Err(QueryError::location(
+                9,
+                format!(
+                    "{name} parameter 'unit' value parsing failed :: caused by :: unknown time unit value: {}",
+                    String::from_utf8_lossy(other)
+                ),
+            ));
+        }
+    }))
+}
+
+fn moved(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
+    let months = match unit {
+        Unit::Fixed(length) => return ms.checked_add(amount.checked_mul(length)?),
+        Unit::Day | Unit::Week => {
+            let days = if unit == Unit::Week { amount.checked_mul(7)? } else { amount };
+            let local = ms.checked_add(zone.offset_at(ms))?;
+            return Some(zone.moment(local.checked_add(days.checked_mul(DAY_MS)?)?));
+        }
+        Unit::Month => amount,
+        Unit::Quarter => amount.checked_mul(3)?,
+        Unit::Year => amount.checked_mul(12)?,
+    };
+    if months.abs() > 12 * 400_000_000 {
+        return None;
+    }
+    let mut civil = zone.civil(ms);
+    let total = civil.year * 12 + civil.month - 1 + months;
+    (civil.year, civil.month) = (total.div_euclid(12), total.rem_euclid(12) + 1);
+    // The 31st of a shorter month is its last day.
+    let length = days_from_civil(civil.year, civil.month + 1, 1)
+        - days_from_civil(civil.year, civil.month, 1);
+    civil.day = civil.day.min(length);
+    Some(zone.moment(civil.to_local()))
+}
+
+fn add<'a>(name: &str, args: &[Value<'a>], sign: i64) -> Evaluated<'a> {
+    let [start, unit_value, amount, zone] = *args else { return Ok(Value::Null) };
+    let Some(by) = unit(name, unit_value)? else { return Ok(Value::Null) };
+    if start.is_nullish() || amount.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let Some(zone) = Zone::parse(zone)? else { return Ok(Value::Null) };
+    let Some(ms) = as_date(start) else {
+        return error(5_166_403, format!("{name} requires startDate to be convertible to a date"));
+    };
+    let Some(amount) = integral(amount) else {
+        return error(5_166_405, format!("{name} expects integer amount of time units"));
+    };
+    match amount.checked_mul(sign).and_then(|n| moved(ms, by, n, &zone)) {
+        Some(ms) => Ok(Value::Date(ms)),
+        None => error(5_166_406, format!("{name} overflowed")),
+    }
+}
+
+pub(super) fn op_date_add<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+    add("$dateAdd", args, 1)
+}
+
+pub(super) fn op_date_subtract<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+    add("$dateSubtract", args, -1)
+}
+
+fn start_of_week(name: &str, value: Value<'_>) -> Result<Option<i64>, QueryError> {
+    const DAYS: [&str; 7] =
+        ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+    match value {
+        Value::MinKey => Ok(Some(7)),
+        _ if value.is_nullish() => Ok(None),
+        Value::String(text) => {
+            let lower = String::from_utf8_lossy(text).to_ascii_lowercase();
+            let found =
+                (1i64..).zip(DAYS).find(|(_, day)| *day == lower || day.get(..3) == Some(&lower));
+            found.map(|(at, _)| Some(at)).ok_or_else(|| {
+                QueryError::location(9, format!("{name} parameter 'startOfWeek' value cannot be recognized as a day of a week: {}", String::from_utf8_lossy(text)))
+            })
+        }
+        other => Err(QueryError::location(
+            5_439_015,
+            format!("{name} requires 'startOfWeek' to be a string, but got {}", other.type_name()),
+        )),
+    }
+}
+
+pub(super) fn op_date_diff<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+    let [start, end, unit_value, zone, week] = *args else { return Ok(Value::Null) };
+    if start.is_nullish() || end.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let Some(by) = unit("$dateDiff", unit_value)? else { return Ok(Value::Null) };
+    let Some(first_day) = start_of_week("$dateDiff", week)? else { return Ok(Value::Null) };
+    let Some(zone) = Zone::parse(zone)? else { return Ok(Value::Null) };
+    let Some(from) = as_date(start) else {
+        return error(
+            5_166_307,
+            format!("$dateDiff requires 'startDate' to be a date, but got {}", start.type_name()),
+        );
+    };
+    let Some(to) = as_date(end) else {
+        return error(
+            5_166_307,
+            format!("$dateDiff requires 'endDate' to be a date, but got {}", end.type_name()),
+        );
+    };
+    let (a, b) = (zone.civil(from), zone.civil(to));
+    let days = |c: Civil| days_from_civil(c.year, c.month, c.day);
+    Ok(Value::Int64(match by {
+        Unit::Year => b.year - a.year,
+        Unit::Quarter => (b.year * 4 + (b.month - 1) / 3) - (a.year * 4 + (a.month - 1) / 3),
+        Unit::Month => (b.year * 12 + b.month) - (a.year * 12 + a.month),
+        Unit::Day => days(b) - days(a),
+        Unit::Week => {
+            // 1970-01-01 was a Thursday, day 4 of a week that begins on Monday.
+            let week = |c: Civil| (days(c) + 4 - first_day).div_euclid(7);
+            week(b) - week(a)
+        }
+        Unit::Fixed(3_600_000) => {
+            let hour = |ms: i64| {
+                (ms + zone.offset_at(ms)).div_euclid(3_600_000)
+                    - zone.offset_at(ms).div_euclid(3_600_000)
+            };
+            hour(to) - hour(from)
+        }
+        Unit::Fixed(length) => to.div_euclid(length) - from.div_euclid(length),
+    }))
+}
+
+/// `{date, unit, binSize, timezone, startOfWeek}`: bins are counted from 2000-01-01.
+pub(super) fn op_date_trunc<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+    let [value, unit_value, bin, zone, week] = *args else { return Ok(Value::Null) };
+    if value.is_nullish() || bin.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let Some(by) = unit("$dateTrunc", unit_value)? else { return Ok(Value::Null) };
+    let Some(first_day) = start_of_week("$dateTrunc", week)? else { return Ok(Value::Null) };
+    let Some(zone) = Zone::parse(zone)? else { return Ok(Value::Null) };
+    let Some(ms) = as_date(value) else {
+        return error(
+            5_166_307,
+            format!("$dateTrunc requires 'date' to be a date, but got {}", value.type_name()),
+        );
+    };
+    let bin = if given(bin) {
+        let Some(n) = integral(bin) else {
+            return error(
+                5_439_017,
+                format!(
+                    "$dateTrunc requires 'binSize' to be a 64-bit integer, but got value '{}' of type {}",
+                    Shown(bin),
+                    bin.type_name()
+                ),
+            );
+        };
+        if n <= 0 {
+            return error(
+                5_439_018,
+                format!("$dateTrunc requires 'binSize' to be greater than 0, but got value {n}"),
+            );
+        }
+        n
+    } else {
+        1
+    };
+    let civil = zone.civil(ms);
+    let months = |length: i64| {
+        let length = length.saturating_mul(bin);
+        let since = (civil.year - 2000) * 12 + civil.month - 1;
+        let start = since.div_euclid(length) * length;
+        Civil { year: 2000, month: start + 1, day: 1, hour: 0, minute: 0, second: 0, milli: 0 }
+            .to_local()
+    };
+    let reference = days_from_civil(2000, 1, 1);
+    let local_days = |length: i64, origin: i64| {
+        let today = days_from_civil(civil.year, civil.month, civil.day);
+        (origin + (today - origin).div_euclid(length) * length) * DAY_MS
+    };
+    Ok(Value::Date(match by {
+        Unit::Year => zone.moment(months(12)),
+        Unit::Quarter => zone.moment(months(3)),
+        Unit::Month => zone.moment(months(1)),
+        Unit::Day => zone.moment(local_days(bin, reference)),
+        Unit::Week => {
+            // The first start of a week on or after the reference, a Saturday (day 6).
+            let origin = reference + (first_day - 6).rem_euclid(7);
+            zone.moment(local_days(bin.saturating_mul(7), origin))
+        }
+        Unit::Fixed(length) => {
+            let length = length.saturating_mul(bin);
+            let origin = zone.moment(reference * DAY_MS);
+            origin + (ms - origin).div_euclid(length) * length
+        }
+    }))
+}

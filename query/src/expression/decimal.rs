@@ -1,0 +1,127 @@
+//! decimal128 arithmetic. BSON encodes the coefficient in binary, decNumber in groups of digits, so a
+//! value crosses over as text one way and as sign, coefficient and exponent the other.
+
+use dec::{Context, Decimal128, Rounding};
+
+use crate::value::Decimal;
+
+/// Wide enough for 34 digits and the guard digits of the functions below.
+type Wide = dec::Decimal<13>;
+
+fn to_dec(d: Decimal) -> Decimal128 {
+    Context::<Decimal128>::default().parse(d.to_string()).unwrap_or(Decimal128::NAN)
+}
+
+fn from_dec(d: Decimal128) -> Decimal {
+    if d.is_nan() {
+        return Decimal::NAN;
+    }
+    if d.is_infinite() {
+        return if d.is_negative() { Decimal::NEG_INFINITY } else { Decimal::INFINITY };
+    }
+    Decimal::from_parts(d.is_signed(), d.coefficient().unsigned_abs(), d.exponent())
+}
+
+macro_rules! binary {
+    ($($name:ident)*) => {$(
+        pub(crate) fn $name(a: Decimal, b: Decimal) -> Decimal {
+            from_dec(Context::<Decimal128>::default().$name(to_dec(a), to_dec(b)))
+        }
+    )*};
+}
+
+binary! { add sub mul div rem }
+
+macro_rules! wide {
+    ($($name:ident)*) => {$(
+        pub(crate) fn $name(a: Decimal) -> Decimal {
+            through_wide(a, |cx, n| cx.$name(n))
+        }
+    )*};
+}
+
+wide! { exp ln log10 sqrt }
+
+fn through_wide(a: Decimal, f: impl Fn(&mut Context<Wide>, &mut Wide)) -> Decimal {
+    let mut cx = wide_context();
+    let Ok(mut n) = cx.parse(a.to_string()) else { return Decimal::NAN };
+    f(&mut cx, &mut n);
+    from_dec(Context::<Decimal128>::default().from_decimal(&n))
+}
+
+fn wide_context() -> Context<Wide> {
+    let mut cx = Context::<Wide>::default();
+    // The precision is within what the type holds, so this can't be refused.
+    let set = cx.set_precision(34);
+    debug_assert!(set.is_ok(), "34 digits fit");
+    // The functions of decNumber refuse wider exponents than these.
+    let set = cx.set_max_exponent(999_999).is_ok() && cx.set_min_exponent(-999_999).is_ok();
+    debug_assert!(set, "within the limits of the library");
+    cx
+}
+
+pub(crate) fn pow(a: Decimal, b: Decimal) -> Decimal {
+    through_wide(a, |cx, n| {
+        if let Ok(exponent) = cx.parse(b.to_string()) {
+            let _: () = cx.pow(n, &exponent);
+        }
+    })
+}
+
+pub(crate) fn abs(a: Decimal) -> Decimal {
+    Decimal::from_bits(a.bits() & !(1 << 127))
+}
+
+/// Rounds to `places` digits behind the point.
+pub(crate) fn round(a: Decimal, places: i32, rounding: Rounding) -> Decimal {
+    if !a.is_finite() {
+        return a;
+    }
+    let mut cx = Context::<Decimal128>::default();
+    cx.set_rounding(rounding);
+    let n = to_dec(a);
+    if n.exponent() >= -places {
+        return a;
+    }
+    let mut unit = Decimal128::ONE;
+    cx.set_exponent(&mut unit, -places);
+    from_dec(cx.quantize(n, unit))
+}
+
+/// A double as a decimal of 15 digits, which is how mongod mixes the two.
+pub(crate) fn from_f64_15(n: f64) -> Decimal {
+    if n.is_nan() {
+        return Decimal::NAN;
+    }
+    if n.is_infinite() {
+        return if n > 0.0 { Decimal::INFINITY } else { Decimal::NEG_INFINITY };
+    }
+    if n == 0.0 {
+        return Decimal::from_parts(n.is_sign_negative(), 0, 0);
+    }
+    parse(&format!("{n:.14e}")).unwrap_or(Decimal::NAN)
+}
+
+/// A double as the decimal nearest to it, in the fewest digits that say so exactly.
+pub(crate) fn from_f64_exact(n: f64) -> Decimal {
+    if !n.is_finite() || n == 0.0 {
+        return from_f64_15(n);
+    }
+    let text = format!("{n:.40e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    parse(&format!("{digits}e{exponent}")).unwrap_or(Decimal::NAN)
+}
+
+pub(crate) fn from_i64(n: i64) -> Decimal {
+    Decimal::from_parts(n < 0, u128::from(n.unsigned_abs()), 0)
+}
+
+pub(crate) fn to_f64(d: Decimal) -> f64 {
+    d.to_string().parse().unwrap_or(f64::NAN)
+}
+
+/// Text as a decimal, rounded to 34 digits.
+pub(crate) fn parse(text: &str) -> Option<Decimal> {
+    Context::<Decimal128>::default().parse(text).ok().map(from_dec)
+}

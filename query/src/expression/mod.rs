@@ -1,0 +1,241 @@
+//! Aggregation expressions: parsed once, evaluated over raw values.
+//!
+//! ```text
+//!   {$add: ["$a", {$multiply: ["$b", 2]}]}  --parse-->  Expr tree  --eval(Env)-->  Value
+//! ```
+//! X1 Evaluation makes no tree of values: results that did not exist before are bytes in the arena of the
+//!    evaluation, and every [`Value`] is a scalar or a slice of the document, the query or the arena.
+//! X2 A variable has a slot of its own, found at parse time; evaluation never looks a name up.
+
+mod arithmetic;
+mod array;
+mod build;
+mod convert;
+mod date;
+mod date_math;
+mod decimal;
+mod logic;
+mod object;
+mod parse;
+mod regex;
+mod set;
+mod special;
+mod stats;
+mod string;
+mod table;
+
+pub(crate) use array::cut;
+pub(crate) use build::{DocBuilder, array_bytes};
+pub use bumpalo::Bump;
+pub use parse::Scope;
+
+use crate::{
+    collation::Collator,
+    context::Context,
+    error::QueryError,
+    value::{Elements, OwnedValue, Value},
+};
+
+/// What an evaluation gives.
+pub type Evaluated<'a> = Result<Value<'a>, QueryError>;
+
+/// An operator's function over evaluated arguments.
+pub(crate) type Fun = for<'a> fn(&mut Env<'a>, &[Value<'a>]) -> Evaluated<'a>;
+
+/// A parsed expression.
+#[derive(Debug, Clone)]
+pub enum Expr {
+    /// A constant.
+    Literal(OwnedValue),
+    /// A path from the document or a variable.
+    Path(FieldPath),
+    /// `{name: expression}`.
+    Document(Vec<(Box<[u8]>, Expr)>),
+    /// `[expression]`.
+    Array(Vec<Expr>),
+    /// An operator whose arguments are all evaluated first.
+    Call(Call),
+    /// An operator with a way of its own.
+    Special(Box<special::Special>),
+}
+
+/// An operator and its arguments.
+#[derive(Clone)]
+pub struct Call {
+    name: &'static str,
+    fun: Fun,
+    args: Vec<Expr>,
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{:?}", self.name, self.args)
+    }
+}
+
+/// Where a path begins, and where it leads.
+#[derive(Debug, Clone)]
+pub struct FieldPath {
+    base: Base,
+    names: Vec<Box<[u8]>>,
+}
+
+impl FieldPath {
+    /// The dotted path from the root, if it begins there.
+    pub fn from_root(&self) -> Option<Vec<u8>> {
+        matches!(self.base, Base::Root).then(|| self.names.join(&b'.'))
+    }
+}
+
+/// What a path begins at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Base {
+    Root,
+    Current,
+    Slot(usize),
+    Now,
+    ClusterTime,
+    Remove,
+}
+
+/// The surroundings of one evaluation.
+#[derive(Debug)]
+pub struct Env<'a> {
+    /// Where results live.
+    pub arena: &'a Bump,
+    /// Time, chance and the rest.
+    pub cx: &'a Context,
+    /// How text compares.
+    pub collator: Option<&'a Collator>,
+    root: Value<'a>,
+    slots: Vec<Value<'a>>,
+}
+
+impl<'a> Env<'a> {
+    /// An evaluation over a document.
+    pub fn new(arena: &'a Bump, cx: &'a Context, doc: &'a [u8]) -> Self {
+        let slots = cx.variables.iter().map(OwnedValue::get).collect();
+        Self { arena, cx, collator: None, root: Value::Document(doc), slots }
+    }
+
+    /// The document.
+    pub fn root(&self) -> Value<'a> {
+        self.root
+    }
+
+    /// Another document, for `$redact`'s descent.
+    pub fn set_root(&mut self, root: Value<'a>) {
+        self.root = root;
+    }
+
+    /// Gives a variable its value.
+    pub fn set(&mut self, slot: usize, value: Value<'a>) {
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, Value::Missing);
+        }
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = value;
+        }
+    }
+
+    /// Bytes that live as long as the results.
+    pub(crate) fn keep(&self, bytes: &[u8]) -> &'a [u8] {
+        self.arena.alloc_slice_copy(bytes)
+    }
+
+    pub(crate) fn text(&self, text: &str) -> Value<'a> {
+        Value::String(self.keep(text.as_bytes()))
+    }
+}
+
+impl Expr {
+    /// Parses an expression where `scope` names the variables.
+    pub fn parse(value: Value<'_>, scope: &mut Scope) -> Result<Self, QueryError> {
+        parse::operand(value, scope)
+    }
+
+    /// The value of the expression.
+    pub fn eval<'a>(&'a self, env: &mut Env<'a>) -> Evaluated<'a> {
+        match self {
+            Self::Literal(value) => Ok(value.get()),
+            Self::Path(path) => Ok(path.eval(env)),
+            Self::Document(fields) => {
+                let mut doc = DocBuilder::new();
+                for (name, expr) in fields {
+                    let value = expr.eval(env)?;
+                    doc.push(name, value);
+                }
+                Ok(Value::Document(env.keep(&doc.finish())))
+            }
+            Self::Array(items) => {
+                let mut values = Vec::with_capacity(items.len());
+                for item in items {
+                    values.push(item.eval(env)?);
+                }
+                Ok(build::array(env, values))
+            }
+            Self::Call(call) => {
+                let mut args: [Value<'a>; 4] = [Value::Missing; 4];
+                let Some(few) = args.get_mut(..call.args.len()) else {
+                    let mut many = Vec::with_capacity(call.args.len());
+                    for arg in &call.args {
+                        many.push(arg.eval(env)?);
+                    }
+                    return (call.fun)(env, &many);
+                };
+                for (place, arg) in few.iter_mut().zip(&call.args) {
+                    *place = arg.eval(env)?;
+                }
+                (call.fun)(env, few)
+            }
+            Self::Special(special) => special.eval(env),
+        }
+    }
+
+    /// The constant that it is, if it is one.
+    pub fn as_literal(&self) -> Option<Value<'_>> {
+        match self {
+            Self::Literal(value) => Some(value.get()),
+            _ => None,
+        }
+    }
+}
+
+impl FieldPath {
+    fn eval<'a>(&self, env: &Env<'a>) -> Value<'a> {
+        let start = match self.base {
+            Base::Root | Base::Current => env.root,
+            Base::Slot(slot) => env.slots.get(slot).copied().unwrap_or(Value::Missing),
+            Base::Now => Value::Date(env.cx.now),
+            Base::ClusterTime => {
+                env.cx.cluster_time.map_or(Value::Missing, |ts| Value::Timestamp(ts.as_u64()))
+            }
+            Base::Remove => Value::Missing,
+        };
+        descend(env, start, &self.names)
+    }
+}
+
+/// Follows names through documents; an array gives the array of what its documents have.
+pub(crate) fn descend<'a>(env: &Env<'a>, value: Value<'a>, names: &[Box<[u8]>]) -> Value<'a> {
+    let Some((name, rest)) = names.split_first() else { return value };
+    match value {
+        Value::Document(doc) => {
+            let found = Elements::of_bytes(doc).find(name).map_or(Value::Missing, |e| e.value());
+            descend(env, found, rest)
+        }
+        Value::Array(_) => {
+            let found: Vec<_> = value
+                .elements()
+                .filter(|e| e.type_byte == 0x03)
+                .map(|e| descend(env, e.value(), names))
+                .filter(|v| !matches!(v, Value::Missing))
+                .collect();
+            build::array(env, found)
+        }
+        _ => Value::Missing,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,396 @@
+//! From BSON to expressions.
+
+use super::{Base, Call, Expr, FieldPath, special, table};
+use crate::{
+    error::QueryError,
+    field_path,
+    value::{Elements, OwnedValue, Value},
+};
+
+type Parsed = Result<Expr, QueryError>;
+
+/// Deeper expressions are refused; BSON itself nests no deeper in a command.
+const DEPTH_MAX: usize = 200;
+
+/// The variables that an expression may name, and their slots.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    names: Vec<(Box<[u8]>, usize)>,
+    slots: usize,
+    depth: usize,
+}
+
+impl Scope {
+    /// A scope with the variables of a command's `let`, in slots from 0 on.
+    pub fn with_names<'n>(names: impl IntoIterator<Item = &'n [u8]>) -> Self {
+        let mut scope = Self::default();
+        for name in names {
+            scope.declare(name);
+        }
+        scope
+    }
+
+    /// Makes a name known and gives it a slot. The newest of equal names counts.
+    pub(crate) fn declare(&mut self, name: &[u8]) -> usize {
+        let slot = self.slots;
+        self.slots += 1;
+        self.names.push((name.into(), slot));
+        slot
+    }
+
+    /// Where the scope stands, for [`Scope::leave`].
+    pub(crate) fn enter(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Forgets the names declared since.
+    pub(crate) fn leave(&mut self, mark: usize) {
+        self.names.truncate(mark);
+    }
+
+    fn slot(&self, name: &[u8]) -> Option<usize> {
+        self.names.iter().rev().find(|(known, _)| **known == *name).map(|(_, slot)| *slot)
+    }
+}
+
+/// An operand: a path, an operator, a document of expressions, or a constant.
+pub(super) fn operand(value: Value<'_>, scope: &mut Scope) -> Parsed {
+    match value {
+        Value::String(text) if text.starts_with(b"$") => path(text, scope),
+        Value::Document(doc) => object(doc, scope),
+        Value::Array(_) => {
+            let items: Result<Vec<_>, _> =
+                value.elements().map(|e| operand(e.value(), scope)).collect();
+            Ok(fold_array(items?))
+        }
+        other => Ok(Expr::Literal(OwnedValue::from(other))),
+    }
+}
+
+fn fold_array(items: Vec<Expr>) -> Expr {
+    if items.iter().all(|item| item.as_literal().is_some()) {
+        let values = items.iter().filter_map(Expr::as_literal);
+        let bytes = super::build::array_bytes(values);
+        return Expr::Literal(OwnedValue::from(Value::Array(&bytes)));
+    }
+    Expr::Array(items)
+}
+
+/// A document is one operator or fields, never both.
+pub(super) fn object(doc: &[u8], scope: &mut Scope) -> Parsed {
+    if scope.depth >= DEPTH_MAX {
+        return Err(QueryError::new(
+            protocol::ErrorCode::Overflow,
+            format!("expression nests deeper than {DEPTH_MAX} levels"),
+        ));
+    }
+    scope.depth += 1;
+    let parsed = object_inner(doc, scope);
+    scope.depth -= 1;
+    parsed
+}
+
+fn object_inner(doc: &[u8], scope: &mut Scope) -> Parsed {
+    let mut fields = Elements::of_bytes(doc);
+    let Some(first) = fields.next() else {
+        return Ok(Expr::Document(Vec::new()));
+    };
+    if first.key.starts_with(b"$") {
+        if fields.next().is_some() {
+            return Err(QueryError::location(
+                15_983,
+                format!(
+                    "An object representing an expression must have exactly one field: {}",
+                    crate::value::Shown(Value::Document(doc))
+                ),
+            ));
+        }
+        return operator(first.key, first.value(), scope);
+    }
+    let mut parsed: Vec<(Box<[u8]>, Expr)> = Vec::new();
+    for field in Elements::of_bytes(doc) {
+        let name = field.key;
+        field_path::check_name(name)?;
+        if name.contains(&b'.') {
+            return Err(QueryError::location(
+                16_412,
+                format!(
+                    "Consider using $getField or $setField for a field path with '.' or '$'. :: \
+                     caused by :: FieldPath field names may not contain '.', given '{}'.",
+                    lossy(name)
+                ),
+            ));
+        }
+        if parsed.iter().any(|(known, _)| **known == *name) {
+            return Err(QueryError::location(
+                16_406,
+                format!(
+                    "duplicate field name specified in object literal: {}",
+                    crate::value::Shown(Value::Document(doc))
+                ),
+            ));
+        }
+        parsed.push((name.into(), operand(field.value(), scope)?));
+    }
+    Ok(Expr::Document(parsed))
+}
+
+/// `{$operator: value}`.
+pub(super) fn operator(name: &[u8], value: Value<'_>, scope: &mut Scope) -> Parsed {
+    if let Some(row) = table::positional(name) {
+        return positional(row, value, scope);
+    }
+    if let Some(row) = table::named(name) {
+        return named(row, value, scope);
+    }
+    if name == b"$getField" {
+        return get_field(value, scope);
+    }
+    special::parse(name, value, scope)?.ok_or_else(|| {
+        QueryError::new(
+            protocol::ErrorCode::from_code(168),
+            format!("Unrecognized expression '{}'", lossy(name)),
+        )
+    })
+}
+
+/// The arguments of an operator: an array of them, or one that needs no array.
+pub(super) fn arguments(value: Value<'_>, scope: &mut Scope) -> Result<Vec<Expr>, QueryError> {
+    match value {
+        Value::Array(_) => value.elements().map(|e| operand(e.value(), scope)).collect(),
+        other => Ok(vec![operand(other, scope)?]),
+    }
+}
+
+fn positional(row: &table::Positional, value: Value<'_>, scope: &mut Scope) -> Parsed {
+    if let Some(args) = date_and_zone(row.name, value, scope)? {
+        return Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }));
+    }
+    let args = arguments(value, scope)?;
+    check_count(row.name, args.len(), row.min, row.max)?;
+    Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }))
+}
+
+/// The operators that give a part of a date also take `{date, timezone}`.
+fn date_and_zone(
+    name: &str,
+    value: Value<'_>,
+    scope: &mut Scope,
+) -> Result<Option<Vec<Expr>>, QueryError> {
+    const PARTS: [&str; 13] = [
+        "$year",
+        "$month",
+        "$dayOfMonth",
+        "$dayOfWeek",
+        "$dayOfYear",
+        "$hour",
+        "$minute",
+        "$second",
+        "$millisecond",
+        "$week",
+        "$isoWeek",
+        "$isoWeekYear",
+        "$isoDayOfWeek",
+    ];
+    let Value::Document(doc) = value else { return Ok(None) };
+    let is_operator = Elements::of_bytes(doc).next().is_some_and(|f| f.key.starts_with(b"$"));
+    if !PARTS.contains(&name) || is_operator {
+        return Ok(None);
+    }
+    let (mut date, mut zone) = (None, None);
+    for field in Elements::of_bytes(doc) {
+        match field.key {
+            b"date" => date = Some(operand(field.value(), scope)?),
+            b"timezone" => zone = Some(operand(field.value(), scope)?),
+            other => {
+                return Err(QueryError::location(
+                    40_535,
+                    format!("unrecognized option to {name}: \"{}\"", lossy(other)),
+                ));
+            }
+        }
+    }
+    let date = date.ok_or_else(|| {
+        QueryError::location(
+            40_539,
+            format!(
+                "missing 'date' argument to {name}, provided: {}: {}",
+                name,
+                crate::value::Shown(value)
+            ),
+        )
+    })?;
+    Ok(Some(vec![date, zone.unwrap_or(Expr::Literal(OwnedValue::from(Value::MinKey)))]))
+}
+
+pub(super) fn check_count(
+    name: &str,
+    given: usize,
+    min: usize,
+    max: usize,
+) -> Result<(), QueryError> {
+    if (min..=max).contains(&given) {
+        return Ok(());
+    }
+    if min == max {
+        return Err(QueryError::location(
+            16_020,
+            format!("Expression {name} takes exactly {min} arguments. {given} were passed in."),
+        ));
+    }
+    if max == usize::MAX {
+        return Err(QueryError::location(
+            16_020,
+            format!("Expression {name} takes at least {min} arguments. {given} were passed in."),
+        ));
+    }
+    Err(QueryError::location(
+        28_667,
+        format!(
+            "Expression {name} takes at least {min} arguments, and at most {max}, but {given} were \
+             passed in."
+        ),
+    ))
+}
+
+/// `{$operator: {name: expression, ...}}`, made positional.
+fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(
+            row.not_object.0,
+            row.not_object.1.replace("{}", value.type_name()),
+        ));
+    };
+    for field in Elements::of_bytes(doc) {
+        if !row.fields.iter().any(|f| f.name.as_bytes() == field.key) {
+            return Err(QueryError::location(
+                row.unknown.0,
+                row.unknown.1.replace("{}", &lossy(field.key)),
+            ));
+        }
+    }
+    let mut args = Vec::with_capacity(row.fields.len());
+    for field in row.fields {
+        match Elements::of_bytes(doc).find(field.name.as_bytes()) {
+            Some(given) => args.push(operand(given.value(), scope)?),
+            None => match field.required {
+                Some((code, message)) => return Err(QueryError::location(code, message)),
+                // A function tells "not given" from "given as missing" by this.
+                None => args.push(Expr::Literal(OwnedValue::from(Value::MinKey))),
+            },
+        }
+    }
+    Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }))
+}
+
+/// `$getField` takes a name, or `{field, input}`.
+fn get_field(value: Value<'_>, scope: &mut Scope) -> Parsed {
+    let mut field = None;
+    let mut input = None;
+    match value {
+        Value::Document(doc)
+            if !Elements::of_bytes(doc).next().is_some_and(|f| f.key.starts_with(b"$")) =>
+        {
+            for part in Elements::of_bytes(doc) {
+                match part.key {
+                    b"field" => field = Some(operand(part.value(), scope)?),
+                    b"input" => input = Some(operand(part.value(), scope)?),
+                    other => {
+                        return Err(QueryError::location(
+                            3_041_701,
+                            format!("$getField found an unknown argument: {}", lossy(other)),
+                        ));
+                    }
+                }
+            }
+            if input.is_none() {
+                return Err(QueryError::location(
+                    3_041_703,
+                    "$getField requires 'input' to be specified",
+                ));
+            }
+        }
+        other => field = Some(operand(other, scope)?),
+    }
+    let field = field.ok_or_else(|| {
+        QueryError::location(3_041_702, "$getField requires 'field' to be specified")
+    })?;
+    let input = input.unwrap_or(Expr::Literal(OwnedValue::from(Value::MinKey)));
+    Ok(Expr::Call(Call {
+        name: "$getField",
+        fun: super::object::op_get_field,
+        args: vec![field, input],
+    }))
+}
+
+/// `$a.b` or `$$variable.a.b`.
+pub(super) fn path(text: &[u8], scope: &Scope) -> Parsed {
+    let Some(variable) = text.strip_prefix(b"$$") else {
+        let dotted = text.get(1..).unwrap_or_default();
+        if dotted.is_empty() {
+            return Err(QueryError::location(16_872, "'$' by itself is not a valid FieldPath"));
+        }
+        field_path::check(dotted)?;
+        return Ok(Expr::Path(FieldPath { base: Base::Root, names: split(dotted) }));
+    };
+    if variable.is_empty() {
+        return Err(QueryError::failed_to_parse("empty variable names are not allowed"));
+    }
+    field_path::check(variable)?;
+    let mut names = split(variable);
+    let name = names.remove(0);
+    let base = match &*name {
+        b"ROOT" => Base::Root,
+        b"CURRENT" => scope.slot(b"CURRENT").map_or(Base::Current, Base::Slot),
+        b"NOW" => Base::Now,
+        b"CLUSTER_TIME" => Base::ClusterTime,
+        b"REMOVE" => Base::Remove,
+        other => match scope.slot(other) {
+            Some(slot) => Base::Slot(slot),
+            None => {
+                let valid = other.first().is_some_and(|b| b.is_ascii_alphabetic() || *b >= 0x80);
+                if !valid {
+                    return Err(QueryError::failed_to_parse(format!(
+                        "'{}' starts with an invalid character for a user variable name",
+                        lossy(other)
+                    )));
+                }
+                return Err(QueryError::location(
+                    17_276,
+                    format!("Use of undefined variable: {}", lossy(other)),
+                ));
+            }
+        },
+    };
+    Ok(Expr::Path(FieldPath { base, names }))
+}
+
+fn split(dotted: &[u8]) -> Vec<Box<[u8]>> {
+    dotted.split(|&b| b == b'.').map(Box::from).collect()
+}
+
+/// A name that a user may give to a variable.
+pub(super) fn check_variable(name: &[u8]) -> Result<(), QueryError> {
+    let first = name.first().copied().unwrap_or(0);
+    if name.is_empty() {
+        return Err(QueryError::failed_to_parse("empty variable names are not allowed"));
+    }
+    if !(first.is_ascii_lowercase() || first >= 0x80 || name == b"CURRENT") {
+        return Err(QueryError::failed_to_parse(format!(
+            "'{}' starts with an invalid character for a user variable name",
+            lossy(name)
+        )));
+    }
+    match name.iter().find(|b| !(b.is_ascii_alphanumeric() || **b == b'_' || **b >= 0x80)) {
+        None => Ok(()),
+        Some(bad) => Err(QueryError::failed_to_parse(format!(
+            "'{}' contains an invalid character for a variable name: '{}'",
+            lossy(name),
+            char::from(*bad)
+        ))),
+    }
+}
+
+pub(super) fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,197 @@
+//! `$regexMatch`, `$regexFind`, `$regexFindAll`.
+
+use super::{
+    DocBuilder, Env, Evaluated, Expr, build,
+    parse::{Scope, lossy, operand},
+    special::Special,
+};
+use crate::{
+    error::QueryError,
+    matcher::Regex,
+    value::{Elements, Value},
+};
+
+/// Which of the three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// True or false.
+    Match,
+    /// The first match.
+    Find,
+    /// All matches.
+    FindAll,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Match => "$regexMatch",
+            Self::Find => "$regexFind",
+            Self::FindAll => "$regexFindAll",
+        }
+    }
+}
+
+/// Parses one of the three; the regex must be a constant. `None` for any other operator.
+pub(super) fn parse(
+    name: &[u8],
+    value: Value<'_>,
+    scope: &mut Scope,
+) -> Result<Option<Special>, QueryError> {
+    let kind = match name {
+        b"$regexMatch" => Kind::Match,
+        b"$regexFind" => Kind::Find,
+        b"$regexFindAll" => Kind::FindAll,
+        _ => return Ok(None),
+    };
+    let name = kind.name();
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(
+            51_103,
+            format!("{name} expects an object of named arguments but found: {}", value.type_name()),
+        ));
+    };
+    let (mut input, mut regex, mut options) = (None, None, None);
+    for field in Elements::of_bytes(doc) {
+        match field.key {
+            b"input" => input = Some(operand(field.value(), scope)?),
+            b"regex" => regex = Some(operand(field.value(), scope)?),
+            b"options" => options = Some(operand(field.value(), scope)?),
+            other => {
+                return Err(QueryError::location(
+                    31_024,
+                    format!("{name} found an unknown argument: {}", lossy(other)),
+                ));
+            }
+        }
+    }
+    let input = input.ok_or_else(|| {
+        QueryError::location(31_022, format!("{name} requires 'input' parameter"))
+    })?;
+    let regex = regex.ok_or_else(|| {
+        QueryError::location(31_023, format!("{name} requires 'regex' parameter"))
+    })?;
+    let compiled = constant(name, &regex, options.as_ref()).map_err(|error| {
+        let invalid = error.message.strip_prefix("Regular expression is invalid: ");
+        invalid.map_or_else(
+            || error.clone(),
+            |why| QueryError::location(51_111, format!("Invalid Regex in {name}: {why}")),
+        )
+    })?;
+    Ok(Some(match compiled {
+        Some(regex) => Special::Regex(kind, input, regex),
+        // A null regex matches nothing.
+        None => Special::Cond(
+            Expr::Literal(Value::Bool(true).into()),
+            Expr::Literal(nothing(kind).into()),
+            input,
+        ),
+    }))
+}
+
+fn nothing(kind: Kind) -> Value<'static> {
+    match kind {
+        Kind::Match => Value::Bool(false),
+        Kind::Find => Value::Null,
+        Kind::FindAll => Value::Array(&[5, 0, 0, 0, 0]),
+    }
+}
+
+fn constant(name: &str, regex: &Expr, options: Option<&Expr>) -> Result<Option<Regex>, QueryError> {
+    let not_constant = || {
+        QueryError::location(
+            115,
+            format!(
+                "{name} with a regex that is not a constant is not supported by this server yet"
+            ),
+        )
+    };
+    let regex = regex.as_literal().ok_or_else(not_constant)?;
+    let options = options.map(|o| o.as_literal().ok_or_else(not_constant)).transpose()?;
+    let options = match options {
+        None | Some(Value::Null | Value::Missing | Value::Undefined) => None,
+        Some(Value::String(options)) => Some(options),
+        Some(_) => {
+            return Err(QueryError::location(
+                51_106,
+                format!("{name} needs 'options' to be of type string"),
+            ));
+        }
+    };
+    match regex {
+        Value::Regex { pattern, options: own } => {
+            if options.is_some() && !own.is_empty() {
+                return Err(QueryError::location(
+                    51_107,
+                    format!(
+                        "{name}: found regex option(s) specified in both 'regex' and 'option' fields"
+                    ),
+                ));
+            }
+            Regex::new(pattern, options.unwrap_or(own)).map(Some)
+        }
+        Value::String(pattern) => Regex::new(pattern, options.unwrap_or(b"")).map(Some),
+        value if value.is_nullish() => Ok(None),
+        _ => Err(QueryError::location(
+            51_105,
+            format!("{name} needs 'regex' to be of type string or regex"),
+        )),
+    }
+}
+
+/// Runs one of the three.
+pub(super) fn run<'a>(env: &Env<'a>, kind: Kind, input: Value<'a>, regex: &Regex) -> Evaluated<'a> {
+    let text = match input {
+        Value::String(text) => text,
+        _ if input.is_nullish() => return Ok(nothing(kind)),
+        _ => {
+            return Err(QueryError::location(
+                51_104,
+                format!("{} needs 'input' to be of type string", kind.name()),
+            ));
+        }
+    };
+    match kind {
+        Kind::Match => Ok(Value::Bool(regex.matches(text))),
+        Kind::Find => Ok(found(env, regex, text, 0).map_or(Value::Null, |(value, _, _)| value)),
+        Kind::FindAll => {
+            let mut all = Vec::new();
+            let mut from = 0;
+            while let Some((value, start, end)) = found(env, regex, text, from) {
+                all.push(value);
+                // An empty match moves on by one character.
+                from = if end > start { end } else { end + char_len(text, end) };
+                if from >= text.len() {
+                    break;
+                }
+            }
+            Ok(build::array(env, all))
+        }
+    }
+}
+
+fn char_len(text: &[u8], at: usize) -> usize {
+    let rest = text.get(at + 1..).unwrap_or_default();
+    1 + rest.iter().take_while(|b| **b & 0xc0 == 0x80).count()
+}
+
+fn found<'a>(
+    env: &Env<'a>,
+    regex: &Regex,
+    text: &'a [u8],
+    from: usize,
+) -> Option<(Value<'a>, usize, usize)> {
+    let compiled = regex.compiled();
+    let mut locations = compiled.capture_locations();
+    compiled.captures_read_at(&mut locations, text, from).ok().flatten()?;
+    let (start, end) = locations.get(0)?;
+    let part = |(a, b): (usize, usize)| Value::String(text.get(a..b).unwrap_or_default());
+    let captures: Vec<_> =
+        (1..locations.len()).map(|i| locations.get(i).map_or(Value::Null, part)).collect();
+    let before = String::from_utf8_lossy(text.get(..start).unwrap_or_default()).chars().count();
+    let mut doc = DocBuilder::new();
+    doc.push(b"match", part((start, end)));
+    doc.push(b"idx", Value::Int32(i32::try_from(before).unwrap_or(i32::MAX)));
+    doc.push(b"captures", build::array(env, captures));
+    Some((Value::Document(env.keep(&doc.finish())), start, end))
+}

@@ -1,0 +1,114 @@
+//! Projection: which fields of a document are shown, and which are computed.
+//!
+//! ```text
+//!   { a: 1, "b.c": 1, n: {$add: [...]} }      inclusion: kept fields in the document's order, computed
+//!                                             ones after them in the order of the projection
+//!   { a: 0, "b.c": 0 }                        exclusion: the document without them
+//!   $addFields { a: expr }                    computed fields over the document, in place or at the end
+//! ```
+//! All three are one tree of names; they differ in what becomes of a field that the tree does not name.
+
+mod find;
+mod tree;
+
+use bson::{RawDocument, RawDocumentBuf};
+
+use crate::{
+    context::Context,
+    error::QueryError,
+    expression::{Bump, Env, Scope},
+    matcher::{Matcher, ParseContext},
+    value::Value,
+};
+use find::FindSpec;
+use tree::{Parser, Style, Tree};
+
+/// A parsed projection.
+#[derive(Debug, Clone)]
+pub struct Projection {
+    kind: Kind,
+    find: FindSpec,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Include(Tree),
+    Exclude(Tree),
+    Add(Tree),
+}
+
+impl Projection {
+    /// The projection of a find; `filter` tells the positional operator which element matched.
+    pub fn parse_find(
+        spec: &RawDocument,
+        filter: Option<&Matcher>,
+        cx: &ParseContext,
+    ) -> Result<Self, QueryError> {
+        find::parse(spec, filter, cx)
+    }
+
+    /// `$project`.
+    pub fn parse_project(spec: &RawDocument, cx: &ParseContext) -> Result<Self, QueryError> {
+        if spec.is_empty() {
+            return Err(QueryError::location(
+                51_272,
+                "projection specification must have at least one field",
+            ));
+        }
+        let mut scope: Scope = cx.scope.clone();
+        let mut parser = Parser::new(Style::Project, &mut scope);
+        parser.fields(Value::from(spec))?;
+        Ok(Self::of_parser(parser, FindSpec::default()))
+    }
+
+    /// `$addFields` and `$set`.
+    pub fn parse_add_fields(spec: &RawDocument, cx: &ParseContext) -> Result<Self, QueryError> {
+        let mut scope: Scope = cx.scope.clone();
+        let mut parser = Parser::new(Style::AddFields, &mut scope);
+        parser.fields(Value::from(spec))?;
+        Ok(Self { kind: Kind::Add(parser.tree), find: FindSpec::default() })
+    }
+
+    /// `$unset`: names of fields to leave out.
+    pub fn parse_unset(names: &[&[u8]]) -> Result<Self, QueryError> {
+        let mut tree = Tree::default();
+        for name in names {
+            tree.insert(name, tree::Item::Exclude)?;
+        }
+        Ok(Self { kind: Kind::Exclude(tree), find: FindSpec::default() })
+    }
+
+    fn of_parser(parser: Parser<'_>, find: FindSpec) -> Self {
+        let kind = if parser.is_inclusion() {
+            Kind::Include(parser.tree)
+        } else {
+            Kind::Exclude(parser.tree)
+        };
+        Self { kind, find }
+    }
+
+    /// The projected document.
+    pub fn apply(&self, doc: &RawDocument, cx: &Context) -> Result<RawDocumentBuf, QueryError> {
+        let arena = Bump::new();
+        let mut env = Env::new(&arena, cx, doc.as_bytes());
+        let bytes = match &self.kind {
+            Kind::Include(tree) => tree.include(doc.as_bytes(), &mut env)?,
+            Kind::Exclude(tree) => tree.exclude(doc.as_bytes()),
+            Kind::Add(tree) => tree.add(doc.as_bytes(), &mut env)?,
+        };
+        let bytes = self.find.apply(doc.as_bytes(), bytes, cx)?;
+        RawDocumentBuf::from_bytes(bytes)
+            .map_err(|_| QueryError::new(protocol::ErrorCode::InvalidBSON, "malformed document"))
+    }
+
+    /// The paths that an inclusion keeps, if it computes nothing: what a covered query must hold.
+    pub fn included_paths(&self) -> Option<Vec<Vec<u8>>> {
+        match &self.kind {
+            Kind::Include(tree) if self.find.is_empty() => tree.included_paths(),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+//! What only a find's projection has: `$slice` over fields, `$elemMatch`, the positional operator.
+
+use bson::RawDocument;
+
+use super::{
+    Projection,
+    tree::{Item, Parser, Style, lossy},
+};
+use crate::{
+    context::Context,
+    error::QueryError,
+    expression::{DocBuilder, cut},
+    field_path,
+    matcher::{Matcher, ParseContext, operands},
+    value::{Elements, Shown, Value},
+};
+
+/// What is done to the document after its fields were chosen.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FindSpec {
+    slices: Vec<(Vec<Box<[u8]>>, Slice)>,
+    /// Fields whose first matching element is kept, appended in the order of the projection.
+    elem_matches: Vec<(Box<[u8]>, Matcher)>,
+    positional: Option<(Vec<Box<[u8]>>, Matcher)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slice {
+    first: i32,
+    len: Option<usize>,
+}
+
+impl FindSpec {
+    pub(super) fn is_empty(&self) -> bool {
+        self.slices.is_empty() && self.elem_matches.is_empty() && self.positional.is_none()
+    }
+
+    /// `original` is the whole document, `chosen` what the tree left of it.
+    pub(super) fn apply(
+        &self,
+        original: &[u8],
+        chosen: Vec<u8>,
+        cx: &Context,
+    ) -> Result<Vec<u8>, QueryError> {
+        let mut doc = chosen;
+        for (path, slice) in &self.slices {
+            doc = at_path(&doc, path, true, &|value| sliced(value, *slice));
+        }
+        if let Some((path, filter)) = &self.positional {
+            let index = filter.matched_index(original, cx);
+            let failure = std::cell::Cell::new(None);
+            doc = at_path(&doc, path, false, &|value| {
+                let Some(index) = index else {
+                    failure.set(Some(no_match()));
+                    return None;
+                };
+                let Some(only) = value.elements().nth(index) else {
+                    let text = "positional operator '.$' element mismatch";
+                    failure.set(Some(QueryError::location(51_247, text)));
+                    return None;
+                };
+                Some(crate::expression::array_bytes([only.value()]))
+            });
+            if let Some(error) = failure.take() {
+                return Err(error);
+            }
+        }
+        if self.elem_matches.is_empty() {
+            return Ok(doc);
+        }
+        let mut out = DocBuilder::new();
+        let matcher_of = |key: &[u8]| self.elem_matches.iter().find(|(name, _)| **name == *key);
+        for field in Elements::of_bytes(&doc) {
+            match matcher_of(field.key) {
+                None => out.push_raw(field.bytes),
+                Some((name, matcher)) => push_match(&mut out, name, matcher, original, cx),
+            }
+        }
+        for (name, matcher) in &self.elem_matches {
+            if Elements::of_bytes(&doc).find(name).is_none() {
+                push_match(&mut out, name, matcher, original, cx);
+            }
+        }
+        Ok(out.finish())
+    }
+}
+
+/// The first element that matches, as an array of one.
+fn push_match(out: &mut DocBuilder, name: &[u8], matcher: &Matcher, original: &[u8], cx: &Context) {
+    let value = Elements::of_bytes(original).find(name).map(|e| e.value());
+    if let Some(list @ Value::Array(_)) = value
+        && let Some(index) = matcher.matched_index(original, cx)
+        && let Some(only) = list.elements().nth(index)
+    {
+        let bytes = crate::expression::array_bytes([only.value()]);
+        out.push(name, Value::Array(&bytes));
+    }
+}
+
+fn no_match() -> QueryError {
+    QueryError::location(
+        51_246,
+        "positional operator '.$' couldn't find a matching element in the array",
+    )
+}
+
+fn sliced(value: Value<'_>, slice: Slice) -> Option<Vec<u8>> {
+    let all: Vec<_> = value.elements().map(|e| e.value()).collect();
+    Some(crate::expression::array_bytes(cut(&all, slice.first, slice.len)))
+}
+
+/// Rewrites the array at a path. Arrays on the way are entered, or the first one is it.
+fn at_path(
+    doc: &[u8],
+    path: &[Box<[u8]>],
+    enter: bool,
+    change: &dyn Fn(Value<'_>) -> Option<Vec<u8>>,
+) -> Vec<u8> {
+    let Some((name, rest)) = path.split_first() else { return doc.to_vec() };
+    let mut out = DocBuilder::new();
+    for field in Elements::of_bytes(doc) {
+        let value = field.value();
+        if *field.key != **name {
+            out.push_raw(field.bytes);
+            continue;
+        }
+        match (value, rest.is_empty()) {
+            (Value::Array(_), end) if end || !enter => match change(value) {
+                Some(bytes) => out.push(field.key, Value::Array(&bytes)),
+                None => out.push_raw(field.bytes),
+            },
+            (Value::Document(inner), false) => {
+                out.push(field.key, Value::Document(&at_path(inner, rest, enter, change)));
+            }
+            (Value::Array(inner), false) => {
+                out.push(field.key, Value::Array(&at_elements(inner, rest, change)));
+            }
+            _ => out.push_raw(field.bytes),
+        }
+    }
+    out.finish()
+}
+
+fn at_elements(
+    array: &[u8],
+    path: &[Box<[u8]>],
+    change: &dyn Fn(Value<'_>) -> Option<Vec<u8>>,
+) -> Vec<u8> {
+    let mut out = DocBuilder::new();
+    for element in Elements::of_bytes(array) {
+        match element.value() {
+            Value::Document(inner) => {
+                out.push(element.key, Value::Document(&at_path(inner, path, true, change)));
+            }
+            _ => out.push_raw(element.bytes),
+        }
+    }
+    out.finish()
+}
+
+/// Parses the projection of a find.
+pub(super) fn parse(
+    spec: &RawDocument,
+    filter: Option<&Matcher>,
+    cx: &ParseContext,
+) -> Result<Projection, QueryError> {
+    let mut find = FindSpec::default();
+    let mut scope = cx.scope.clone();
+    let mut parser = Parser::new(Style::Project, &mut scope);
+    for field in Elements::new(spec) {
+        let (path, value) = (field.key, field.value());
+        if path.ends_with(b".$") {
+            positional(&mut parser, &mut find, path, value, filter)?;
+            continue;
+        }
+        if path.windows(3).any(|w| w == b".$.") {
+            return Err(QueryError::location(
+                31_394,
+                "As of 4.4, it's illegal to specify positional operator in the middle of a \
+                 path.Positional projection may only be used at the end, for example: a.b.$. If the \
+                 query previously used a form like a.b.$.d, remove the parts following the '$' and \
+                 the results will be equivalent.",
+            ));
+        }
+        if !find_operator(&mut parser, &mut find, path, value, cx)? {
+            let parsed = parser.field(path, path, value);
+            parsed.map_err(|e| unknown_expression(e, value))?;
+        }
+    }
+    if !find.elem_matches.is_empty() && find.slices.is_empty() {
+        parser.settle(true);
+    }
+    // In an inclusion the element is put at the end, in an exclusion in its field's place.
+    if parser.is_inclusion() {
+        for (name, _) in &find.elem_matches {
+            parser.tree.replace(name, Item::Exclude);
+        }
+    }
+    Ok(Projection::of_parser(parser, find))
+}
+
+/// `$slice` and `$elemMatch` over a field; false for anything else.
+fn find_operator(
+    parser: &mut Parser<'_>,
+    find: &mut FindSpec,
+    path: &[u8],
+    value: Value<'_>,
+    cx: &ParseContext,
+) -> Result<bool, QueryError> {
+    let Value::Document(doc) = value else { return Ok(false) };
+    let Some(operator) = Elements::of_bytes(doc).next() else { return Ok(false) };
+    match operator.key {
+        b"$slice" => {
+            let Some(slice) = slice(operator.value()) else { return Ok(false) };
+            field_path::check(path)?;
+            parser.tree.insert(path, Item::Keep)?;
+            find.slices.push((split(path), slice));
+            Ok(true)
+        }
+        b"$elemMatch" => {
+            elem_match(find, path, operator.value(), cx)?;
+            parser.tree.insert(path, Item::Keep)?;
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// An unknown operator in a find's projection has a code of its own.
+fn unknown_expression(error: QueryError, value: Value<'_>) -> QueryError {
+    if error.code.code() != 168 {
+        return error;
+    }
+    let name = value.elements().next().map_or(String::new(), |e| lossy(e.key));
+    QueryError::location(31_325, format!("Unknown expression {name}"))
+}
+
+fn split(path: &[u8]) -> Vec<Box<[u8]>> {
+    path.split(|&b| b == b'.').map(Box::from).collect()
+}
+
+/// A number, or `[skip, limit]`; anything else is the expression of that name.
+fn slice(value: Value<'_>) -> Option<Slice> {
+    let number = |value: Value<'_>| {
+        operands::integer("", value)
+            .ok()
+            .map(|n| i32::try_from(n).unwrap_or(if n < 0 { i32::MIN } else { i32::MAX }))
+    };
+    match value {
+        Value::Array(_) => {
+            let parts: Vec<_> = value.elements().map(|e| e.value()).collect();
+            let [skip, limit] = *parts.as_slice() else { return None };
+            let limit = number(limit).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0)?;
+            Some(Slice { first: number(skip)?, len: Some(limit) })
+        }
+        _ if value.is_number() => number(value).map(|first| Slice { first, len: None }),
+        _ => None,
+    }
+}
+
+fn elem_match(
+    find: &mut FindSpec,
+    path: &[u8],
+    value: Value<'_>,
+    cx: &ParseContext,
+) -> Result<(), QueryError> {
+    let Value::Document(_) = value else {
+        return Err(QueryError::location(
+            31_274,
+            format!("elemMatch: Invalid argument, object required, but got {}", value.type_name()),
+        ));
+    };
+    if path.contains(&b'.') {
+        return Err(QueryError::location(
+            31_275,
+            "Cannot use $elemMatch projection on a nested field.",
+        ));
+    }
+    let mut inner = DocBuilder::new();
+    inner.push(b"$elemMatch", value);
+    let inner = inner.finish();
+    let mut outer = DocBuilder::new();
+    outer.push(path, Value::Document(&inner));
+    let bytes = outer.finish();
+    let filter = RawDocument::from_bytes(&bytes)
+        .map_err(|_| QueryError::bad_value(format!("malformed $elemMatch: {}", Shown(value))))?;
+    find.elem_matches.push((path.into(), Matcher::parse(filter, cx)?));
+    Ok(())
+}
+
+fn positional(
+    parser: &mut Parser<'_>,
+    find: &mut FindSpec,
+    path: &[u8],
+    value: Value<'_>,
+    filter: Option<&Matcher>,
+) -> Result<(), QueryError> {
+    if !value.is_number() && !matches!(value, Value::Bool(_)) {
+        return Err(QueryError::location(
+            31_308,
+            "positional projection cannot be used with a literal",
+        ));
+    }
+    if !operands::is_true(value) {
+        return Err(QueryError::location(
+            31_395,
+            "positional projection cannot be used with exclusion",
+        ));
+    }
+    if find.positional.is_some() {
+        return Err(QueryError::location(
+            31_276,
+            "Cannot specify more than one positional projection per query.",
+        ));
+    }
+    let array = path.strip_suffix(b".$").unwrap_or(path);
+    field_path::check(array)?;
+    parser.computed(|| {
+        QueryError::location(31_256, "Cannot use positional projection in an exclusion projection")
+    })?;
+    parser.tree.insert(array, Item::Include)?;
+    let filter = filter.cloned().ok_or_else(no_match)?;
+    find.positional = Some((split(array), filter));
+    Ok(())
+}
