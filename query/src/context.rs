@@ -1,6 +1,6 @@
 //! What evaluation takes from outside: time, chance, the will to go on, other collections.
 
-use std::{cell::RefCell, fmt};
+use std::{cell::RefCell, fmt, rc::Rc};
 
 use protocol::Timestamp;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -28,7 +28,7 @@ pub struct Context {
     /// Ends the query when its time is up or somebody kills it.
     pub interrupt: Option<Interrupt>,
     /// Where other collections come from.
-    pub collections: Option<Box<dyn Collections>>,
+    pub collections: Option<Rc<dyn Collections>>,
 }
 
 impl fmt::Debug for Context {
@@ -53,6 +53,19 @@ impl Context {
             variables: Vec::new(),
             interrupt: None,
             collections: None,
+        }
+    }
+
+    /// The context of a pipeline within this one, with its own variables. The outer one asks whether to
+    /// go on between the documents that it brings in.
+    pub fn child(&self, variables: Vec<OwnedValue>) -> Self {
+        Self {
+            random: RefCell::new(StdRng::seed_from_u64(self.random.borrow_mut().random())),
+            now: self.now,
+            cluster_time: self.cluster_time,
+            variables,
+            interrupt: None,
+            collections: self.collections.clone(),
         }
     }
 

@@ -5,6 +5,7 @@
 //!   matcher      which documents a filter means                    context     time, chance, interruption
 //!   sort         the order of documents                            source      a collection at a moment
 //!   expression   values computed from documents
+//!   stage        aggregation pipelines
 //!   projection   which fields are shown or computed
 //!   planner      how to reach the documents                        exec        reaches them, one by one
 //!   update       what an oplog update entry does to a document
@@ -22,6 +23,7 @@ pub mod planner;
 pub mod projection;
 pub mod sort;
 pub mod source;
+pub mod stage;
 pub mod update;
 pub mod value;
 

@@ -44,26 +44,36 @@ impl Projection {
         filter: Option<&Matcher>,
         cx: &ParseContext,
     ) -> Result<Self, QueryError> {
-        find::parse(spec, filter, cx)
+        find::parse(spec, filter, cx, &Scope::default())
+    }
+
+    /// The projection of a find whose expressions may name the variables of `scope`.
+    pub fn parse_find_scoped(
+        spec: &RawDocument,
+        filter: Option<&Matcher>,
+        cx: &ParseContext,
+        scope: &Scope,
+    ) -> Result<Self, QueryError> {
+        find::parse(spec, filter, cx, scope)
     }
 
     /// `$project`.
-    pub fn parse_project(spec: &RawDocument, cx: &ParseContext) -> Result<Self, QueryError> {
+    pub fn parse_project(spec: &RawDocument, scope: &Scope) -> Result<Self, QueryError> {
         if spec.is_empty() {
             return Err(QueryError::location(
                 51_272,
                 "projection specification must have at least one field",
             ));
         }
-        let mut scope: Scope = cx.scope.clone();
+        let mut scope = scope.clone();
         let mut parser = Parser::new(Style::Project, &mut scope);
         parser.fields(Value::from(spec))?;
         Ok(Self::of_parser(parser, FindSpec::default()))
     }
 
     /// `$addFields` and `$set`.
-    pub fn parse_add_fields(spec: &RawDocument, cx: &ParseContext) -> Result<Self, QueryError> {
-        let mut scope: Scope = cx.scope.clone();
+    pub fn parse_add_fields(spec: &RawDocument, scope: &Scope) -> Result<Self, QueryError> {
+        let mut scope = scope.clone();
         let mut parser = Parser::new(Style::AddFields, &mut scope);
         parser.fields(Value::from(spec))?;
         Ok(Self { kind: Kind::Add(parser.tree), find: FindSpec::default() })

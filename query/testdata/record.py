@@ -6,6 +6,7 @@
     record.py filters mongodb://host:port      those of cases.py and random ones, with the matches or the error -> filters.bson
     record.py expressions mongodb://host:port  operators over many values, and those of cases.py -> expressions.bson
     record.py finds   mongodb://host:port      projections and sorts -> finds.bson
+    record.py pipelines mongodb://host:port    the pipelines of cases.py -> pipelines.bson
 
 A fixture is a plain sequence of BSON documents. Needs pymongo. The same SEED gives the same cases.
 """
@@ -362,8 +363,34 @@ def record_finds(client, count=900):
     print(len(found), "finds")
 
 
+# --- pipelines ---------------------------------------------------------------------------------------
+
+def pipeline_docs(rng):
+    kinds = ["book", "pen", "cup", None]
+    docs = [{"_id": i, "kind": rng.choice(kinds), "qty": rng.choice([1, 2, 3, Int64(2), 2.0, 1.5, Decimal128("2"), None, "x"]), "price": rng.choice([5, 10.5, Decimal128("3.25"), Int64(7)]), "tags": rng.choice([["a", "b"], ["b"], [], "c", None, [["n"], 1]]),
+             "at": datetime.datetime(2020, 1, 1) + datetime.timedelta(days=i), "who": {"name": rng.choice(["ann", "bob", "Cid"]), "n": i % 4}} for i in range(40)]
+    for doc in docs[::7]: del doc["kind"]
+    for doc in docs[::9]: del doc["tags"]
+    return docs
+
+
+def record_pipelines(client):
+    rng = random.Random(SEED)
+    docs = pipeline_docs(rng)
+    other = [{"_id": k, "n": i % 3, "label": "L" + str(k)} for i, k in enumerate(["book", "pen", "cup", None, "ann", 1, 2, 3])]
+    coll = load(client, "pipelines", docs)
+    load(client, "other", other)
+    with open(HERE / "pipelines.bson", "wb") as out:
+        out.write(document({"docs": docs, "other": other}))
+        for pipeline in cases.PIPELINES:
+            stages = [RawBSONDocument(document(s)) if isinstance(s, dict) else s for s in pipeline]
+            got = answer(lambda: [Raw(3, d.raw) for d in coll.database.command({"aggregate": coll.name, "pipeline": stages, "cursor": {"batchSize": 10000}}, codec_options=RAW)["cursor"]["firstBatch"]])
+            out.write(document({"pipeline": pipeline, **got}))
+    print(len(cases.PIPELINES), "pipelines")
+
+
 if __name__ == "__main__":
     what, uri, *rest = sys.argv[1:]
     client = pymongo.MongoClient(uri, directConnection=True)
-    {"compare": record_compare, "updates": record_updates, "filters": record_filters, "expressions": record_expressions, "finds": record_finds}[what](client, *rest)
+    {"compare": record_compare, "updates": record_updates, "filters": record_filters, "expressions": record_expressions, "finds": record_finds, "pipelines": record_pipelines}[what](client, *rest)
     client.drop_database("understudy_record")

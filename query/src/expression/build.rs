@@ -30,6 +30,14 @@ impl DocBuilder {
         self.out.extend_from_slice(element);
     }
 
+    /// Appends a field given as its type and the bytes of its value.
+    pub(crate) fn push_bytes(&mut self, key: &[u8], type_byte: u8, value: &[u8]) {
+        self.out.push(type_byte);
+        self.out.extend_from_slice(key);
+        self.out.push(0);
+        self.out.extend_from_slice(value);
+    }
+
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.out.push(0);
         let len = i32::try_from(self.out.len()).unwrap_or(i32::MAX);

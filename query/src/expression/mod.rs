@@ -27,7 +27,9 @@ mod table;
 pub(crate) use array::cut;
 pub(crate) use build::{DocBuilder, array_bytes};
 pub use bumpalo::Bump;
+pub(crate) use object::merge;
 pub use parse::Scope;
+pub(crate) use stats::{Spread, Sum, average};
 
 use crate::{
     collation::Collator,

@@ -35,8 +35,6 @@ use crate::{
 pub struct ParseContext {
     /// The collation of text, if it is not the simple one.
     pub collator: Option<Arc<Collator>>,
-    /// The variables that `$expr` may name: those of the command's `let`.
-    pub scope: Scope,
 }
 
 /// A parsed filter.
@@ -48,7 +46,16 @@ pub struct Matcher {
 impl Matcher {
     /// Parses a filter; errors have mongod's codes and texts.
     pub fn parse(filter: &RawDocument, cx: &ParseContext) -> Result<Self, QueryError> {
-        parse::filter(filter.as_bytes(), cx).map(|root| Self { root })
+        Self::parse_scoped(filter, cx, &Scope::default())
+    }
+
+    /// Parses a filter whose `$expr` may name the variables of `scope`.
+    pub fn parse_scoped(
+        filter: &RawDocument,
+        cx: &ParseContext,
+        scope: &Scope,
+    ) -> Result<Self, QueryError> {
+        parse::filter(filter.as_bytes(), cx, scope).map(|root| Self { root })
     }
 
     /// Whether the document matches, for filters without `$expr`, `$sampleRate` and their like

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    expression::Expr,
+    expression::{Expr, Scope},
     value::{Element, Elements, OwnedValue, Value, path::Path},
 };
 
@@ -19,6 +19,7 @@ const DEPTH_MAX: usize = 200;
 #[derive(Clone, Copy)]
 pub(super) struct Place<'c> {
     cx: &'c ParseContext,
+    scope: &'c Scope,
     depth: usize,
     /// Below `$elemMatch`: what looks at whole documents can't be used.
     in_elem_match: bool,
@@ -36,8 +37,8 @@ impl<'c> Place<'c> {
 }
 
 /// Parses a whole filter.
-pub(super) fn filter(doc: &[u8], cx: &ParseContext) -> Parsed {
-    document(doc, Place { cx, depth: 0, in_elem_match: false })
+pub(super) fn filter(doc: &[u8], cx: &ParseContext, scope: &Scope) -> Parsed {
+    document(doc, Place { cx, scope, depth: 0, in_elem_match: false })
 }
 
 fn document(doc: &[u8], place: Place<'_>) -> Parsed {
@@ -78,9 +79,7 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
         b"$where" => {
             return Err(QueryError::bad_value("no globalScriptEngine in $where parsing"));
         }
-        b"$expr" => {
-            Node::Expr(std::sync::Arc::new(Expr::parse(value, &mut place.cx.scope.clone())?))
-        }
+        b"$expr" => Node::Expr(std::sync::Arc::new(Expr::parse(value, &mut place.scope.clone())?)),
         b"$text" | b"$jsonSchema" => return Err(not_supported(field.key)),
         b"$not" => {
             return Err(QueryError::bad_value(

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     context::Context,
     error::QueryError,
-    expression::{DocBuilder, cut},
+    expression::{DocBuilder, Scope, cut},
     field_path,
     matcher::{Matcher, ParseContext, operands},
     value::{Elements, Shown, Value},
@@ -163,9 +163,10 @@ pub(super) fn parse(
     spec: &RawDocument,
     filter: Option<&Matcher>,
     cx: &ParseContext,
+    scope: &Scope,
 ) -> Result<Projection, QueryError> {
     let mut find = FindSpec::default();
-    let mut scope = cx.scope.clone();
+    let mut scope = scope.clone();
     let mut parser = Parser::new(Style::Project, &mut scope);
     for field in Elements::new(spec) {
         let (path, value) = (field.key, field.value());

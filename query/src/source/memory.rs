@@ -121,6 +121,42 @@ fn place(key: &RecordKey) -> usize {
     usize::from_be_bytes((*key.0).try_into().expect("a key of ours"))
 }
 
+impl Source for &MemorySource {
+    fn namespace(&self) -> String {
+        (**self).namespace()
+    }
+
+    fn indexes(&self) -> &[IndexInfo] {
+        (**self).indexes()
+    }
+
+    fn count(&self) -> Result<u64, QueryError> {
+        (**self).count()
+    }
+
+    fn scan<'s>(&'s self, after: Option<&RecordKey>, direction: Direction) -> Records<'s> {
+        (**self).scan(after, direction)
+    }
+
+    fn index_scan<'s>(
+        &'s self,
+        index: usize,
+        range: &KeyRange,
+        after: Option<&IndexEntry>,
+        direction: Direction,
+    ) -> IndexEntries<'s> {
+        (**self).index_scan(index, range, after, direction)
+    }
+
+    fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError> {
+        (**self).fetch(record)
+    }
+
+    fn by_id(&self, id: Value<'_>) -> Result<Option<Record>, QueryError> {
+        (**self).by_id(id)
+    }
+}
+
 impl Source for MemorySource {
     fn namespace(&self) -> String {
         "test.memory".into()

@@ -52,10 +52,7 @@ fn count(call: &Call, time: ReadTime) -> Outcome {
             let collator = collection.collator().map(|own| {
                 query::collation::Collator::new(own.spec().clone()).map(std::sync::Arc::new)
             });
-            let filter = Matcher::parse(
-                query,
-                &ParseContext { collator: collator.transpose()?, ..Default::default() },
-            )?;
+            let filter = Matcher::parse(query, &ParseContext { collator: collator.transpose()? })?;
             let source = CollectionSource::new(view, collection)?;
             let context = blocking::query_context(call, None);
             let mut request = Request::new(filter);

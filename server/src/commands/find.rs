@@ -374,7 +374,7 @@ fn request(asked: &Asked, collection: &Collection) -> Result<Request, Failure> {
     let natural = asked.natural()?;
     let sort = asked.sort.as_ref().filter(|_| natural.is_none());
     let sort = sort.map(|sort| SortPattern::parse(sort, collator.clone())).transpose()?;
-    let filter = Matcher::parse(&asked.filter, &ParseContext { collator, ..Default::default() })?;
+    let filter = Matcher::parse(&asked.filter, &ParseContext { collator })?;
     Ok(Request { filter, sort, natural, hint: None, skip: asked.skip, limit: asked.limit })
 }
 

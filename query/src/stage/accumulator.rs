@@ -1,0 +1,424 @@
+//! What `$group` gathers from the documents of a group.
+
+use std::{cmp::Ordering, collections::HashSet};
+
+use super::hash_key;
+use crate::{
+    collation::Collator,
+    error::QueryError,
+    expression::{Env, Expr, Scope, Spread, Sum, average, merge},
+    matcher::operands,
+    sort::{SortKey, SortPattern},
+    value::{Elements, OwnedValue, Shown, Value, compare_values},
+};
+
+/// Which accumulator, and over what.
+#[derive(Debug, Clone)]
+pub(super) struct Spec {
+    pub(super) name: Box<[u8]>,
+    kind: Kind,
+    input: Expr,
+    /// How many, for those that keep several.
+    n: Option<Expr>,
+    sort: Option<SortPattern>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Sum,
+    Avg,
+    Min,
+    Max,
+    First,
+    Last,
+    Push,
+    AddToSet,
+    StdDevPop,
+    StdDevSamp,
+    MergeObjects,
+    FirstN,
+    LastN,
+    MinN,
+    MaxN,
+    /// `$top` and `$bottom` are these with n = 1 and no array around.
+    TopN {
+        bottom: bool,
+        single: bool,
+    },
+}
+
+impl Kind {
+    fn of(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"$sum" | b"$count" => Self::Sum,
+            b"$avg" => Self::Avg,
+            b"$min" => Self::Min,
+            b"$max" => Self::Max,
+            b"$first" => Self::First,
+            b"$last" => Self::Last,
+            b"$push" => Self::Push,
+            b"$addToSet" => Self::AddToSet,
+            b"$stdDevPop" => Self::StdDevPop,
+            b"$stdDevSamp" => Self::StdDevSamp,
+            b"$mergeObjects" => Self::MergeObjects,
+            b"$firstN" => Self::FirstN,
+            b"$lastN" => Self::LastN,
+            b"$minN" => Self::MinN,
+            b"$maxN" => Self::MaxN,
+            b"$top" => Self::TopN { bottom: false, single: true },
+            b"$bottom" => Self::TopN { bottom: true, single: true },
+            b"$topN" => Self::TopN { bottom: false, single: false },
+            b"$bottomN" => Self::TopN { bottom: true, single: false },
+            _ => return None,
+        })
+    }
+
+    fn takes_n(self) -> bool {
+        matches!(
+            self,
+            Self::FirstN | Self::LastN | Self::MinN | Self::MaxN | Self::TopN { single: false, .. }
+        )
+    }
+}
+
+impl Spec {
+    /// Parses `name: {$accumulator: expression}`.
+    pub(super) fn parse(
+        name: &[u8],
+        value: Value<'_>,
+        scope: &mut Scope,
+    ) -> Result<Self, QueryError> {
+        let shown = String::from_utf8_lossy(name);
+        if name.contains(&b'.') {
+            return Err(QueryError::location(
+                40_235,
+                format!("The field name '{shown}' cannot contain '.'"),
+            ));
+        }
+        if name.starts_with(b"$") {
+            return Err(QueryError::location(
+                40_236,
+                format!("The field name '{shown}' cannot be an operator name"),
+            ));
+        }
+        let first = match value {
+            Value::Document(doc) => Elements::of_bytes(doc).next(),
+            _ => None,
+        };
+        let Some(first) = first else {
+            return Err(QueryError::location(
+                40_234,
+                format!("The field '{shown}' must be an accumulator object"),
+            ));
+        };
+        if value.elements().count() != 1 {
+            return Err(QueryError::location(
+                40_238,
+                format!(
+                    "The field '{shown}' must specify one accumulator: {shown}: {}",
+                    Shown(value)
+                ),
+            ));
+        }
+        let operator = String::from_utf8_lossy(first.key);
+        let Some(kind) = Kind::of(first.key) else {
+            return Err(QueryError::location(
+                15_952,
+                format!("unknown group operator '{operator}'"),
+            ));
+        };
+        let mut spec = Self {
+            name: name.into(),
+            kind,
+            input: Expr::Literal(Value::Int32(1).into()),
+            n: None,
+            sort: None,
+        };
+        if kind.takes_n() || matches!(kind, Kind::TopN { .. }) {
+            spec.parse_named(&operator, first.value(), scope)?;
+        } else if first.key == b"$count" {
+            if first.value().elements().next().is_some()
+                || !matches!(first.value(), Value::Document(_))
+            {
+                return Err(QueryError::type_mismatch("$count takes no arguments, i.e. $count:{}"));
+            }
+        } else {
+            if matches!(first.value(), Value::Array(_)) {
+                return Err(QueryError::location(
+                    40_237,
+                    format!("The {operator} accumulator is a unary operator"),
+                ));
+            }
+            spec.input = Expr::parse(first.value(), scope)?;
+        }
+        Ok(spec)
+    }
+
+    fn parse_named(
+        &mut self,
+        operator: &str,
+        value: Value<'_>,
+        scope: &mut Scope,
+    ) -> Result<(), QueryError> {
+        let Value::Document(doc) = value else {
+            return Err(QueryError::location(
+                5_787_801,
+                format!("specification must be an object; found {operator}: {}", Shown(value)),
+            ));
+        };
+        let input = if matches!(self.kind, Kind::TopN { .. }) { "output" } else { "input" };
+        let mut found = false;
+        for field in Elements::of_bytes(doc) {
+            match field.key {
+                b"n" if self.kind.takes_n() => self.n = Some(Expr::parse(field.value(), scope)?),
+                b"sortBy" if matches!(self.kind, Kind::TopN { .. }) => {
+                    let Value::Document(sort) = field.value() else {
+                        return Err(QueryError::location(
+                            5_788_604,
+                            "expected 'sortBy' to already be an object",
+                        ));
+                    };
+                    self.sort = Some(SortPattern::parse(super::raw(sort)?, None)?);
+                }
+                key if key == input.as_bytes() => {
+                    found = true;
+                    self.input = Expr::parse(field.value(), scope)?;
+                }
+                other => {
+                    return Err(QueryError::location(
+                        5_787_901,
+                        format!(
+                            "Unknown argument for {operator} operator: {}",
+                            String::from_utf8_lossy(other)
+                        ),
+                    ));
+                }
+            }
+        }
+        if self.kind.takes_n() && self.n.is_none() {
+            return Err(QueryError::location(5_787_906, "Missing value for 'n'"));
+        }
+        if !found {
+            return Err(QueryError::location(5_787_907, format!("Missing value for '{input}'")));
+        }
+        if matches!(self.kind, Kind::TopN { .. }) && self.sort.is_none() {
+            return Err(QueryError::location(5_788_005, "Missing value for 'sortBy'"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn start(&self, env: &mut Env<'_>) -> Result<State, QueryError> {
+        let n = match &self.n {
+            None => 1,
+            Some(expr) => {
+                // The number of a group is a constant or an expression over the group's key.
+                let owned = expr.clone();
+                let arena = crate::expression::Bump::new();
+                let mut inner = Env::new(&arena, env.cx, &[5, 0, 0, 0, 0]);
+                let value = owned.eval(&mut inner)?;
+                let whole = operands::integer("n", value).ok();
+                whole.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).ok_or_else(|| {
+                    QueryError::location(
+                        7_548_606,
+                        "parameter 'n' must be coercible to a positive 64-bit integer",
+                    )
+                })?
+            }
+        };
+        Ok(State { n, ..State::default() })
+    }
+
+    /// Takes one document's value in.
+    pub(super) fn add<'a>(
+        &'a self,
+        state: &mut State,
+        env: &mut Env<'a>,
+        doc: &[u8],
+    ) -> Result<(), QueryError> {
+        let value = self.input.eval(env)?;
+        let collator = env.collator;
+        match self.kind {
+            Kind::Sum => state.sum.add(value),
+            Kind::Avg => {
+                if value.is_number() {
+                    state.count += 1;
+                    state.sum.add(value);
+                }
+            }
+            Kind::StdDevPop | Kind::StdDevSamp => state.spread.add(value),
+            Kind::Min => state.keep_extreme(value, collator, Ordering::Less),
+            Kind::Max => state.keep_extreme(value, collator, Ordering::Greater),
+            Kind::First => {
+                if state.values.is_empty() {
+                    state.push(value);
+                }
+            }
+            Kind::Last => {
+                state.values.clear();
+                state.push(value);
+            }
+            Kind::Push => {
+                if !matches!(value, Value::Missing) {
+                    state.push(value);
+                }
+            }
+            Kind::AddToSet => {
+                if !matches!(value, Value::Missing)
+                    && state.set.insert(hash_key::of(value, collator))
+                {
+                    state.push(value);
+                }
+            }
+            Kind::MergeObjects => state.merge(value)?,
+            Kind::FirstN => {
+                if state.values.len() < state.n {
+                    state.push(or_null(value));
+                }
+            }
+            Kind::LastN => {
+                if state.values.len() == state.n {
+                    state.values.remove(0);
+                }
+                state.push(or_null(value));
+            }
+            Kind::MinN | Kind::MaxN => {
+                if !value.is_nullish() {
+                    state.insert_sorted(value, collator, self.kind == Kind::MaxN);
+                }
+            }
+            Kind::TopN { bottom, .. } => {
+                if let Some(pattern) = &self.sort {
+                    state.insert_by_key(pattern, doc, or_null(value), bottom)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The group's value.
+    pub(super) fn finish(&self, state: &State) -> OwnedValue {
+        let all = || {
+            let bytes = crate::expression::array_bytes(state.values.iter().map(OwnedValue::get));
+            OwnedValue::from(Value::Array(&bytes))
+        };
+        let one = || state.values.first().cloned().unwrap_or(OwnedValue::from(Value::Null));
+        match self.kind {
+            Kind::Sum => state.sum.total().into(),
+            Kind::Avg => average(&state.sum, state.count).into(),
+            Kind::StdDevPop => state.spread.deviation(false).into(),
+            Kind::StdDevSamp => state.spread.deviation(true).into(),
+            Kind::Min | Kind::Max => one(),
+            Kind::First | Kind::Last => {
+                let value = one();
+                if matches!(value.get(), Value::Missing) { Value::Null.into() } else { value }
+            }
+            Kind::Push | Kind::AddToSet | Kind::FirstN | Kind::LastN | Kind::MinN | Kind::MaxN => {
+                all()
+            }
+            Kind::MergeObjects => {
+                let empty = OwnedValue::from(Value::Document(&[5, 0, 0, 0, 0]));
+                state.values.first().cloned().unwrap_or(empty)
+            }
+            Kind::TopN { single, .. } => {
+                if single {
+                    state.keyed.first().map_or(Value::Null.into(), |(_, v)| v.clone())
+                } else {
+                    let bytes =
+                        crate::expression::array_bytes(state.keyed.iter().map(|(_, v)| v.get()));
+                    OwnedValue::from(Value::Array(&bytes))
+                }
+            }
+        }
+    }
+}
+
+fn or_null(value: Value<'_>) -> Value<'_> {
+    if matches!(value, Value::Missing) { Value::Null } else { value }
+}
+
+/// What a group has gathered for one accumulator.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    n: usize,
+    count: i64,
+    sum: Sum,
+    spread: Spread,
+    values: Vec<OwnedValue>,
+    set: HashSet<Vec<u8>>,
+    keyed: Vec<(SortKey, OwnedValue)>,
+    bytes: usize,
+}
+
+impl State {
+    /// Memory held, for limits.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn push(&mut self, value: Value<'_>) {
+        let owned = OwnedValue::from(value);
+        self.bytes += owned.size();
+        self.values.push(owned);
+    }
+
+    fn keep_extreme(&mut self, value: Value<'_>, collator: Option<&Collator>, better: Ordering) {
+        if value.is_nullish() {
+            return;
+        }
+        let replace = self
+            .values
+            .first()
+            .is_none_or(|best| compare_values(value, best.get(), collator) == better);
+        if replace {
+            self.values.clear();
+            self.push(value);
+        }
+    }
+
+    fn merge(&mut self, value: Value<'_>) -> Result<(), QueryError> {
+        match value {
+            Value::Document(doc) => {
+                let merged = match self.values.first().map(OwnedValue::get) {
+                    Some(Value::Document(base)) => merge(base, doc),
+                    _ => doc.to_vec(),
+                };
+                self.values.clear();
+                self.push(Value::Document(&merged));
+                Ok(())
+            }
+            _ if value.is_nullish() => Ok(()),
+            _ => Err(QueryError::location(5_911_200, "$mergeObjects only supports objects")),
+        }
+    }
+
+    fn insert_sorted(&mut self, value: Value<'_>, collator: Option<&Collator>, descending: bool) {
+        let at = self.values.partition_point(|known| {
+            let order = compare_values(known.get(), value, collator);
+            if descending { order.is_ge() } else { order.is_le() }
+        });
+        if at < self.n {
+            self.values.insert(at, value.into());
+            self.values.truncate(self.n);
+        }
+    }
+
+    fn insert_by_key(
+        &mut self,
+        pattern: &SortPattern,
+        doc: &[u8],
+        value: Value<'_>,
+        bottom: bool,
+    ) -> Result<(), QueryError> {
+        let key = pattern.key(doc)?;
+        let at = self.keyed.partition_point(|(known, _)| pattern.compare(known, &key).is_le());
+        self.keyed.insert(at, (key, value.into()));
+        if self.keyed.len() > self.n {
+            if bottom {
+                self.keyed.remove(0);
+            } else {
+                self.keyed.pop();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,381 @@
+//! Stages that run other pipelines: `$lookup`, `$unionWith`, `$facet`.
+
+use std::collections::VecDeque;
+
+use bson::RawDocumentBuf;
+use protocol::RawDoc;
+
+use super::{
+    NoSource, Parsed, StageContext, drain, over_docs, parse, plan, raw, table::one, to_doc, unwind,
+};
+use crate::{
+    context::Context,
+    error::QueryError,
+    exec::{Pipeline, Stage, Upstream},
+    expression::{Bump, DocBuilder, Env, Expr, array_bytes},
+    value::{
+        Elements, OwnedValue, Shown, Value,
+        path::{LeafArrays, Path},
+    },
+};
+
+/// Runs a pipeline, kept as BSON since stages have states, over another collection.
+fn run_on(
+    namespace: &str,
+    pipeline: Value<'_>,
+    context: &Context,
+    cx: &StageContext,
+) -> Result<Vec<RawDoc>, QueryError> {
+    let parsed = parse(pipeline, cx)?;
+    let opened = match &context.collections {
+        Some(collections) => collections.open(namespace)?,
+        None => None,
+    };
+    match opened {
+        Some(source) => {
+            let mut pipeline = plan(parsed, &*source, context, cx)?;
+            drain(&mut pipeline, &*source, context).map(|(docs, _)| docs)
+        }
+        None => {
+            let mut pipeline = plan(parsed, &NoSource, context, cx)?;
+            drain(&mut pipeline, &NoSource, context).map(|(docs, _)| docs)
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Lookup {
+    namespace: String,
+    into: Vec<Box<[u8]>>,
+    equality: Option<(Path, Vec<u8>)>,
+    variables: Vec<(Box<[u8]>, Expr)>,
+    pipeline: OwnedValue,
+    cx: StageContext,
+}
+
+/// Parses `$lookup`.
+pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::failed_to_parse(format!(
+            "the $lookup stage specification must be an object, but found {}",
+            value.type_name()
+        )));
+    };
+    let (mut from, mut into, mut local, mut foreign) = (None, None, None, None);
+    let mut variables: Vec<(Box<[u8]>, Expr)> = Vec::new();
+    let mut pipeline = None;
+    for field in Elements::of_bytes(doc) {
+        let value = field.value();
+        let name = String::from_utf8_lossy(field.key);
+        match (field.key, value) {
+            (b"let", Value::Document(vars)) => {
+                for var in Elements::of_bytes(vars) {
+                    variables
+                        .push((var.key.into(), Expr::parse(var.value(), &mut cx.scope.clone())?));
+                }
+            }
+            (b"let", other) => {
+                return Err(QueryError::failed_to_parse(format!(
+                    "$lookup argument 'let: {}' must be an object, is type {}",
+                    Shown(other),
+                    other.type_name()
+                )));
+            }
+            (b"pipeline", Value::Array(_)) => pipeline = Some(value),
+            (b"pipeline", other) => {
+                return Err(QueryError::type_mismatch(format!(
+                    "'pipeline' option must be specified as an array, got {}",
+                    other.type_name()
+                )));
+            }
+            (b"from" | b"as" | b"localField" | b"foreignField", Value::String(text)) => {
+                let place = match field.key {
+                    b"from" => &mut from,
+                    b"as" => &mut into,
+                    b"localField" => &mut local,
+                    _ => &mut foreign,
+                };
+                *place = Some(text);
+            }
+            (b"from" | b"as" | b"localField" | b"foreignField", other) => {
+                return Err(QueryError::failed_to_parse(format!(
+                    "$lookup '{name}' field must be a string, but found {}",
+                    other.type_name()
+                )));
+            }
+            _ => {
+                return Err(QueryError::location(
+                    40_415,
+                    format!("BSON field '$lookup.{name}' is an unknown field."),
+                ));
+            }
+        }
+    }
+    let into = into.ok_or_else(|| {
+        QueryError::location(40_414, "BSON field '$lookup.as' is missing but a required field")
+    })?;
+    let from =
+        from.ok_or_else(|| QueryError::failed_to_parse("must specify 'from' field for a $lookup"))?;
+    let equality = match (local, foreign) {
+        (Some(local), Some(foreign)) => {
+            crate::field_path::check(local)?;
+            crate::field_path::check(foreign)?;
+            Some((Path::new(local), foreign.to_vec()))
+        }
+        (None, None) if pipeline.is_some() => None,
+        (None, None) => {
+            return Err(QueryError::failed_to_parse(
+                "$lookup requires both or neither of 'localField' and 'foreignField' to be specified",
+            ));
+        }
+        _ => {
+            return Err(QueryError::failed_to_parse(
+                "$lookup requires both or neither of 'localField' and 'foreignField' to be specified",
+            ));
+        }
+    };
+    crate::field_path::check(into)?;
+    let mut inner = cx.clone();
+    for (name, _) in &variables {
+        inner.scope.declare(name);
+    }
+    let empty = Value::Array(&[5, 0, 0, 0, 0]);
+    let pipeline = pipeline.unwrap_or(empty);
+    // Errors of the inner pipeline are errors of the outer one, found now.
+    parse(pipeline, &inner)?;
+    one(Lookup {
+        namespace: format!("{}.{}", cx.database, String::from_utf8_lossy(from)),
+        into: into.split(|&b| b == b'.').map(Box::from).collect(),
+        equality,
+        variables,
+        pipeline: pipeline.into(),
+        cx: inner,
+    })
+}
+
+impl Lookup {
+    fn matches(&self, doc: &RawDoc, context: &Context) -> Result<Vec<RawDoc>, QueryError> {
+        let arena = Bump::new();
+        let mut env = Env::new(&arena, context, doc.as_bytes());
+        let mut values = context.variables.clone();
+        for (_, expr) in &self.variables {
+            values.push(expr.eval(&mut env)?.into());
+        }
+        let inner = context.child(values);
+        let mut stages: Vec<Vec<u8>> = Vec::new();
+        if let Some((local, foreign)) = &self.equality {
+            stages.push(equality_stage(doc.as_bytes(), local, foreign));
+        }
+        let given = self.pipeline.get();
+        let all = stages
+            .iter()
+            .map(|bytes| Value::Document(bytes))
+            .chain(given.elements().map(|e| e.value()));
+        let bytes = array_bytes(all);
+        run_on(&self.namespace, Value::Array(&bytes), &inner, &self.cx)
+    }
+}
+
+/// `{$match: {foreign: {$in: values}}}`: what equals the local value or one of its elements. A missing
+/// local value equals null.
+fn equality_stage(doc: &[u8], local: &Path, foreign: &[u8]) -> Vec<u8> {
+    let mut values = Vec::new();
+    local.any(doc, LeafArrays::Closed, |value| {
+        if let Value::Array(_) = value {
+            values.extend(value.elements().map(|e| e.value()));
+            // mongod takes an empty array for null here.
+            if values.is_empty() {
+                values.push(Value::Null);
+            }
+            return false;
+        }
+        values.push(if matches!(value, Value::Missing | Value::Undefined) {
+            Value::Null
+        } else {
+            value
+        });
+        false
+    });
+    // A regex would be searched for: it is meant as a value here.
+    let equalities: Vec<Vec<u8>> = values
+        .iter()
+        .map(|value| {
+            let mut eq = DocBuilder::new();
+            eq.push(b"$eq", *value);
+            let mut by_field = DocBuilder::new();
+            by_field.push(foreign, Value::Document(&eq.finish()));
+            by_field.finish()
+        })
+        .collect();
+    let simple = values.iter().all(|v| !matches!(v, Value::Regex { .. } | Value::Document(_)));
+    let mut filter = DocBuilder::new();
+    if simple {
+        let list = array_bytes(values.iter().copied());
+        let mut inside = DocBuilder::new();
+        inside.push(b"$in", Value::Array(&list));
+        filter.push(foreign, Value::Document(&inside.finish()));
+    } else {
+        let list = array_bytes(equalities.iter().map(|bytes| Value::Document(bytes)));
+        filter.push(b"$or", Value::Array(&list));
+    }
+    let mut stage = DocBuilder::new();
+    stage.push(b"$match", Value::Document(&filter.finish()));
+    stage.finish()
+}
+
+impl Stage for Lookup {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        let Some(doc) = up.pull()? else { return Ok(None) };
+        up.context().check()?;
+        let found = self.matches(&doc, up.context())?;
+        let bytes = array_bytes(found.iter().map(|doc| Value::Document(doc.as_bytes())));
+        to_doc(unwind::with(doc.as_bytes(), &self.into, Value::Array(&bytes))).map(Some)
+    }
+}
+
+/// `$unionWith`: what comes, and then what another pipeline gives.
+#[derive(Debug)]
+struct UnionWith {
+    namespace: String,
+    pipeline: OwnedValue,
+    cx: StageContext,
+    other: Option<VecDeque<RawDoc>>,
+}
+
+/// Parses `$unionWith`.
+pub(super) fn parse_union_with(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    let empty = Value::Array(&[5, 0, 0, 0, 0]);
+    let (coll, pipeline) = match value {
+        Value::String(name) => (name, empty),
+        Value::Document(doc) => {
+            let part = |name: &[u8]| Elements::of_bytes(doc).find(name).map(|e| e.value());
+            let pipeline = part(b"pipeline").unwrap_or(empty);
+            match part(b"coll") {
+                Some(Value::String(name)) => (name, pipeline),
+                _ => {
+                    return Err(QueryError::failed_to_parse(
+                        "$unionWith stage without explicit collection must have a pipeline with $documents as first stage",
+                    ));
+                }
+            }
+        }
+        other => {
+            return Err(QueryError::failed_to_parse(format!(
+                "the $unionWith stage specification must be an object or string, but found {}",
+                other.type_name()
+            )));
+        }
+    };
+    parse(pipeline, cx)?;
+    one(UnionWith {
+        namespace: format!("{}.{}", cx.database, String::from_utf8_lossy(coll)),
+        pipeline: pipeline.into(),
+        cx: cx.clone(),
+        other: None,
+    })
+}
+
+impl Stage for UnionWith {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        if self.other.is_none() {
+            if let Some(doc) = up.pull()? {
+                return Ok(Some(doc));
+            }
+            let docs = run_on(&self.namespace, self.pipeline.get(), up.context(), &self.cx)?;
+            self.other = Some(docs.into());
+        }
+        Ok(self.other.as_mut().and_then(VecDeque::pop_front))
+    }
+}
+
+/// `$facet`: several pipelines over the same documents, their results in one.
+#[derive(Debug)]
+struct Facet {
+    facets: Vec<(Box<[u8]>, OwnedValue)>,
+    cx: StageContext,
+    done: bool,
+}
+
+/// Stages that a facet must not have.
+const NOT_IN_FACET: [&[u8]; 8] = [
+    b"$facet",
+    b"$out",
+    b"$merge",
+    b"$geoNear",
+    b"$indexStats",
+    b"$collStats",
+    b"$planCacheStats",
+    b"$documents",
+];
+
+/// Parses `$facet`.
+pub(super) fn parse_facet(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(
+            40_169,
+            format!(
+                "the $facet specification must be a non-empty object, but found: $facet: {}",
+                Shown(value)
+            ),
+        ));
+    };
+    let mut facets: Vec<(Box<[u8]>, OwnedValue)> = Vec::new();
+    for field in Elements::of_bytes(doc) {
+        let name = String::from_utf8_lossy(field.key);
+        let Value::Array(_) = field.value() else {
+            return Err(QueryError::location(
+                40_170,
+                format!(
+                    "arguments to $facet must be arrays, {name} is type {}",
+                    field.value().type_name()
+                ),
+            ));
+        };
+        for stage in field.value().elements() {
+            let first = stage.value().elements().next().map_or(&b""[..], |f| f.key);
+            if NOT_IN_FACET.contains(&first) {
+                return Err(QueryError::location(
+                    40_600,
+                    format!(
+                        "{} is not allowed to be used within a $facet stage",
+                        String::from_utf8_lossy(first)
+                    ),
+                ));
+            }
+        }
+        parse(field.value(), cx)?;
+        facets.push((field.key.into(), field.value().into()));
+    }
+    if facets.is_empty() {
+        return Err(QueryError::location(
+            40_169,
+            format!(
+                "the $facet specification must be a non-empty object, but found: $facet: {}",
+                Shown(value)
+            ),
+        ));
+    }
+    one(Facet { facets, cx: cx.clone(), done: false })
+}
+
+impl Stage for Facet {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        if self.done {
+            return Ok(None);
+        }
+        self.done = true;
+        let mut docs = Vec::new();
+        while let Some(doc) = up.pull()? {
+            docs.push(doc);
+        }
+        let mut out = RawDocumentBuf::new().into_bytes();
+        for (name, pipeline) in &self.facets {
+            let parsed = parse(pipeline.get(), &self.cx)?;
+            let mut pipeline: Pipeline = over_docs(docs.clone(), parsed);
+            let (found, _) = drain(&mut pipeline, &NoSource, up.context())?;
+            let bytes = array_bytes(found.iter().map(|doc| Value::Document(doc.as_bytes())));
+            out = unwind::with(&out, std::slice::from_ref(name), Value::Array(&bytes));
+        }
+        raw(&out).map(|doc| Some(RawDoc::from(doc)))
+    }
+}

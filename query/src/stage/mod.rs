@@ -1,0 +1,209 @@
+//! Aggregation: a pipeline of stages over a collection.
+//!
+//! ```text
+//!   [ {$match}, {$sort}, {$limit}, ... ]        what stands first goes to the planner: it can use indexes
+//!     '---------- planner ---------'  [ stage -> stage -> stage ]
+//! ```
+
+mod accumulator;
+mod bucket;
+mod group;
+mod hash_key;
+mod join;
+mod simple;
+mod table;
+mod unwind;
+
+pub use table::STAGES;
+
+use bson::RawDocument;
+
+use crate::{
+    context::Context,
+    error::QueryError,
+    exec::{self, Access, Examined, Limit, Pipeline, Skip, Sort, Stage},
+    expression::Scope,
+    matcher::{Matcher, ParseContext},
+    planner::{self, Request},
+    sort::SortPattern,
+    source::Source,
+    value::{Elements, Value},
+};
+use protocol::RawDoc;
+
+/// A stage as it was parsed: what the planner understands, and the rest.
+#[derive(Debug)]
+pub enum Parsed {
+    /// `$match`.
+    Match(Matcher),
+    /// `$sort`.
+    Sort(SortPattern),
+    /// `$limit`.
+    Limit(u64),
+    /// `$skip`.
+    Skip(u64),
+    /// Documents given in the pipeline.
+    Documents(Vec<RawDoc>),
+    /// Any other stage, and those that it is short for.
+    Other(Vec<Box<dyn Stage>>),
+}
+
+/// Where the pipeline runs: names for `$lookup` and its like.
+#[derive(Debug, Clone, Default)]
+pub struct StageContext {
+    /// Collation.
+    pub parse: ParseContext,
+    /// The variables that expressions may name.
+    pub scope: Scope,
+    /// The database.
+    pub database: String,
+}
+
+/// Parses a pipeline.
+pub fn parse(pipeline: Value<'_>, cx: &StageContext) -> Result<Vec<Parsed>, QueryError> {
+    let mut parsed = Vec::new();
+    for element in pipeline.elements() {
+        let Value::Document(doc) = element.value() else {
+            return Err(QueryError::type_mismatch(
+                "Each element of the 'pipeline' array must be an object",
+            ));
+        };
+        let mut fields = Elements::of_bytes(doc);
+        let (Some(field), None) = (fields.next(), fields.next()) else {
+            return Err(QueryError::location(
+                40_323,
+                "A pipeline stage specification object must contain exactly one field.",
+            ));
+        };
+        parsed.push(table::parse(field.key, field.value(), cx)?);
+    }
+    Ok(parsed)
+}
+
+/// Makes a parsed pipeline runnable over a collection.
+pub fn plan(
+    parsed: Vec<Parsed>,
+    source: &dyn Source,
+    context: &Context,
+    cx: &StageContext,
+) -> Result<Pipeline, QueryError> {
+    let mut stages = parsed.into_iter().peekable();
+    let first = stages.next_if(|stage| matches!(stage, Parsed::Match(_)));
+    let filter = match first {
+        Some(Parsed::Match(filter)) => filter,
+        _ => Matcher::parse(&bson::RawDocumentBuf::new(), &cx.parse)?,
+    };
+    let mut request = Request::new(filter);
+    if let Some(Parsed::Sort(pattern)) = stages.next_if(|s| matches!(s, Parsed::Sort(_))) {
+        request.sort = Some(pattern);
+    }
+    if let Some(Parsed::Limit(limit)) = stages.next_if(|s| matches!(s, Parsed::Limit(_))) {
+        request.limit = Some(limit);
+    }
+    if matches!(stages.peek(), Some(Parsed::Documents(_))) {
+        return Ok(over_given(stages));
+    }
+    let (mut pipeline, _) = planner::plan(request, source, context)?;
+    for stage in stages {
+        push(&mut pipeline, stage);
+    }
+    Ok(pipeline)
+}
+
+/// Runs a parsed pipeline over documents that are at hand.
+pub(crate) fn over_docs(docs: Vec<RawDoc>, parsed: Vec<Parsed>) -> Pipeline {
+    let mut pipeline = Pipeline::new(Access::Given(docs), Vec::new());
+    for stage in parsed {
+        push(&mut pipeline, stage);
+    }
+    pipeline
+}
+
+fn over_given(mut stages: impl Iterator<Item = Parsed>) -> Pipeline {
+    match stages.next() {
+        Some(Parsed::Documents(docs)) => over_docs(docs, stages.collect()),
+        _ => Pipeline::new(Access::Nothing, Vec::new()),
+    }
+}
+
+fn push(pipeline: &mut Pipeline, stage: Parsed) {
+    match stage {
+        Parsed::Match(filter) => pipeline.push(Box::new(exec::Filter(filter))),
+        Parsed::Sort(pattern) => pipeline.push(Box::new(Sort::new(pattern, None))),
+        Parsed::Limit(n) => pipeline.push(Box::new(Limit(n))),
+        Parsed::Skip(n) => pipeline.push(Box::new(Skip(n))),
+        Parsed::Documents(_) => {}
+        Parsed::Other(stages) => stages.into_iter().for_each(|stage| pipeline.push(stage)),
+    }
+}
+
+/// An empty collection, for pipelines over documents at hand.
+#[derive(Debug)]
+pub(crate) struct NoSource;
+
+impl Source for NoSource {
+    fn namespace(&self) -> String {
+        String::new()
+    }
+
+    fn indexes(&self) -> &[crate::source::IndexInfo] {
+        &[]
+    }
+
+    fn count(&self) -> Result<u64, QueryError> {
+        Ok(0)
+    }
+
+    fn scan<'s>(
+        &'s self,
+        _: Option<&crate::source::RecordKey>,
+        _: crate::source::Direction,
+    ) -> crate::source::Records<'s> {
+        Box::new(std::iter::empty())
+    }
+
+    fn index_scan<'s>(
+        &'s self,
+        _: usize,
+        _: &crate::source::KeyRange,
+        _: Option<&crate::source::IndexEntry>,
+        _: crate::source::Direction,
+    ) -> crate::source::IndexEntries<'s> {
+        Box::new(std::iter::empty())
+    }
+
+    fn fetch(&self, _: &crate::source::RecordKey) -> Result<Option<RawDoc>, QueryError> {
+        Ok(None)
+    }
+
+    fn by_id(&self, _: Value<'_>) -> Result<Option<crate::source::Record>, QueryError> {
+        Ok(None)
+    }
+}
+
+/// All documents of a pipeline at once.
+pub(crate) fn drain(
+    pipeline: &mut Pipeline,
+    source: &dyn Source,
+    context: &Context,
+) -> Result<(Vec<RawDoc>, Examined), QueryError> {
+    let mut input = exec::Input::new(source, context);
+    let mut docs = Vec::new();
+    while let Some(doc) = pipeline.next(&mut input)? {
+        docs.push(doc);
+    }
+    Ok((docs, pipeline.examined()))
+}
+
+pub(crate) fn raw(doc: &[u8]) -> Result<&RawDocument, QueryError> {
+    RawDocument::from_bytes(doc)
+        .map_err(|_| QueryError::new(protocol::ErrorCode::InvalidBSON, "malformed document"))
+}
+
+pub(crate) fn to_doc(bytes: Vec<u8>) -> Result<RawDoc, QueryError> {
+    RawDoc::new(bytes.into())
+        .map_err(|_| QueryError::new(protocol::ErrorCode::InvalidBSON, "malformed document"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+//! Stages that look at one document at a time, and `$sample`.
+
+use protocol::RawDoc;
+
+use super::{Parsed, StageContext, raw, table::one, to_doc};
+use crate::{
+    error::QueryError,
+    exec::{Stage, Upstream},
+    expression::{Bump, DocBuilder, Env, Expr},
+    value::{Elements, Shown, Value},
+};
+
+/// `$documents`: the pipeline brings its own.
+pub(super) fn parse_documents(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    let expr = Expr::parse(value, &mut cx.scope.clone())?;
+    let (arena, context) = (Bump::new(), crate::context::Context::default());
+    let mut env = Env::new(&arena, &context, &[5, 0, 0, 0, 0]);
+    let list = expr.eval(&mut env)?;
+    let Value::Array(_) = list else {
+        return Err(QueryError::location(5_858_203, "an array is expected"));
+    };
+    let mut docs = Vec::new();
+    for element in list.elements() {
+        let Value::Document(doc) = element.value() else {
+            return Err(QueryError::location(
+                40_228,
+                format!(
+                    "'newRoot' expression must evaluate to an object, but resulting value was: {}. Type of resulting value: '{}'.",
+                    Shown(element.value()),
+                    element.value().type_name()
+                ),
+            ));
+        };
+        docs.push(RawDoc::from(raw(doc)?));
+    }
+    Ok(Parsed::Documents(docs))
+}
+
+#[derive(Debug)]
+struct ReplaceRoot {
+    root: Expr,
+    name: &'static str,
+}
+
+pub(super) fn parse_replace_root(
+    value: Value<'_>,
+    cx: &StageContext,
+) -> Result<Parsed, QueryError> {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(
+            40_229,
+            format!(
+                "expected an object as specification for $replaceRoot stage, got {}",
+                value.type_name()
+            ),
+        ));
+    };
+    let mut root = None;
+    for field in Elements::of_bytes(doc) {
+        if field.key != b"newRoot" {
+            return Err(QueryError::location(
+                40_415,
+                format!(
+                    "BSON field '$replaceRoot.{}' is an unknown field.",
+                    String::from_utf8_lossy(field.key)
+                ),
+            ));
+        }
+        root = Some(Expr::parse(field.value(), &mut cx.scope.clone())?);
+    }
+    let root = root.ok_or_else(|| {
+        QueryError::location(
+            40_414,
+            "BSON field '$replaceRoot.newRoot' is missing but a required field",
+        )
+    })?;
+    one(ReplaceRoot { root, name: "'newRoot' expression " })
+}
+
+pub(super) fn parse_replace_with(
+    value: Value<'_>,
+    cx: &StageContext,
+) -> Result<Parsed, QueryError> {
+    let root = Expr::parse(value, &mut cx.scope.clone())?;
+    one(ReplaceRoot { root, name: "'replacement document' " })
+}
+
+impl Stage for ReplaceRoot {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        let Some(doc) = up.pull()? else { return Ok(None) };
+        let arena = Bump::new();
+        let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+        match self.root.eval(&mut env)? {
+            Value::Document(new) => Ok(Some(RawDoc::from(raw(new)?))),
+            other => {
+                let value = if matches!(other, Value::Missing) {
+                    "MISSING".into()
+                } else {
+                    Shown(other).to_string()
+                };
+                Err(QueryError::location(
+                    40_228,
+                    format!(
+                        "{} must evaluate to an object, but resulting value was: {value}. Type of resulting value: '{}'. Input document: {}",
+                        self.name,
+                        other.type_name(),
+                        Shown(Value::from(doc.as_raw()))
+                    ),
+                ))
+            }
+        }
+    }
+}
+
+/// `$sample`: so many documents by chance.
+#[derive(Debug)]
+struct Sample {
+    size: usize,
+    chosen: Option<std::vec::IntoIter<RawDoc>>,
+}
+
+pub(super) fn parse_sample(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(
+            28_745,
+            "the $sample stage specification must be an object",
+        ));
+    };
+    let mut size = None;
+    for field in Elements::of_bytes(doc) {
+        if field.key != b"size" {
+            return Err(QueryError::location(
+                28_748,
+                format!("unrecognized option to $sample: {}", String::from_utf8_lossy(field.key)),
+            ));
+        }
+        if !field.value().is_number() {
+            return Err(QueryError::location(28_746, "size argument to $sample must be a number"));
+        }
+        size = crate::matcher::operands::integer("size", field.value()).ok();
+        if size.is_none_or(|n| n <= 0) {
+            return Err(QueryError::location(
+                28_747,
+                "size argument to $sample must be a positive integer",
+            ));
+        }
+    }
+    let size =
+        size.ok_or_else(|| QueryError::location(28_749, "$sample stage must specify a size"))?;
+    one(Sample { size: usize::try_from(size).unwrap_or(usize::MAX), chosen: None })
+}
+
+impl Stage for Sample {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        if self.chosen.is_none() {
+            // Each document gets a lot; the lowest lots win and give the order.
+            let mut kept: Vec<(f64, RawDoc)> = Vec::new();
+            while let Some(doc) = up.pull()? {
+                let lot = up.context().random();
+                let at = kept.partition_point(|(known, _)| *known < lot);
+                if at < self.size {
+                    kept.insert(at, (lot, doc));
+                    kept.truncate(self.size);
+                }
+            }
+            let docs: Vec<_> = kept.into_iter().map(|(_, doc)| doc).collect();
+            self.chosen = Some(docs.into_iter());
+        }
+        Ok(self.chosen.as_mut().and_then(Iterator::next))
+    }
+}
+
+/// `$redact`: each document and sub-document is kept, pruned, or looked into.
+#[derive(Debug)]
+struct Redact {
+    expr: Expr,
+    slots: [usize; 3],
+}
+
+const WORDS: [&str; 3] = ["DESCEND", "PRUNE", "KEEP"];
+
+pub(super) fn parse_redact(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    let mut scope = cx.scope.clone();
+    let slots = WORDS.map(|word| scope.declare(word.as_bytes()));
+    one(Redact { expr: Expr::parse(value, &mut scope)?, slots })
+}
+
+impl Redact {
+    fn redact(&self, doc: &[u8], up: &Upstream<'_, '_>) -> Result<Option<Vec<u8>>, QueryError> {
+        let arena = Bump::new();
+        let mut env = Env::new(&arena, up.context(), doc);
+        for (slot, word) in self.slots.iter().zip(WORDS) {
+            env.set(*slot, Value::String(word.as_bytes()));
+        }
+        match self.expr.eval(&mut env)? {
+            Value::String(b"KEEP") => Ok(Some(doc.to_vec())),
+            Value::String(b"PRUNE") => Ok(None),
+            Value::String(b"DESCEND") => {
+                let mut out = DocBuilder::new();
+                for field in Elements::of_bytes(doc) {
+                    match self.descend(field.value(), up)? {
+                        Descended::Same => out.push_raw(field.bytes),
+                        Descended::Document(Some(bytes)) => {
+                            out.push(field.key, Value::Document(&bytes))
+                        }
+                        Descended::Array(bytes) => out.push(field.key, Value::Array(&bytes)),
+                        Descended::Document(None) => {}
+                    }
+                }
+                Ok(Some(out.finish()))
+            }
+            other => Err(QueryError::location(
+                17_053,
+                format!(
+                    "$redact's expression should not return anything aside from the variables $$KEEP, $$DESCEND, and $$PRUNE, but returned {}",
+                    Shown(other)
+                ),
+            )),
+        }
+    }
+
+    fn descend(&self, value: Value<'_>, up: &Upstream<'_, '_>) -> Result<Descended, QueryError> {
+        match value {
+            Value::Document(doc) => self.redact(doc, up).map(Descended::Document),
+            Value::Array(_) => {
+                let mut kept: Vec<Vec<u8>> = Vec::new();
+                let mut types = Vec::new();
+                for element in value.elements() {
+                    let (byte, bytes) = match self.descend(element.value(), up)? {
+                        Descended::Same => (element.type_byte, element.value_bytes.to_vec()),
+                        Descended::Document(Some(bytes)) => (0x03, bytes),
+                        Descended::Array(bytes) => (0x04, bytes),
+                        Descended::Document(None) => continue,
+                    };
+                    types.push(byte);
+                    kept.push(bytes);
+                }
+                let mut out = DocBuilder::new();
+                for (at, (byte, bytes)) in types.iter().zip(&kept).enumerate() {
+                    out.push_bytes(at.to_string().as_bytes(), *byte, bytes);
+                }
+                Ok(Descended::Array(out.finish()))
+            }
+            _ => Ok(Descended::Same),
+        }
+    }
+}
+
+enum Descended {
+    Same,
+    Document(Option<Vec<u8>>),
+    Array(Vec<u8>),
+}
+
+impl Stage for Redact {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        while let Some(doc) = up.pull()? {
+            if let Some(bytes) = self.redact(doc.as_bytes(), up)? {
+                return to_doc(bytes).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}

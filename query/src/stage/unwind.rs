@@ -1,0 +1,207 @@
+//! `$unwind`: one document for each element of an array.
+
+use std::collections::VecDeque;
+
+use protocol::RawDoc;
+
+use super::{Parsed, StageContext, table::one, to_doc};
+use crate::{
+    error::QueryError,
+    exec::{Stage, Upstream},
+    expression::DocBuilder,
+    field_path,
+    value::{Elements, Value},
+};
+
+#[derive(Debug)]
+struct Unwind {
+    path: Vec<Box<[u8]>>,
+    index: Option<Vec<Box<[u8]>>>,
+    keep_empty: bool,
+    pending: VecDeque<RawDoc>,
+}
+
+fn split(path: &[u8]) -> Vec<Box<[u8]>> {
+    path.split(|&b| b == b'.').map(Box::from).collect()
+}
+
+/// Parses `$unwind`.
+pub(super) fn parse(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
+    let (mut path, mut index, mut keep_empty) = (None, None, false);
+    match value {
+        Value::String(text) => path = Some(text),
+        Value::Document(doc) => {
+            for field in Elements::of_bytes(doc) {
+                match (field.key, field.value()) {
+                    (b"path", Value::String(text)) => path = Some(text),
+                    (b"path", other) => {
+                        return Err(QueryError::location(
+                            28_808,
+                            format!(
+                                "expected a string as the path for $unwind stage, got {}",
+                                other.type_name()
+                            ),
+                        ));
+                    }
+                    (b"preserveNullAndEmptyArrays", Value::Bool(b)) => keep_empty = b,
+                    (b"preserveNullAndEmptyArrays", other) => {
+                        return Err(QueryError::location(
+                            28_809,
+                            format!(
+                                "expected a boolean for the preserveNullAndEmptyArrays option to $unwind stage, got {}",
+                                other.type_name()
+                            ),
+                        ));
+                    }
+                    (b"includeArrayIndex", Value::String(text)) if !text.is_empty() => {
+                        if text.starts_with(b"$") {
+                            return Err(QueryError::location(
+                                28_822,
+                                format!(
+                                    "includeArrayIndex option to $unwind stage should not be prefixed with a '$': {}",
+                                    String::from_utf8_lossy(text)
+                                ),
+                            ));
+                        }
+                        index = Some(split(text));
+                    }
+                    (b"includeArrayIndex", other) => {
+                        return Err(QueryError::location(
+                            28_810,
+                            format!(
+                                "expected a non-empty string for the includeArrayIndex  option to $unwind stage, got {}",
+                                other.type_name()
+                            ),
+                        ));
+                    }
+                    (other, _) => {
+                        return Err(QueryError::location(
+                            28_811,
+                            format!(
+                                "unrecognized option to $unwind stage: {}",
+                                String::from_utf8_lossy(other)
+                            ),
+                        ));
+                    }
+                }
+            }
+        }
+        other => {
+            return Err(QueryError::location(
+                15_981,
+                format!(
+                    "expected either a string or an object as specification for $unwind stage, got {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    }
+    let path =
+        path.ok_or_else(|| QueryError::location(28_812, "no path specified to $unwind stage"))?;
+    let Some(path) = path.strip_prefix(b"$") else {
+        return Err(QueryError::location(
+            28_818,
+            format!(
+                "path option to $unwind stage should be prefixed with a '$': {}",
+                String::from_utf8_lossy(path)
+            ),
+        ));
+    };
+    field_path::check(path)?;
+    one(Unwind { path: split(path), index, keep_empty, pending: VecDeque::new() })
+}
+
+impl Stage for Unwind {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        loop {
+            if let Some(doc) = self.pending.pop_front() {
+                return Ok(Some(doc));
+            }
+            let Some(doc) = up.pull()? else { return Ok(None) };
+            self.unwind(&doc)?;
+        }
+    }
+}
+
+impl Unwind {
+    fn unwind(&mut self, doc: &RawDoc) -> Result<(), QueryError> {
+        let value = at(doc.as_bytes(), &self.path);
+        let elements: Vec<_> = match value {
+            Value::Array(_) => value.elements().map(|e| e.value()).collect(),
+            Value::Missing | Value::Null | Value::Undefined => Vec::new(),
+            other => {
+                return self.push(doc.as_bytes(), other, Value::Null, false);
+            }
+        };
+        if elements.is_empty() {
+            if self.keep_empty {
+                // An empty array leaves no field; null stays.
+                let left = if matches!(value, Value::Array(_)) { Value::Missing } else { value };
+                self.push(doc.as_bytes(), left, Value::Null, true)?;
+            }
+            return Ok(());
+        }
+        for (index, element) in (0i64..).zip(elements) {
+            self.push(doc.as_bytes(), element, Value::Int64(index), true)?;
+        }
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        doc: &[u8],
+        value: Value<'_>,
+        index: Value<'_>,
+        replace: bool,
+    ) -> Result<(), QueryError> {
+        let mut bytes = if replace { with(doc, &self.path, value) } else { doc.to_vec() };
+        if let Some(path) = &self.index {
+            bytes = with(&bytes, path, index);
+        }
+        self.pending.push_back(to_doc(bytes)?);
+        Ok(())
+    }
+}
+
+/// The value at a path through documents only.
+pub(super) fn at<'d>(doc: &'d [u8], path: &[Box<[u8]>]) -> Value<'d> {
+    let mut value = Value::Document(doc);
+    for name in path {
+        let Value::Document(inner) = value else { return Value::Missing };
+        value = Elements::of_bytes(inner).find(name).map_or(Value::Missing, |e| e.value());
+    }
+    value
+}
+
+/// The document with another value at a path; a missing value removes the field.
+pub(super) fn with(doc: &[u8], path: &[Box<[u8]>], value: Value<'_>) -> Vec<u8> {
+    let Some((name, rest)) = path.split_first() else { return doc.to_vec() };
+    let mut out = DocBuilder::new();
+    let mut met = false;
+    let below = |old: Value<'_>| {
+        let inner = if let Value::Document(inner) = old { inner } else { &[5, 0, 0, 0, 0] };
+        with(inner, rest, value)
+    };
+    for field in Elements::of_bytes(doc) {
+        if *field.key != **name || met {
+            out.push_raw(field.bytes);
+            continue;
+        }
+        met = true;
+        if rest.is_empty() {
+            out.push(name, value);
+        } else if matches!(value, Value::Missing) && !matches!(field.value(), Value::Document(_)) {
+            out.push_raw(field.bytes);
+        } else {
+            out.push(name, Value::Document(&below(field.value())));
+        }
+    }
+    if !met && !matches!(value, Value::Missing) {
+        if rest.is_empty() {
+            out.push(name, value);
+        } else {
+            out.push(name, Value::Document(&below(Value::Missing)));
+        }
+    }
+    out.finish()
+}
