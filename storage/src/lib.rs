@@ -3,6 +3,7 @@
 mod apply;
 mod build;
 mod catalog;
+mod checkpoint;
 mod engine;
 mod error;
 mod index;
@@ -15,7 +16,9 @@ mod node_files;
 mod oplog;
 mod rollback;
 mod sort;
+mod stats;
 mod store;
+mod validate;
 mod view;
 mod watermarks;
 
@@ -31,9 +34,13 @@ pub use loader::{LoadReport, Loader};
 pub use mvcc::Direction;
 pub use oplog::{Oplog, OplogPin, OplogScan};
 pub use rollback::Undone;
+pub use stats::{DocumentVersion, StoreStats};
 pub use store::{Store, StoreOptions};
+pub use validate::ValidateReport;
 pub use view::{IndexEntry, IndexScan, ReadAt, RecordKey, RecordScan, View};
 pub use watermarks::Watermarks;
 
+#[cfg(test)]
+mod fault_tests;
 #[cfg(test)]
 mod model_tests;

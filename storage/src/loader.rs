@@ -96,6 +96,9 @@ struct Indexer {
     indexes: Vec<IndexLoad>,
 }
 
+/// An index by name, and where arrays were seen for each of its fields.
+type Multikey = (String, Vec<Vec<u32>>);
+
 /// An index being filled.
 pub(crate) struct IndexLoad {
     pub(crate) index: Arc<Index>,
@@ -159,7 +162,7 @@ impl Indexer {
         self.indexes.iter_mut().try_for_each(|index| index.add(&record, &doc))
     }
 
-    fn finish(self, store: &Inner) -> Result<Vec<(String, Vec<Vec<u32>>)>, StorageError> {
+    fn finish(self, store: &Inner) -> Result<Vec<Multikey>, StorageError> {
         if let Some((_, sorter)) = self.id_entries {
             write_sorter(store, sorter)?;
         }
@@ -219,7 +222,7 @@ impl Inner {
     fn note_multikey(
         self: &Arc<Self>,
         uuid: Uuid,
-        seen: Vec<(String, Vec<Vec<u32>>)>,
+        seen: Vec<Multikey>,
     ) -> Result<(), StorageError> {
         let mut apply = crate::Apply::begin(Arc::clone(self));
         for (name, multikey) in seen {

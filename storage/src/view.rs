@@ -40,7 +40,6 @@ const OLD_CATALOGS: usize = 8;
 /// One moment. Cheap to clone.
 #[derive(Clone)]
 pub struct View {
-    store: Arc<Inner>,
     reader: Reader,
     catalog: Catalog,
     at: OpTimeAndWall,
@@ -98,6 +97,10 @@ impl View {
         Ok(view)
     }
 
+    pub(crate) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
     fn of(store: &Arc<Inner>, present: &crate::store::Present, at: Option<Timestamp>) -> Self {
         let reader = Reader {
             snapshot: Arc::clone(&present.snapshot),
@@ -108,7 +111,7 @@ impl View {
         if let Some(ts) = at {
             position.op_time.ts = ts;
         }
-        Self { store: Arc::clone(store), reader, catalog: present.catalog.clone(), at: position }
+        Self { reader, catalog: present.catalog.clone(), at: position }
     }
 
     /// The moment: the timestamp asked for, or `applied` of the batch that it shows.

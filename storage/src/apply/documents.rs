@@ -1,5 +1,7 @@
 //! Documents: insert, replace, delete by `_id`, and their index entries.
 
+use std::sync::Arc;
+
 use bson::{RawBsonRef, RawDocument};
 use protocol::{RawDoc, Timestamp};
 use query::value::{Elements, Value};
@@ -10,6 +12,7 @@ use crate::{
     catalog::{Collection, Index, IndexState},
     index::{entry, keygen::Keys},
     keystring,
+    layout::cut,
     mvcc::{Version, write::When},
 };
 
@@ -44,6 +47,38 @@ impl Apply {
     ) -> Result<Option<RawDoc>, StorageError> {
         let id = keystring::encode_raw(id)?;
         self.delete_when(ts.into(), coll, &id)
+    }
+
+    /// Reads the present versions of documents that this batch will touch, on two threads. For speed only: gets are
+    /// half of the work of a batch.
+    pub fn prefetch(
+        &mut self,
+        ids: &[(Arc<Collection>, RawBsonRef<'_>)],
+    ) -> Result<(), StorageError> {
+        let mut rows = Vec::with_capacity(ids.len());
+        for (coll, id) in ids.iter().filter(|(coll, _)| coll.capped().is_none()) {
+            let key = keystring::encode_raw(*id)?;
+            let row = coll.table.key(cut(&key).as_deref().unwrap_or(&key));
+            if !self.changes.knows(&row) {
+                rows.push(row);
+            }
+        }
+        let reader = &self.changes.reader;
+        let read = |rows: &[Vec<u8>]| -> Result<Vec<Option<Version>>, StorageError> {
+            rows.iter().map(|row| reader.present(row)).collect()
+        };
+        let (left, right) = rows.split_at(rows.len() / 2);
+        let (first, second) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| read(left));
+            let second = read(right);
+            (other.join(), second)
+        });
+        let first = first.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let found: Vec<_> = first.into_iter().chain(second?).collect();
+        for (row, now) in rows.into_iter().zip(found) {
+            self.changes.preload(row, now);
+        }
+        Ok(())
     }
 
     pub(super) fn put_when(
@@ -222,7 +257,9 @@ impl Apply {
         name: &str,
         seen: &[Vec<u32>],
     ) -> Result<(), StorageError> {
-        self.change_index(ts, coll.uuid(), name, |index| {
+        // A prepared commit may lie before the row: then the row as it stands learns of it.
+        let row = self.catalog.by_uuid(coll.uuid()).map_or(ts, |row| row.start);
+        self.change_index(ts.max(row), coll.uuid(), name, |index| {
             Ok(index.changed(index.state, union(index, seen)))
         })
     }

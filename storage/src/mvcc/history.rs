@@ -85,11 +85,6 @@ impl History {
         self.0.lock().window = window;
     }
 
-    /// The window.
-    pub(crate) fn window(&self) -> Window {
-        self.0.lock().window
-    }
-
     /// The epoch in which a version that ends at `stop` is found.
     pub(crate) fn epoch_of(&self, stop: Timestamp) -> Epoch {
         self.0.lock().epoch_of(stop)
@@ -136,11 +131,6 @@ impl History {
                 numbers([held.versions, held.bytes, held.removals]),
             );
         }
-    }
-
-    /// Bytes of all that is held.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.0.lock().held.values().map(|held| held.bytes).sum()
     }
 
     /// What is held, by epoch and table.

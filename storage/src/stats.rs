@@ -1,0 +1,102 @@
+//! What the store can tell about itself.
+
+use std::ops::Bound;
+
+use bson::RawBsonRef;
+use protocol::{RawDoc, Timestamp};
+
+use crate::{
+    Collection, StorageError, Store,
+    apply::documents::to_doc,
+    engine::Keyspace,
+    keystring,
+    layout::{Epoch, TableId, cut, history_key, split_history_key},
+    mvcc::Version,
+};
+
+/// Sizes, by part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Bytes on disk of each keyspace.
+    pub disk: Vec<(&'static str, u64)>,
+    /// Oplog entries.
+    pub oplog_entries: u64,
+    /// Their bytes.
+    pub oplog_bytes: u64,
+    /// Old versions, with their bytes, by epoch.
+    pub history: Vec<(u32, u64, u64)>,
+}
+
+/// A version of a document and its life.
+#[derive(Clone, Debug)]
+pub struct DocumentVersion {
+    /// Readable from here on.
+    pub start: Timestamp,
+    /// Until before here; `None` for the present one.
+    pub stop: Option<Timestamp>,
+    /// What it was.
+    pub doc: RawDoc,
+}
+
+impl Store {
+    /// Sizes, by part.
+    pub fn stats(&self) -> StoreStats {
+        let inner = &self.0;
+        let mut history: Vec<(u32, u64, u64)> = Vec::new();
+        for (Epoch(epoch), _, held) in inner.history.held() {
+            match history.last_mut() {
+                Some(last) if last.0 == epoch => {
+                    last.1 += held.versions;
+                    last.2 += held.bytes;
+                }
+                _ => history.push((epoch, held.versions, held.bytes)),
+            }
+        }
+        let disk = Keyspace::ALL.iter().map(|ks| (ks.name(), inner.engine.disk_bytes(*ks)));
+        StoreStats {
+            disk: disk.collect(),
+            oplog_entries: inner.oplog.count(),
+            oplog_bytes: inner.oplog.bytes(),
+            history,
+        }
+    }
+
+    /// Old versions of a collection's documents and index entries, and their bytes.
+    pub fn history_of(&self, coll: &Collection) -> (u64, u64) {
+        let mut tables: Vec<TableId> = vec![coll.table];
+        tables.extend(coll.id_table);
+        tables.extend(coll.indexes.iter().map(|index| index.table));
+        let held = self.0.history.held();
+        let ours = held.iter().filter(|(_, table, _)| tables.contains(table));
+        ours.fold((0, 0), |sum, (_, _, held)| (sum.0 + held.versions, sum.1 + held.bytes))
+    }
+
+    /// Every version of a document that is still held, oldest first. Not for capped collections.
+    pub fn versions(
+        &self,
+        coll: &Collection,
+        id: RawBsonRef<'_>,
+    ) -> Result<Vec<DocumentVersion>, StorageError> {
+        let key = keystring::encode_raw(id)?;
+        let row = coll.table.key(cut(&key).as_deref().unwrap_or(&key));
+        let snapshot = self.0.engine.snapshot();
+        let mut out = Vec::new();
+        for epoch in self.0.history.epochs_from(Timestamp::NULL, coll.table) {
+            let from = history_key(epoch, &row, Timestamp::NULL);
+            let to = history_key(epoch, &row, Timestamp::MAX);
+            let range =
+                snapshot.range(Keyspace::History, Bound::Included(&from), Bound::Included(&to));
+            for item in range {
+                let (key, value) = item?;
+                let version = Version::parse(value)?;
+                let stop = split_history_key(&key).map(|(_, stop)| stop);
+                out.push(DocumentVersion { start: version.start(), stop, doc: to_doc(version)? });
+            }
+        }
+        if let Some(value) = snapshot.get(Keyspace::Current, &row)? {
+            let version = Version::parse(value)?;
+            out.push(DocumentVersion { start: version.start(), stop: None, doc: to_doc(version)? });
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,166 @@
+//! Prints what is in a store, offline: marks, catalog, counts, history, one document's versions.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::{Parser, Subcommand};
+use protocol::{Namespace, Timestamp};
+use storage::{Collection, ReadAt, Store, StoreOptions, View};
+
+/// Looks into a dbpath that no server is using.
+#[derive(Parser)]
+struct Args {
+    /// The dbpath.
+    dbpath: PathBuf,
+    /// Look at this moment instead of the newest: seconds, or seconds:increment.
+    #[arg(long)]
+    at: Option<String>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Positions, node documents, sizes.
+    Marks,
+    /// Collections with their indexes and counts.
+    Catalog,
+    /// Old versions by collection.
+    History,
+    /// Every version of one document.
+    Versions {
+        /// db.collection
+        ns: String,
+        /// The `_id` as extended JSON, such as 5, "x" or {"$oid": "..."}.
+        id: String,
+    },
+    /// Checks documents, counts, indexes and history of every collection.
+    Validate,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    if !args.dbpath.join("FORMAT").exists() {
+        bail!("{} is not a dbpath of this program: it has no FORMAT file", args.dbpath.display());
+    }
+    let store = Store::open(&args.dbpath, StoreOptions::default())?;
+    let at = match &args.at {
+        None => ReadAt::Newest,
+        Some(text) => ReadAt::Timestamp(moment(text)?),
+    };
+    let view = store.view(at)?;
+    match &args.what {
+        What::Marks => marks(&store),
+        What::Catalog => catalog(&view),
+        What::History => history(&store, &view),
+        What::Versions { ns, id } => versions(&store, &view, ns, id),
+        What::Validate => validate(&store, &view),
+    }
+}
+
+fn moment(text: &str) -> anyhow::Result<Timestamp> {
+    let (secs, inc) = text.split_once(':').unwrap_or((text, "0"));
+    Ok(Timestamp::new(secs.parse().context("seconds")?, inc.parse().context("increment")?))
+}
+
+fn marks(store: &Store) -> anyhow::Result<()> {
+    let marks = store.watermarks();
+    println!("written   {}", marks.written().op_time);
+    println!("applied   {}", marks.applied().op_time);
+    println!("oldest    {}", marks.oldest());
+    println!("initial sync unfinished: {}", store.initial_sync_pending());
+    if let Some(lost) = store.lost_tail() {
+        println!("LOST: the disk lost entries up to {lost} whose sync was reported");
+    }
+    for (txn, ts) in store.prepared()? {
+        println!("prepared  {:02x?} at {ts}", txn.0);
+    }
+    let stats = store.stats();
+    println!("oplog     {} entries, {} bytes", stats.oplog_entries, stats.oplog_bytes);
+    for (name, bytes) in &stats.disk {
+        println!("on disk   {name}: {bytes} bytes");
+    }
+    if let Some(vote) = store.vote()? {
+        println!("vote      {}", json(&vote)?);
+    }
+    for name in store.meta_names()? {
+        if let Some(doc) = store.meta(&name)? {
+            println!("{name}  {}", json(&doc)?);
+        }
+    }
+    Ok(())
+}
+
+fn catalog(view: &View) -> anyhow::Result<()> {
+    for coll in view.catalog().all() {
+        let (count, bytes) = (view.count(&coll)?, view.data_size(&coll)?);
+        println!("{}  {}  {count} documents, {bytes} bytes", coll.ns(), coll.uuid());
+        println!("  options {}", json(coll.options())?);
+        if let Some(spec) = coll.id_index() {
+            println!("  _id_    {}", json(spec)?);
+        }
+        for index in coll.indexes() {
+            println!(
+                "  {:?} multikey {:?} {}",
+                index.state(),
+                index.multikey_paths(),
+                json(index.spec())?
+            );
+        }
+    }
+    Ok(())
+}
+
+fn history(store: &Store, view: &View) -> anyhow::Result<()> {
+    for (epoch, versions, bytes) in store.stats().history {
+        println!("epoch {epoch}: {versions} versions, {bytes} bytes");
+    }
+    for coll in view.catalog().all() {
+        let (versions, bytes) = store.history_of(&coll);
+        println!("{}: {versions} versions, {bytes} bytes", coll.ns());
+    }
+    Ok(())
+}
+
+fn versions(store: &Store, view: &View, ns: &str, id: &str) -> anyhow::Result<()> {
+    let coll = named(view, ns)?;
+    let id: bson::Bson = serde_json::from_str(id)?;
+    let holder = bson::RawDocumentBuf::try_from(&bson::doc! { "_id": id })?;
+    let id = holder.get("_id")?.context("an _id")?;
+    for version in store.versions(&coll, id)? {
+        let stop = version.stop.map_or("now".to_owned(), |stop| stop.to_string());
+        println!("{} to {stop}  {}", version.start, json(&version.doc)?);
+    }
+    Ok(())
+}
+
+fn validate(store: &Store, view: &View) -> anyhow::Result<()> {
+    let mut broken = 0;
+    for coll in view.catalog().all() {
+        let report = store.validate(&coll, true)?;
+        println!(
+            "{}: {} documents, {}",
+            coll.ns(),
+            report.nrecords,
+            if report.valid() { "valid" } else { "NOT VALID" }
+        );
+        for error in &report.errors {
+            println!("  {error}");
+        }
+        broken += u32::from(!report.valid());
+    }
+    if broken > 0 {
+        bail!("{broken} collections are not valid");
+    }
+    Ok(())
+}
+
+fn named(view: &View, ns: &str) -> anyhow::Result<std::sync::Arc<Collection>> {
+    let parsed = Namespace::parse(ns).with_context(|| format!("{ns} is not db.collection"))?;
+    view.catalog().collection(&parsed).with_context(|| format!("there is no {ns}"))
+}
+
+fn json(doc: &bson::RawDocument) -> anyhow::Result<String> {
+    let doc = bson::Document::try_from(doc)?;
+    Ok(serde_json::to_string(&doc)?)
+}
