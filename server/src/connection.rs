@@ -47,7 +47,13 @@ pub enum End {
 
 /// Serves a client until it leaves.
 pub async fn serve(mut stream: TcpStream, client: Arc<Client>) -> End {
-    match serve_all(&mut stream, &client).await {
+    // Neither an idle client, nor one that does not read, nor a stream of hellos holds up the server's end.
+    let served = tokio::select! {
+        biased;
+        () = client.node.shutdown.ended() => return End::Shutdown,
+        served = serve_all(&mut stream, &client) => served,
+    };
+    match served {
         Ok(()) => End::Shutdown,
         Err(end) => end,
     }
@@ -59,12 +65,7 @@ const HTTP_ANSWER: &[u8] = b"HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Typ
 async fn serve_all(stream: &mut TcpStream, client: &Arc<Client>) -> Result<(), End> {
     let mut framing = Framing::new();
     loop {
-        // An idle client must not hold up the server's end.
-        let next = tokio::select! {
-            next = next_frame(stream, &mut framing) => next,
-            () = client.node.shutdown.ended() => return Err(End::Shutdown),
-        };
-        let frame = match next {
+        let frame = match next_frame(stream, &mut framing).await {
             Err(End::Frame(error)) if error.is_http() && client.node.profile().answers_http => {
                 stream.write_all(HTTP_ANSWER).await?;
                 return Err(End::Frame(error));
