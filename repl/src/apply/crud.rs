@@ -32,6 +32,7 @@ impl Applier {
             OpKind::Insert => {
                 let post = RawDoc::from(op.o);
                 let pre = batch.put(at.ts, &coll, post.clone())?;
+                self.trim_capped(batch, &coll, at)?;
                 Images { pre, post: Some(post) }
             }
             OpKind::Delete => Images {

@@ -2,12 +2,14 @@
 //!
 //! Each is a version at the timestamp of the entry it comes from, so that a read of the past finds the row of that moment.
 
+use std::ops::Bound;
+
 use bson::{Binary, RawDocumentBuf, raw::cstr, rawdoc, spec::BinarySubtype};
 use protocol::{
     OpTime, OplogEntry,
     oplog_entry::{MultiOpType, OpKind, ReplOperation, RetryImage},
 };
-use storage::{Apply, Collection};
+use storage::{Apply, Collection, Direction, ReadAt};
 
 use super::{
     Applier, ApplyError, Mode, Moment,
@@ -46,6 +48,25 @@ impl Applier {
         let row = write.row().map_err(|e| ApplyError::entry(entry.op_time, e))?;
         batch.put(entry.op_time.ts, &rows, row)?;
         Ok(())
+    }
+
+    /// Where the prepare entries of the undecided transactions stand, by the session rows.
+    pub(super) fn prepared_rows(&self) -> Result<Vec<OpTime>, ApplyError> {
+        let view = self.store.view(ReadAt::Newest)?;
+        let Some(rows) = view.catalog().collection(&self.names.transactions) else {
+            return Ok(Vec::new());
+        };
+        let mut prepared = Vec::new();
+        for row in view.scan(&rows, Bound::Unbounded, Direction::Forward) {
+            let (_, row) = row?;
+            if row.get_str("state").is_ok_and(|state| state == "prepared")
+                && let Ok(at) = row.get_document("lastWriteOpTime")
+                && let Some(at) = OpTime::from_raw(at)
+            {
+                prepared.push(at);
+            }
+        }
+        Ok(prepared)
     }
 
     /// What a retry of a find-and-modify and a change stream with images will ask for.

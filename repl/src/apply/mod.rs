@@ -14,6 +14,7 @@
 //! A2 Nothing is skipped. What cannot be applied stops the applier with the entry's position.
 //! A3 During initial sync the clone may already hold the effect of an entry, so every operation there is idempotent.
 
+mod capped;
 mod crud;
 mod ddl;
 mod derived;
@@ -140,6 +141,16 @@ impl Applier {
         Ok(())
     }
 
+    /// At the end of an initial sync: takes hold of the transactions that are prepared and undecided.
+    pub fn hold_prepared_transactions(&self, through: OpTimeAndWall) -> Result<(), ApplyError> {
+        let prepared = self.prepared_rows()?;
+        let mut batch = self.store.begin_apply();
+        for at in prepared {
+            self.hold_prepared(&mut batch, at)?;
+        }
+        Ok(batch.commit(through)?)
+    }
+
     fn entry(&self, batch: &mut Apply, entry: &OplogEntry<'_>) -> Result<(), ApplyError> {
         let ts = entry.op_time.ts;
         match &entry.op.kind {
@@ -149,8 +160,8 @@ impl Applier {
                 self.note_retryable_write(batch, entry)
             }
             OpKind::Command(Command::ApplyOps(ops)) => self.apply_ops(batch, entry, ops),
-            OpKind::Command(Command::CommitTransaction { .. }) => {
-                self.commit_transaction(batch, entry)
+            OpKind::Command(Command::CommitTransaction { commit_timestamp }) => {
+                self.commit_transaction(batch, entry, *commit_timestamp)
             }
             OpKind::Command(Command::AbortTransaction) => self.abort_transaction(batch, entry),
             OpKind::Command(command) => self.ddl(batch, entry, &entry.op, command, ts),

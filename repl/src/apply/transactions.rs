@@ -3,18 +3,27 @@
 //! ```text
 //! an applyOps of its own                          applied at its ts
 //! partialTxn ... partialTxn ... last              beyond 16 MB: linked by prevOpTime, applied at the last one's ts
-//! [partialTxn ...] prepare   commitTransaction    applied when the commit comes
+//! [partialTxn ...] prepare   commitTransaction    held from the prepare entry on, applied at commitTimestamp
 //! multiOpType: 1                                  several retryable writes in one entry; prevOpTime links no parts
 //! ```
 //! The parts of a chain are read back from our own oplog, one at a time: a transaction may be larger than memory.
 
+use std::collections::HashMap;
+
+use bson::{RawDocumentBuf, raw::cstr};
 use protocol::{
     OpTime, OplogEntry, RawDoc, Timestamp,
-    oplog_entry::{ApplyOps, Command, MultiOpType, OpKind},
+    oplog_entry::{ApplyOps, Command, MultiOpType, OpKind, ReplOperation},
 };
-use storage::Apply;
+use storage::{Apply, PreparedWrite, TxnId};
+use uuid::Uuid;
 
-use super::{Applier, ApplyError, Moment, parse, sessions::TxnState};
+use super::{
+    Applier, ApplyError, Mode, Moment,
+    crud::{document_id, updated},
+    parse,
+    sessions::TxnState,
+};
 
 impl Applier {
     pub(super) fn apply_ops(
@@ -32,7 +41,7 @@ impl Applier {
             return self.first_part(batch, entry);
         }
         if ops.prepare {
-            return self.prepare(batch, entry);
+            return self.prepare(batch, entry, ops);
         }
         self.whole_chain_at(batch, entry, ops, ts)?;
         match entry.prev_op_time {
@@ -109,24 +118,69 @@ impl Applier {
         self.store.oplog().entry_written(ts)?.ok_or(ApplyError::ChainBroken { entry: last })
     }
 
-    /// A prepare leaves only its session row: its operations stand in our oplog, and take effect when it commits.
-    fn prepare(&self, batch: &mut Apply, entry: &OplogEntry<'_>) -> Result<(), ApplyError> {
-        let start = match self.earlier_parts(entry)?.first() {
+    /// During initial sync the documents may be ahead of the transaction, so a prepare leaves only its session row;
+    /// what is still undecided at the end is held then, see [`Applier::hold_prepared`].
+    fn prepare(
+        &self,
+        batch: &mut Apply,
+        entry: &OplogEntry<'_>,
+        ops: &ApplyOps<'_>,
+    ) -> Result<(), ApplyError> {
+        let parts = self.earlier_parts(entry)?;
+        let start = match parts.first() {
             None => entry.op_time,
             Some(ts) => parse(&self.part(*ts, entry.op_time)?)?.op_time,
         };
+        if self.mode == Mode::Steady {
+            self.hold(batch, entry, ops, parts)?;
+        }
         self.note_session(batch, entry, Some(start), Some(TxnState::Prepared))
+    }
+
+    /// Holds the transaction whose prepare entry is at `prepared`, at the end of an initial sync.
+    pub(super) fn hold_prepared(
+        &self,
+        batch: &mut Apply,
+        prepared: OpTime,
+    ) -> Result<(), ApplyError> {
+        let raw = self.part(prepared.ts, prepared)?;
+        let entry = parse(&raw)?;
+        let parts = self.earlier_parts(&entry)?;
+        self.hold(batch, &entry, &apply_ops_of(&entry)?, parts)
+    }
+
+    fn hold(
+        &self,
+        batch: &mut Apply,
+        entry: &OplogEntry<'_>,
+        ops: &ApplyOps<'_>,
+        parts: Vec<Timestamp>,
+    ) -> Result<(), ApplyError> {
+        let mut held = Held::default();
+        for part in parts {
+            let part = self.part(part, entry.op_time)?;
+            held.operations(self, batch, entry.op_time, &apply_ops_of(&parse(&part)?)?)?;
+        }
+        held.operations(self, batch, entry.op_time, ops)?;
+        Ok(batch.prepare(&txn_id(entry)?, entry.op_time.ts, held.writes)?)
     }
 
     pub(super) fn commit_transaction(
         &self,
         batch: &mut Apply,
         entry: &OplogEntry<'_>,
+        commit_ts: Timestamp,
     ) -> Result<(), ApplyError> {
-        let prepared = entry.prev_op_time.map_or(Timestamp::NULL, |at| at.ts);
-        let raw = self.part(prepared, entry.op_time)?;
-        let prepared = parse(&raw)?;
-        self.whole_chain_at(batch, &prepared, &apply_ops_of(&prepared)?, entry.op_time.ts)?;
+        let ts = entry.op_time.ts;
+        match self.mode {
+            Mode::Steady => batch.commit_prepared(&txn_id(entry)?, commit_ts, ts)?,
+            Mode::InitialSync => {
+                let prepared = entry.prev_op_time.map_or(Timestamp::NULL, |at| at.ts);
+                let raw = self.part(prepared, entry.op_time)?;
+                let prepared = parse(&raw)?;
+                self.whole_chain_at(batch, &prepared, &apply_ops_of(&prepared)?, ts)?;
+            }
+        }
         self.note_session(batch, entry, None, Some(TxnState::Committed))
     }
 
@@ -135,7 +189,80 @@ impl Applier {
         batch: &mut Apply,
         entry: &OplogEntry<'_>,
     ) -> Result<(), ApplyError> {
+        if self.mode == Mode::Steady {
+            batch.abort_prepared(&txn_id(entry)?, entry.op_time.ts)?;
+        }
         self.note_session(batch, entry, None, Some(TxnState::Aborted))
+    }
+}
+
+/// What a prepared transaction holds: documents as they will be, computed at prepare. The primary lets
+/// nobody else touch them until the decision.
+#[derive(Default)]
+struct Held {
+    writes: Vec<PreparedWrite>,
+    /// Documents already written by this transaction, by collection and raw `_id`.
+    seen: HashMap<(Uuid, Vec<u8>), Option<RawDoc>>,
+}
+
+impl Held {
+    fn operations(
+        &mut self,
+        applier: &Applier,
+        batch: &mut Apply,
+        entry: OpTime,
+        ops: &ApplyOps<'_>,
+    ) -> Result<(), ApplyError> {
+        for op in ops.iter() {
+            let op = op.map_err(|e| ApplyError::entry(entry, e))?;
+            match op.kind {
+                OpKind::Noop => {}
+                OpKind::Command(_) => {
+                    return Err(ApplyError::entry(entry, "a prepared transaction holds a command"));
+                }
+                _ => self.operation(applier, batch, entry, &op)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn operation(
+        &mut self,
+        applier: &Applier,
+        batch: &mut Apply,
+        entry: OpTime,
+        op: &ReplOperation<'_>,
+    ) -> Result<(), ApplyError> {
+        let Some(coll) = applier.collection_of(batch, op, entry)? else { return Ok(()) };
+        let id = document_id(op, entry)?;
+        let mut id_doc = RawDocumentBuf::new();
+        id_doc.append(cstr!("_id"), id);
+        let key = (coll.uuid(), id_doc.as_bytes().to_vec());
+        let after = match op.kind {
+            OpKind::Insert => Some(RawDoc::from(op.o)),
+            OpKind::Delete => None,
+            _ => {
+                let pre = match self.seen.get(&key) {
+                    Some(written) => written.clone(),
+                    None => batch.get(&coll, id)?,
+                };
+                match pre {
+                    Some(pre) => Some(RawDoc::from(updated(&pre, op, entry)?)),
+                    None => {
+                        return Err(ApplyError::entry(
+                            entry,
+                            "it updates a document that is not here",
+                        ));
+                    }
+                }
+            }
+        };
+        self.writes.push(match &after {
+            Some(doc) => PreparedWrite::Put { coll: coll.uuid(), doc: doc.clone() },
+            None => PreparedWrite::Delete { coll: coll.uuid(), doc_id: RawDoc::from(id_doc) },
+        });
+        self.seen.insert(key, after);
+        Ok(())
     }
 }
 
@@ -144,4 +271,14 @@ fn apply_ops_of<'a>(entry: &OplogEntry<'a>) -> Result<ApplyOps<'a>, ApplyError> 
         OpKind::Command(Command::ApplyOps(ops)) => Ok(ops.clone()),
         _ => Err(ApplyError::entry(entry.op_time, "it is no part of a transaction")),
     }
+}
+
+/// Names a prepared transaction: its session and number.
+fn txn_id(entry: &OplogEntry<'_>) -> Result<TxnId, ApplyError> {
+    let Some(session) = entry.session else {
+        return Err(ApplyError::entry(entry.op_time, "a prepared transaction without session"));
+    };
+    let mut id = session.lsid.as_bytes().to_vec();
+    id.extend_from_slice(&session.txn_number.to_be_bytes());
+    Ok(TxnId(id))
 }

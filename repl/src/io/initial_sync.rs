@@ -215,6 +215,7 @@ impl InitialSync {
     }
 
     fn finish(&self, stop: OpTimeAndWall) -> Result<(), SyncError> {
+        self.applier().hold_prepared_transactions(stop)?;
         self.store.finish_initial_sync(stop)?;
         self.builds.resume(&self.store)?;
         Ok(())

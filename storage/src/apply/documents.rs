@@ -158,6 +158,11 @@ impl Apply {
         (counts.documents, counts.bytes)
     }
 
+    /// The document of a capped collection that was inserted first, this batch's own writes included.
+    pub fn oldest_record(&mut self, coll: &Collection) -> Result<Option<RawDoc>, StorageError> {
+        self.changes.first_of(coll.table)?.map(to_doc).transpose()
+    }
+
     /// Where the document with this `_id` stands. Only capped collections need to look.
     fn record_of(
         &mut self,

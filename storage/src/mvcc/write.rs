@@ -266,6 +266,23 @@ impl Changes {
         Ok(out)
     }
 
+    /// The first row of a table whose keys ascend with time, this batch's own writes included.
+    pub(crate) fn first_of(&self, table: TableId) -> Result<Option<Version>, StorageError> {
+        use std::ops::Bound::Unbounded;
+        for item in self.reader.scan(table, Unbounded, Unbounded, Direction::Forward) {
+            let (key, version) = item?;
+            match self.rows.get(&table.key(&key)) {
+                None => return Ok(Some(version)),
+                Some(state) if state.now.is_some() => return Ok(state.now.clone()),
+                Some(_) => {}
+            }
+        }
+        let prefix = table.key(&[]);
+        let ours =
+            self.rows.iter().filter(|(row, state)| row.starts_with(&prefix) && state.now.is_some());
+        Ok(ours.min_by_key(|(row, _)| *row).and_then(|(_, state)| state.now.clone()))
+    }
+
     /// Everything as writes of the engine. The history's own counters move with it.
     pub(crate) fn into_batch(self, batch: &mut Batch) -> Vec<Undo> {
         batch.writes.reserve(self.rows.len() + self.past.len() + 8);
