@@ -104,21 +104,46 @@ impl Asker {
 }
 
 /// Asks every host who it is; tells which of them are this process.
+///
+/// A process that has just started may ask before its own port is open: as long as none is found
+/// and somebody cannot be reached, it is tried again for a little while.
 pub(super) async fn find_self(
     peer: Peer,
     process_id: ObjectId,
     hosts: Vec<HostAndPort>,
 ) -> Vec<HostAndPort> {
-    let mut asked = JoinSet::new();
-    for host in hosts {
-        let peer = peer.clone();
-        asked.spawn(async move {
-            let ours = timeout(IS_SELF_TIMEOUT, is_self(&peer, process_id, &host)).await;
-            (host, matches!(ours, Ok(Ok(true))))
-        });
+    let started = clock::now().mono;
+    loop {
+        let (ours, all_answered) = ask_all(&peer, process_id, &hosts).await;
+        let late = clock::now().mono - started >= IS_SELF_RETRY_FOR;
+        if all_answered || !ours.is_empty() || late {
+            return ours;
+        }
+        tokio::time::sleep(IS_SELF_PAUSE).await;
     }
-    let answers = asked.join_all().await;
-    answers.into_iter().filter(|(_, ours)| *ours).map(|(host, _)| host).collect()
+}
+
+/// Who is us, and whether everybody answered. Once we are found, the silent ones are not waited for long.
+async fn ask_all(
+    peer: &Peer,
+    process_id: ObjectId,
+    hosts: &[HostAndPort],
+) -> (Vec<HostAndPort>, bool) {
+    let mut asked = JoinSet::new();
+    for host in hosts.iter().cloned() {
+        let peer = peer.clone();
+        asked.spawn(async move { (is_self(&peer, process_id, &host).await, host) });
+    }
+    let (mut ours, mut answered, mut patience) = (Vec::new(), 0, IS_SELF_TIMEOUT);
+    while let Ok(Some(answer)) = timeout(patience, asked.join_next()).await {
+        let Ok((Ok(is_us), host)) = answer else { continue };
+        answered += 1;
+        if is_us {
+            ours.push(host);
+            patience = IS_SELF_PAUSE;
+        }
+    }
+    (ours, answered == hosts.len())
 }
 
 async fn is_self(peer: &Peer, process_id: ObjectId, host: &HostAndPort) -> Result<bool, PeerError> {
@@ -129,3 +154,5 @@ async fn is_self(peer: &Peer, process_id: ObjectId, host: &HostAndPort) -> Resul
 
 /// A host that takes longer is not this one.
 const IS_SELF_TIMEOUT: Duration = Duration::from_secs(5);
+const IS_SELF_RETRY_FOR: Duration = Duration::from_secs(1);
+const IS_SELF_PAUSE: Duration = Duration::from_millis(50);

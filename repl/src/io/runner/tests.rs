@@ -197,3 +197,30 @@ async fn what_cannot_be_kept_ends_the_node_before_it_is_told() {
     let error = running.await.unwrap().unwrap_err();
     assert!(error.to_string().contains("no space left"), "{error}");
 }
+
+#[tokio::test]
+async fn a_node_that_asks_before_its_own_port_is_open_is_found_all_the_same() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host: protocol::HostAndPort = free.local_addr().unwrap().to_string().parse().unwrap();
+    drop(free);
+    let Started { repl, peer, .. } = start(settings(), Arc::new(Memory::default())).unwrap();
+    let process_id = settings().process_id;
+    let finding = tokio::spawn(find_self(peer, process_id, vec![host.clone()]));
+    tokio::time::sleep(Duration::from_millis(120)).await;
+    let listener = TcpListener::bind((host.host.as_str(), host.port)).await.unwrap();
+    tokio::spawn(serve(listener, our_handler(repl, process_id)));
+    assert_eq!(finding.await.unwrap(), [host]);
+}
+
+#[tokio::test]
+async fn a_silent_member_does_not_keep_us_from_finding_ourselves() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let ours = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = |listener: &TcpListener| listener.local_addr().unwrap().to_string().parse().unwrap();
+    let hosts: Vec<protocol::HostAndPort> = vec![host(&silent), host(&ours)];
+    let Started { repl, peer, .. } = start(settings(), Arc::new(Memory::default())).unwrap();
+    tokio::spawn(serve(ours, our_handler(repl, settings().process_id)));
+    let finding = find_self(peer, settings().process_id, hosts.clone());
+    let found = tokio::time::timeout(Duration::from_secs(2), finding).await;
+    assert_eq!(found.expect("it waits for the silent one"), [hosts[1].clone()]);
+}
