@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, fmt, rc::Rc};
 
-use protocol::Timestamp;
+use protocol::{RawDoc, Timestamp};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{error::QueryError, source::Source, value::OwnedValue};
@@ -11,6 +11,21 @@ use crate::{error::QueryError, source::Source, value::OwnedValue};
 pub trait Collections {
     /// Opens a collection of the same moment; `None` if it does not exist.
     fn open<'s>(&'s self, namespace: &str) -> Result<Option<Box<dyn Source + 's>>, QueryError>;
+}
+
+/// Somewhere to put what memory can't hold: files, in a server that allows disk use.
+pub trait Spill {
+    /// Writes documents away, to be read back in their order.
+    fn write(
+        &self,
+        docs: &mut dyn Iterator<Item = RawDoc>,
+    ) -> Result<Box<dyn SpilledRun>, QueryError>;
+}
+
+/// Documents that were written away.
+pub trait SpilledRun: Send + fmt::Debug {
+    /// The next of them.
+    fn next(&mut self) -> Result<Option<RawDoc>, QueryError>;
 }
 
 /// Asked now and then by whatever runs long; an error ends the query.
@@ -27,6 +42,8 @@ pub struct Context {
     pub variables: Vec<OwnedValue>,
     /// Ends the query when its time is up or somebody kills it.
     pub interrupt: Option<Interrupt>,
+    /// Where sorts put what memory can't hold; without it they fail beyond their limit.
+    pub spill: Option<Rc<dyn Spill>>,
     /// Where other collections come from.
     pub collections: Option<Rc<dyn Collections>>,
 }
@@ -52,6 +69,7 @@ impl Context {
             cluster_time: None,
             variables: Vec::new(),
             interrupt: None,
+            spill: None,
             collections: None,
         }
     }
@@ -65,6 +83,7 @@ impl Context {
             cluster_time: self.cluster_time,
             variables,
             interrupt: None,
+            spill: self.spill.clone(),
             collections: self.collections.clone(),
         }
     }

@@ -338,6 +338,7 @@ pub struct Sorter<T> {
     heap: BinaryHeap<Entry<T>>,
     arrivals: u64,
     bytes: usize,
+    memory_max: usize,
     bytes_of: fn(&T) -> usize,
 }
 
@@ -350,6 +351,7 @@ impl<T> Sorter<T> {
             heap: BinaryHeap::new(),
             arrivals: 0,
             bytes: 0,
+            memory_max: MEMORY_MAX,
             bytes_of,
         }
     }
@@ -374,7 +376,17 @@ impl<T> Sorter<T> {
         }
     }
 
-    /// Memory held. Beyond [`MEMORY_MAX`] the caller takes a sorted run away with
+    /// How much it may hold.
+    pub fn memory_max(&self) -> usize {
+        self.memory_max
+    }
+
+    /// Another limit than [`MEMORY_MAX`].
+    pub fn set_memory_max(&mut self, bytes: usize) {
+        self.memory_max = bytes;
+    }
+
+    /// Memory held. Beyond [`Sorter::memory_max`] the caller takes a sorted run away with
     /// [`Sorter::take_run`] and spills it, or fails with [`memory_exceeded`].
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -6,10 +6,11 @@ use protocol::RawDoc;
 
 use super::{Stage, Upstream};
 use crate::{
+    context::SpilledRun,
     error::QueryError,
     matcher::Matcher,
     projection::Projection,
-    sort::{self, SortPattern, Sorter},
+    sort::{self, SortKey, SortPattern, Sorter},
 };
 
 /// Lets matching documents through.
@@ -85,10 +86,12 @@ impl Stage for Distinct {
 }
 
 /// Sorts all documents, or keeps the first ones of the order.
+///
+/// Beyond the memory limit sorted runs are written away, and read back side by side.
 #[derive(Debug)]
 pub struct Sort {
     sorter: Sorter<RawDoc>,
-    sorted: Option<std::vec::IntoIter<RawDoc>>,
+    sorted: Option<Merge>,
 }
 
 impl Sort {
@@ -97,23 +100,85 @@ impl Sort {
         Self { sorter: Sorter::new(pattern, limit, |doc| doc.as_bytes().len()), sorted: None }
     }
 
-    fn fill(&mut self, up: &mut Upstream<'_, '_>) -> Result<Vec<RawDoc>, QueryError> {
+    /// The memory after which it spills or fails, for tests.
+    #[cfg(test)]
+    pub(crate) fn with_memory(mut self, bytes: usize) -> Self {
+        self.sorter.set_memory_max(bytes);
+        self
+    }
+
+    fn fill(&mut self, up: &mut Upstream<'_, '_>) -> Result<Merge, QueryError> {
+        let mut spilled = Vec::new();
         while let Some(doc) = up.pull()? {
             let key = self.sorter.pattern().key(doc.as_bytes())?;
             self.sorter.push(key, doc);
-            if self.sorter.bytes() > sort::MEMORY_MAX {
-                return Err(sort::memory_exceeded());
+            if self.sorter.bytes() > self.sorter.memory_max() {
+                let Some(spill) = &up.context().spill else { return Err(sort::memory_exceeded()) };
+                let mut run = self.sorter.take_run().map(|(_, doc)| doc);
+                spilled.push(spill.write(&mut run)?);
             }
         }
-        Ok(self.sorter.take_run().map(|(_, doc)| doc).collect())
+        let rest: Vec<_> = self.sorter.take_run().map(|(_, doc)| doc).collect();
+        Ok(Merge { spilled, rest: rest.into_iter(), heads: Vec::new(), begun: false })
     }
 }
 
 impl Stage for Sort {
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
         if self.sorted.is_none() {
-            self.sorted = Some(self.fill(up)?.into_iter());
+            self.sorted = Some(self.fill(up)?);
         }
-        Ok(self.sorted.as_mut().and_then(Iterator::next))
+        match &mut self.sorted {
+            Some(merge) => merge.next(self.sorter.pattern()),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Sorted runs, read side by side: the spilled ones in the order they were written, memory last.
+#[derive(Debug)]
+struct Merge {
+    spilled: Vec<Box<dyn SpilledRun>>,
+    rest: std::vec::IntoIter<RawDoc>,
+    heads: Vec<Option<(SortKey, RawDoc)>>,
+    begun: bool,
+}
+
+impl Merge {
+    fn next(&mut self, pattern: &SortPattern) -> Result<Option<RawDoc>, QueryError> {
+        if self.spilled.is_empty() {
+            return Ok(self.rest.next());
+        }
+        if !self.begun {
+            self.begun = true;
+            for run in 0..=self.spilled.len() {
+                let head = self.read(run, pattern)?;
+                self.heads.push(head);
+            }
+        }
+        // Of equal keys the one that came first is in the earlier run.
+        let mut least: Option<(usize, &SortKey)> = None;
+        for (run, head) in self.heads.iter().enumerate() {
+            let Some((key, _)) = head else { continue };
+            if least.is_none_or(|(_, best)| pattern.compare(key, best).is_lt()) {
+                least = Some((run, key));
+            }
+        }
+        let Some((run, _)) = least else { return Ok(None) };
+        let next = self.read(run, pattern)?;
+        let taken = self.heads.get_mut(run).and_then(|head| std::mem::replace(head, next));
+        Ok(taken.map(|(_, doc)| doc))
+    }
+
+    fn read(
+        &mut self,
+        run: usize,
+        pattern: &SortPattern,
+    ) -> Result<Option<(SortKey, RawDoc)>, QueryError> {
+        let doc = match self.spilled.get_mut(run) {
+            Some(spilled) => spilled.next()?,
+            None => self.rest.next(),
+        };
+        doc.map(|doc| Ok((pattern.key(doc.as_bytes())?, doc))).transpose()
     }
 }

@@ -69,3 +69,51 @@ fn an_interrupted_scan_ends_with_its_error() {
     assert_eq!(pipeline.next(&mut input).unwrap_err().code.code(), 50);
     assert!(pipeline.examined().docs < 600);
 }
+
+#[derive(Debug)]
+struct InMemory(std::collections::VecDeque<RawDoc>);
+
+impl crate::context::SpilledRun for InMemory {
+    fn next(&mut self) -> Result<Option<RawDoc>, QueryError> {
+        Ok(self.0.pop_front())
+    }
+}
+
+struct Drawer(std::cell::Cell<usize>);
+
+impl crate::context::Spill for Drawer {
+    fn write(
+        &self,
+        docs: &mut dyn Iterator<Item = RawDoc>,
+    ) -> Result<Box<dyn crate::context::SpilledRun>, QueryError> {
+        self.0.set(self.0.get() + 1);
+        Ok(Box::new(InMemory(docs.collect())))
+    }
+}
+
+/// A sort that spills gives what one in memory gives, equal keys in the order they came.
+#[test]
+fn a_sort_that_spills_gives_the_same_order() {
+    let source = numbers(1000);
+    let sort = |bytes| {
+        let pattern = crate::sort::SortPattern::parse(&rawdoc! { "n": -1 }, None).unwrap();
+        let stage: Box<dyn Stage> = Box::new(Sort::new(pattern, None).with_memory(bytes));
+        Pipeline::new(Access::Collection(Direction::Forward), vec![stage])
+    };
+    let run = |bytes, spill: Option<std::rc::Rc<Drawer>>| {
+        let mut context = Context::default();
+        context.spill = spill.map(|spill| spill as std::rc::Rc<dyn crate::context::Spill>);
+        let mut input = Input::new(&source, &context);
+        let mut pipeline = sort(bytes);
+        let mut ids = Vec::new();
+        while let Some(doc) = pipeline.next(&mut input)? {
+            ids.push(doc.get_i32("_id").unwrap());
+        }
+        Ok::<_, QueryError>(ids)
+    };
+    let drawer = std::rc::Rc::new(Drawer(std::cell::Cell::new(0)));
+    let want = run(usize::MAX, None).unwrap();
+    assert_eq!(run(4_000, Some(std::rc::Rc::clone(&drawer))).unwrap(), want);
+    assert!(drawer.0.get() > 5, "spilled {} times", drawer.0.get());
+    assert_eq!(run(4_000, None).unwrap_err().code.code(), 292);
+}

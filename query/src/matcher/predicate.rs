@@ -166,6 +166,13 @@ impl TypeSet {
         }
     }
 
+    /// The types' numbers, as `$type` takes them.
+    pub fn codes(&self) -> impl Iterator<Item = i32> {
+        let bits = self.bits;
+        let min_key = self.min_key.then_some(-1);
+        min_key.into_iter().chain((0..128).filter(move |bit| bits >> bit & 1 == 1))
+    }
+
     /// Whether the value is of one of the types. A missing value is of none.
     pub fn contains(&self, value: Value<'_>) -> bool {
         match value.type_byte() {

@@ -8,6 +8,7 @@
 
 mod bounds;
 mod candidates;
+pub mod explain;
 mod partial;
 
 pub use bounds::{Interval, intervals_of};

@@ -136,3 +136,32 @@ fn ranges_are_as_narrow_as_the_filter_allows() {
         "IXSCAN { a: 1, b: -1 } <1;> OR IXSCAN { c: 1 } <\"s3\";>"
     );
 }
+
+#[test]
+fn explain_shows_what_mongod_shows() {
+    let source = scalars(100);
+    let shown = |filter: RawDocumentBuf, sort: Option<RawDocumentBuf>| {
+        let filter = Matcher::parse(&filter, &ParseContext::default()).unwrap();
+        let sort = sort.map(|s| SortPattern::parse(&s, None).unwrap());
+        let request = Request { sort, ..Request::new(filter) };
+        let shape = explain::Shape::of(&request);
+        let (_, chosen) = plan(request, &source, &Context::default()).unwrap();
+        Shown(Value::from(&*shape.plan(&chosen, source.indexes(), None))).to_string()
+    };
+    assert_eq!(
+        shown(rawdoc! { "a": { "$gt": 3 }, "d": 1 }, None),
+        "{ stage: \"FETCH\", filter: { d: { $eq: 1 } }, inputStage: { stage: \"IXSCAN\", keyPattern: \
+         { a: 1, b: -1 }, indexName: \"{ a: 1, b: -1 }\", isMultiKey: false, multiKeyPaths: { a: [], \
+         b: [] }, isUnique: false, isSparse: false, isPartial: false, indexVersion: 2, direction: \
+         \"forward\", indexBounds: { a: [ \"(3, inf]\" ], b: [ \"[MaxKey, MinKey]\" ] } } }"
+    );
+    assert_eq!(
+        shown(rawdoc! { "d": { "$ne": 1 } }, Some(rawdoc! { "d": 1 })),
+        "{ stage: \"SORT\", sortPattern: { d: 1 }, memLimit: 104857600, type: \"simple\", inputStage: \
+         { stage: \"COLLSCAN\", filter: { d: { $not: { $eq: 1 } } }, direction: \"forward\" } }"
+    );
+    assert_eq!(
+        shown(rawdoc! { "_id": 3 }, None),
+        "{ stage: \"EXPRESS_IXSCAN\", keyPattern: \"{ _id: 1 }\", indexName: \"_id_\" }"
+    );
+}

@@ -104,18 +104,28 @@ pub fn plan(
         return Ok(over_given(stages));
     }
     let (mut pipeline, _) = planner::plan(request, source, context)?;
-    for stage in stages {
-        push(&mut pipeline, stage);
-    }
+    push_all(&mut pipeline, stages);
     Ok(pipeline)
+}
+
+/// A limit right after a sort bounds what the sort must hold.
+fn push_all(pipeline: &mut Pipeline, stages: impl Iterator<Item = Parsed>) {
+    let mut stages = stages.peekable();
+    while let Some(stage) = stages.next() {
+        match (stage, stages.peek()) {
+            (Parsed::Sort(pattern), Some(Parsed::Limit(n))) => {
+                let n = usize::try_from(*n).ok();
+                pipeline.push(Box::new(Sort::new(pattern, n)));
+            }
+            (stage, _) => push(pipeline, stage),
+        }
+    }
 }
 
 /// Runs a parsed pipeline over documents that are at hand.
 pub(crate) fn over_docs(docs: Vec<RawDoc>, parsed: Vec<Parsed>) -> Pipeline {
     let mut pipeline = Pipeline::new(Access::Given(docs), Vec::new());
-    for stage in parsed {
-        push(&mut pipeline, stage);
-    }
+    push_all(&mut pipeline, parsed.into_iter());
     pipeline
 }
 

@@ -1,0 +1,440 @@
+//! `explain`: a plan as mongod shows it.
+//!
+//! ```text
+//!   LIMIT <- SKIP <- PROJECTION <- SORT <- FETCH {filter} <- IXSCAN {bounds}
+//!                                       or COLLSCAN {filter}
+//! ```
+
+use bson::{RawDocumentBuf, raw::cstr};
+
+use super::{Candidate, Request};
+use crate::{
+    exec::{Access, Examined, IndexScan},
+    expression::{DocBuilder, array_bytes},
+    matcher::{ArrayPredicate, CompareOp, Leaf, Node, Predicate},
+    source::{Direction, IndexInfo, KeyRange},
+    value::{Elements, OwnedValue, Shown, Value},
+};
+
+/// What ran, for the verbosities that run the query.
+#[derive(Debug, Clone, Copy)]
+pub struct Ran {
+    /// Documents returned.
+    pub returned: u64,
+    /// Time, in milliseconds.
+    pub millis: u64,
+    /// What the scan looked at.
+    pub examined: Examined,
+}
+
+/// The parts of a request that a plan shows.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    filter: RawDocumentBuf,
+    root: Node,
+    sort: Option<RawDocumentBuf>,
+    skip: u64,
+    limit: Option<u64>,
+    /// The projection as written, if there is one.
+    pub projection: Option<RawDocumentBuf>,
+}
+
+impl Shape {
+    /// Taken before the request is planned, which uses it up.
+    pub fn of(request: &Request) -> Self {
+        let sort = request.sort.as_ref().map(|sort| {
+            let mut doc = DocBuilder::new();
+            for part in &sort.parts {
+                doc.push(part.path.dotted(), Value::Int32(if part.ascending { 1 } else { -1 }));
+            }
+            finish(doc)
+        });
+        Self {
+            filter: filter_doc(request.filter.root()),
+            root: request.filter.root().clone(),
+            sort,
+            skip: request.skip,
+            limit: request.limit,
+            projection: None,
+        }
+    }
+
+    /// The filter as mongod shows it parsed.
+    pub fn parsed_query(&self) -> &RawDocumentBuf {
+        &self.filter
+    }
+
+    /// The tree of stages, with counts if the query ran.
+    pub fn plan(
+        &self,
+        candidate: &Candidate,
+        indexes: &[IndexInfo],
+        ran: Option<Ran>,
+    ) -> RawDocumentBuf {
+        let mut stage = self.access(candidate, indexes, ran);
+        if let Some(sort) = self.sort.as_ref().filter(|_| !candidate.gives_order) {
+            let mut doc = node("SORT", ran);
+            doc.push(b"sortPattern", Value::from(&**sort));
+            doc.push(b"memLimit", Value::Int32(104_857_600));
+            if let Some(limit) = self.limit {
+                doc.push(b"limitAmount", number(limit + self.skip));
+            }
+            doc.push(b"type", Value::String(b"simple"));
+            stage = above(doc, &stage);
+        }
+        if self.skip > 0 {
+            let mut doc = node("SKIP", ran);
+            doc.push(b"skipAmount", number(self.skip));
+            stage = above(doc, &stage);
+        }
+        if let Some(projection) = &self.projection {
+            let mut doc = node("PROJECTION_DEFAULT", ran);
+            doc.push(b"transformBy", Value::from(&**projection));
+            stage = above(doc, &stage);
+        }
+        if let Some(limit) = self.limit {
+            let mut doc = node("LIMIT", ran);
+            doc.push(b"limitAmount", number(limit));
+            stage = above(doc, &stage);
+        }
+        stage
+    }
+
+    fn access(
+        &self,
+        candidate: &Candidate,
+        indexes: &[IndexInfo],
+        ran: Option<Ran>,
+    ) -> RawDocumentBuf {
+        let with_filter = |doc: &mut DocBuilder| {
+            if !self.filter.is_empty() {
+                doc.push(b"filter", Value::from(&*self.filter));
+            }
+        };
+        match &candidate.access {
+            Access::Nothing | Access::Given(_) => finish(node("EOF", ran)),
+            Access::ById(_) => {
+                let alone = self.sort.is_none()
+                    && self.skip == 0
+                    && self.limit.is_none()
+                    && self.projection.is_none();
+                let mut doc = node(if alone { "EXPRESS_IXSCAN" } else { "IDHACK" }, ran);
+                if alone {
+                    doc.push(b"keyPattern", Value::String(b"{ _id: 1 }"));
+                    doc.push(b"indexName", Value::String(b"_id_"));
+                }
+                counts(&mut doc, ran, true, true);
+                finish(doc)
+            }
+            Access::Collection(direction) => {
+                let mut doc = node("COLLSCAN", ran);
+                with_filter(&mut doc);
+                doc.push(b"direction", direction_text(*direction));
+                counts(&mut doc, ran, false, true);
+                finish(doc)
+            }
+            Access::Indexes(scans) => {
+                let mut inputs: Vec<_> =
+                    scans.iter().map(|scan| index_scan(scan, indexes, ran)).collect();
+                let mut doc = node("FETCH", ran);
+                match scans.as_slice() {
+                    [only] => {
+                        let rest = not_covered(&self.root, only, indexes);
+                        if !rest.is_empty() {
+                            doc.push(b"filter", Value::from(&*rest));
+                        }
+                    }
+                    _ => with_filter(&mut doc),
+                }
+                counts(&mut doc, ran, false, true);
+                match inputs.pop() {
+                    Some(only) if inputs.is_empty() => above(doc, &only),
+                    last => {
+                        inputs.extend(last);
+                        let mut or = node("OR", ran);
+                        let list = array_bytes(inputs.iter().map(|stage| Value::from(&**stage)));
+                        or.push(b"inputStages", Value::Array(&list));
+                        above(doc, &finish(or))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The part of the filter that the bounds of the index don't settle.
+fn not_covered(root: &Node, scan: &IndexScan, indexes: &[IndexInfo]) -> RawDocumentBuf {
+    let Some(index) = indexes.get(scan.index) else { return filter_doc(root) };
+    let bounded = scan
+        .ranges
+        .iter()
+        .map(|range| range.prefix.len() + usize::from(range.edges.is_some()))
+        .min()
+        .unwrap_or(0);
+    let parts = super::bounds::conjuncts(root);
+    let settles = |node: &&Node| {
+        let Node::Leaf(Leaf { path: Some(path), predicate }) = node else { return false };
+        let exact = match predicate {
+            Predicate::Compare { operand, .. } => {
+                !matches!(operand.get(), Value::Null | Value::Array(_) | Value::Undefined)
+            }
+            Predicate::In(list) => list.regexes.is_empty() && !list.has_null,
+            _ => false,
+        };
+        let field = index.fields.iter().take(bounded).find(|field| field.path == *path);
+        let on_path = parts
+            .iter()
+            .filter(|other| matches!(other, Node::Leaf(Leaf { path: Some(p), .. }) if p == path));
+        exact && field.is_some_and(|f| f.multikey.is_empty() || on_path.count() == 1)
+    };
+    let rest: Vec<Node> =
+        parts.iter().filter(|node| !settles(node)).map(|n| (*n).clone()).collect();
+    match rest.as_slice() {
+        [only] => filter_doc(only),
+        _ => filter_doc(&Node::And(rest)),
+    }
+}
+
+fn finish(doc: DocBuilder) -> RawDocumentBuf {
+    RawDocumentBuf::from_bytes(doc.finish()).unwrap_or_default()
+}
+
+fn number<'a>(n: u64) -> Value<'a> {
+    match i32::try_from(n) {
+        Ok(n) => Value::Int32(n),
+        Err(_) => Value::Int64(i64::try_from(n).unwrap_or(i64::MAX)),
+    }
+}
+
+fn node(stage: &str, ran: Option<Ran>) -> DocBuilder {
+    let mut doc = DocBuilder::new();
+    doc.push(b"stage", Value::String(stage.as_bytes()));
+    if let Some(ran) = ran {
+        doc.push(b"nReturned", number(ran.returned));
+        doc.push(b"executionTimeMillisEstimate", number(ran.millis));
+    }
+    doc
+}
+
+fn counts(doc: &mut DocBuilder, ran: Option<Ran>, keys: bool, docs: bool) {
+    let Some(ran) = ran else { return };
+    if keys {
+        doc.push(b"keysExamined", number(ran.examined.keys));
+    }
+    if docs {
+        doc.push(b"docsExamined", number(ran.examined.docs));
+    }
+}
+
+fn above(mut doc: DocBuilder, below: &RawDocumentBuf) -> RawDocumentBuf {
+    doc.push(b"inputStage", Value::from(&**below));
+    finish(doc)
+}
+
+fn direction_text(direction: Direction) -> Value<'static> {
+    Value::String(match direction {
+        Direction::Forward => b"forward",
+        Direction::Backward => b"backward",
+    })
+}
+
+fn index_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<Ran>) -> RawDocumentBuf {
+    let mut doc = node("IXSCAN", ran);
+    let Some(index) = indexes.get(scan.index) else { return finish(doc) };
+    if let Ok(key) = index.spec.get_document("key") {
+        doc.push(b"keyPattern", Value::from(key));
+    }
+    doc.push(b"indexName", Value::String(index.name.as_bytes()));
+    doc.push(b"isMultiKey", Value::Bool(index.is_multikey()));
+    if index.name != "_id_" {
+        doc.push(b"multiKeyPaths", Value::from(&*multikey_paths(index)));
+    }
+    doc.push(b"isUnique", Value::Bool(index.unique));
+    doc.push(b"isSparse", Value::Bool(index.sparse));
+    doc.push(b"isPartial", Value::Bool(index.partial.is_some()));
+    doc.push(b"indexVersion", Value::Int32(index.spec.get_i32("v").unwrap_or(2)));
+    doc.push(b"direction", direction_text(scan.direction));
+    doc.push(b"indexBounds", Value::from(&*bounds(index, scan)));
+    counts(&mut doc, ran, true, false);
+    finish(doc)
+}
+
+fn multikey_paths(index: &IndexInfo) -> RawDocumentBuf {
+    let mut doc = DocBuilder::new();
+    for field in &index.fields {
+        let paths: Vec<Vec<u8>> = field
+            .multikey
+            .iter()
+            .map(|at| {
+                field.path.parts().iter().take(at + 1).cloned().collect::<Vec<_>>().join(&b'.')
+            })
+            .collect();
+        let list = array_bytes(paths.iter().map(|path| Value::String(path)));
+        doc.push(field.path.dotted(), Value::Array(&list));
+    }
+    finish(doc)
+}
+
+/// For each field the intervals that the ranges cover.
+fn bounds(index: &IndexInfo, scan: &IndexScan) -> RawDocumentBuf {
+    let mut doc = DocBuilder::new();
+    for (at, field) in index.fields.iter().enumerate() {
+        let forward = field.ascending == (scan.direction == Direction::Forward);
+        let mut texts: Vec<String> = Vec::new();
+        for range in &scan.ranges {
+            let text = interval(range, at, forward);
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        if scan.direction == Direction::Backward {
+            texts.reverse();
+        }
+        let list = array_bytes(texts.iter().map(|text| Value::String(text.as_bytes())));
+        doc.push(field.path.dotted(), Value::Array(&list));
+    }
+    finish(doc)
+}
+
+fn interval(range: &KeyRange, at: usize, forward: bool) -> String {
+    if let Some(value) = range.prefix.get(at) {
+        return format!("[{0}, {0}]", Shown(value.get()));
+    }
+    match &range.edges {
+        Some((low, high)) if at == range.prefix.len() => {
+            let open = |inclusive: bool| if inclusive { '[' } else { '(' };
+            let close = |inclusive: bool| if inclusive { ']' } else { ')' };
+            let (first, last) = if forward { (low, high) } else { (high, low) };
+            format!(
+                "{}{}, {}{}",
+                open(first.inclusive),
+                Shown(first.value.get()),
+                Shown(last.value.get()),
+                close(last.inclusive)
+            )
+        }
+        _ if forward => "[MinKey, MaxKey]".into(),
+        _ => "[MaxKey, MinKey]".into(),
+    }
+}
+
+/// A filter as mongod shows it: every predicate with its operator.
+pub(crate) fn filter_doc(node: &Node) -> RawDocumentBuf {
+    match node {
+        Node::And(children) if children.is_empty() => RawDocumentBuf::new(),
+        Node::And(children) => list("$and", children),
+        Node::Or(children) => list("$or", children),
+        Node::Nor(children) => list("$nor", children),
+        Node::Constant(true) => one("$alwaysTrue", Value::Int32(1)),
+        Node::Constant(false) => one("$alwaysFalse", Value::Int32(1)),
+        Node::SampleRate(rate) => one("$sampleRate", Value::Double(*rate)),
+        Node::Expr(_) => one("$expr", Value::Bool(true)),
+        Node::Not(child) => negated(child),
+        Node::Leaf(leaf) => {
+            let path = leaf.path.as_ref().map_or(&b""[..], |p| p.dotted());
+            by_path(path, &predicate(&leaf.predicate))
+        }
+        Node::Array(leaf) => {
+            let path = leaf.path.as_ref().map_or(&b""[..], |p| p.dotted());
+            by_path(path, &array_predicate(&leaf.predicate))
+        }
+    }
+}
+
+fn negated(child: &Node) -> RawDocumentBuf {
+    let shown = filter_doc(child);
+    let Some(field) = Elements::new(&shown).next() else { return list("$nor", &[]) };
+    let mut not = DocBuilder::new();
+    not.push(b"$not", field.value());
+    by_path(field.key, &finish(not))
+}
+
+fn one(name: &str, value: Value<'_>) -> RawDocumentBuf {
+    let mut doc = DocBuilder::new();
+    doc.push(name.as_bytes(), value);
+    finish(doc)
+}
+
+fn list(name: &str, children: &[Node]) -> RawDocumentBuf {
+    let shown: Vec<_> = children.iter().map(filter_doc).collect();
+    let items = array_bytes(shown.iter().map(|doc| Value::from(&**doc)));
+    one(name, Value::Array(&items))
+}
+
+fn by_path(path: &[u8], operators: &RawDocumentBuf) -> RawDocumentBuf {
+    let mut doc = DocBuilder::new();
+    doc.push(path, Value::from(&**operators));
+    finish(doc)
+}
+
+fn predicate(predicate: &Predicate) -> RawDocumentBuf {
+    match predicate {
+        Predicate::Compare { op, operand, .. } => {
+            let name = match op {
+                CompareOp::Eq => "$eq",
+                CompareOp::Lt => "$lt",
+                CompareOp::Lte => "$lte",
+                CompareOp::Gt => "$gt",
+                CompareOp::Gte => "$gte",
+            };
+            one(name, operand.get())
+        }
+        Predicate::In(list) => {
+            let regexes = list
+                .regexes
+                .iter()
+                .map(|regex| Value::Regex { pattern: regex.pattern(), options: regex.options() });
+            let items = array_bytes(list.values.iter().map(OwnedValue::get).chain(regexes));
+            one("$in", Value::Array(&items))
+        }
+        Predicate::Regex(regex) => {
+            let mut doc = one("$regex", Value::String(regex.pattern()));
+            if !regex.options().is_empty() {
+                doc.append(cstr!("$options"), String::from_utf8_lossy(regex.options()).as_ref());
+            }
+            doc
+        }
+        Predicate::Exists => one("$exists", Value::Bool(true)),
+        Predicate::Type(types) => {
+            let items = array_bytes(types.codes().map(Value::Int32));
+            one("$type", Value::Array(&items))
+        }
+        Predicate::Mod { divisor, remainder } => {
+            let items = array_bytes([Value::Int64(*divisor), Value::Int64(*remainder)]);
+            one("$mod", Value::Array(&items))
+        }
+        Predicate::Bits(test) => {
+            let name = match (test.all, test.set) {
+                (true, true) => "$bitsAllSet",
+                (true, false) => "$bitsAllClear",
+                (false, true) => "$bitsAnySet",
+                (false, false) => "$bitsAnyClear",
+            };
+            let positions = test.positions.iter().map(|p| number(u64::from(*p)));
+            one(name, Value::Array(&array_bytes(positions)))
+        }
+    }
+}
+
+fn array_predicate(predicate: &ArrayPredicate) -> RawDocumentBuf {
+    match predicate {
+        ArrayPredicate::Size(size) => one("$size", number(size.unsigned_abs())),
+        ArrayPredicate::ElemMatchObject(child) => {
+            let shown = filter_doc(child);
+            one("$elemMatch", Value::from(&*shown))
+        }
+        ArrayPredicate::ElemMatchValue(children) => {
+            let mut doc = DocBuilder::new();
+            for child in children {
+                let shown = filter_doc(child);
+                for field in Elements::new(&shown) {
+                    for operator in field.value().elements() {
+                        doc.push_raw(operator.bytes);
+                    }
+                }
+            }
+            let inner = finish(doc);
+            one("$elemMatch", Value::from(&*inner))
+        }
+    }
+}
