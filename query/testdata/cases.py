@@ -92,3 +92,8 @@ PIPELINES += [[s] for s in (
     {"$foo": 1}, {}, {"$match": {}, "$limit": 1},
 )]
 PIPELINES += [[{"$match": {"who.n": {"$gt": 0}}}, {"$sort": {"price": -1, "_id": 1}}, {"$limit": 7}, {"$project": {"price": 1}}], [{"$unwind": "$tags"}, {"$sortByCount": "$tags"}, {"$match": {"count": {"$gt": 8}}}], [{"$group": {"_id": "$who.name", "total": {"$sum": {"$multiply": ["$price", 2]}}}}, {"$sort": {"_id": 1}}, {"$skip": 1}], [{"$sort": {"_id": 1}}, {"$skip": 5}, {"$limit": 2}, {"$set": {"z": "$$ROOT.who.n"}}]]
+
+GRAPH = {"from": "other", "startWith": "$kind", "connectFromField": "label", "connectToField": "_id", "as": "found"}
+PIPELINES += [[{"$graphLookup": g}] for g in (
+    GRAPH, {**GRAPH, "startWith": "$who.n", "connectFromField": "n", "maxDepth": 0}, {**GRAPH, "restrictSearchWithMatch": {"n": 1}}, {**GRAPH, "depthField": "d"}, {**GRAPH, "from": "nope"}, {**GRAPH, "startWith": "$missing"},
+    1, {"from": "other"}, {**GRAPH, "maxDepth": -1}, {**GRAPH, "maxDepth": "x"}, {**GRAPH, "restrictSearchWithMatch": 1}, {**GRAPH, "q": 1}, {**GRAPH, "as": 1}, {**GRAPH, "depthField": 1})]

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Runs a pipeline, kept as BSON since stages have states, over another collection.
-fn run_on(
+pub(super) fn run_on(
     namespace: &str,
     pipeline: Value<'_>,
     context: &Context,

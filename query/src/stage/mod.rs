@@ -7,6 +7,7 @@
 
 mod accumulator;
 mod bucket;
+mod graph;
 mod group;
 mod hash_key;
 mod join;

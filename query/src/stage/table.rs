@@ -1,6 +1,6 @@
 //! The stages by name.
 
-use super::{Parsed, StageContext, bucket, group, join, raw, simple, unwind};
+use super::{Parsed, StageContext, bucket, graph, group, join, raw, simple, unwind};
 use crate::{
     error::QueryError,
     exec::{Project, Stage},
@@ -28,6 +28,7 @@ pub static STAGES: &[Row] = &[
     Row { name: "$count", parse: group::parse_count },
     Row { name: "$documents", parse: simple::parse_documents },
     Row { name: "$facet", parse: join::parse_facet },
+    Row { name: "$graphLookup", parse: graph::parse },
     Row { name: "$group", parse: group::parse },
     Row { name: "$limit", parse: limit },
     Row { name: "$lookup", parse: join::parse_lookup },
@@ -54,7 +55,6 @@ const NOT_YET: &[&str] = &[
     "$densify",
     "$fill",
     "$geoNear",
-    "$graphLookup",
     "$indexStats",
     "$listLocalSessions",
     "$listSessions",

@@ -1,0 +1,218 @@
+//! `$graphLookup`: follows references from document to document.
+
+use std::collections::HashSet;
+
+use protocol::RawDoc;
+
+use super::{Parsed, StageContext, hash_key, join::run_on, table::one, to_doc, unwind};
+use crate::{
+    error::QueryError,
+    exec::{Stage, Upstream},
+    expression::{Bump, DocBuilder, Env, Expr, array_bytes},
+    field_path,
+    matcher::operands,
+    value::{
+        Elements, OwnedValue, Shown, Value,
+        path::{LeafArrays, Path},
+    },
+};
+
+/// Memory that one search may hold, as in mongod.
+const MEMORY_MAX: usize = 100 * 1024 * 1024;
+
+#[derive(Debug)]
+struct GraphLookup {
+    namespace: String,
+    start: Expr,
+    from: Path,
+    to: Vec<u8>,
+    into: Vec<Box<[u8]>>,
+    depth_max: Option<i64>,
+    depth_field: Option<Vec<Box<[u8]>>>,
+    restrict: Option<OwnedValue>,
+    cx: StageContext,
+}
+
+/// Parses `$graphLookup`.
+pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::failed_to_parse(format!(
+            "the $graphLookup stage specification must be an object, but found {}",
+            value.type_name()
+        )));
+    };
+    let (mut from, mut into, mut start, mut path, mut to) = (None, None, None, None, None);
+    let (mut depth_max, mut depth_field, mut restrict) = (None, None, None);
+    for field in Elements::of_bytes(doc) {
+        let name = String::from_utf8_lossy(field.key);
+        match (field.key, field.value()) {
+            (b"startWith", value) => {
+                start = Some(Expr::parse(value, &mut cx.scope.clone())?);
+            }
+            (b"maxDepth", value) => {
+                if !value.is_number() {
+                    return Err(QueryError::location(
+                        40_100,
+                        format!("maxDepth must be numeric, found type: {}", value.type_name()),
+                    ));
+                }
+                let depth = operands::integer("maxDepth", value).ok();
+                let Some(depth) = depth else {
+                    return Err(QueryError::location(
+                        40_102,
+                        format!(
+                            "maxDepth could not be represented as a long long: {}",
+                            Shown(value)
+                        ),
+                    ));
+                };
+                if depth < 0 {
+                    return Err(QueryError::location(
+                        40_101,
+                        format!("maxDepth requires a nonnegative argument, found: {depth}"),
+                    ));
+                }
+                depth_max = Some(depth);
+            }
+            (b"restrictSearchWithMatch", value @ Value::Document(_)) => {
+                restrict = Some(OwnedValue::from(value));
+            }
+            (b"restrictSearchWithMatch", other) => {
+                return Err(QueryError::location(
+                    40_185,
+                    format!(
+                        "restrictSearchWithMatch must be an object, found {}",
+                        other.type_name()
+                    ),
+                ));
+            }
+            (
+                b"from" | b"as" | b"connectFromField" | b"connectToField" | b"depthField",
+                Value::String(text),
+            ) => {
+                let place = match field.key {
+                    b"from" => &mut from,
+                    b"as" => &mut into,
+                    b"connectFromField" => &mut path,
+                    b"connectToField" => &mut to,
+                    _ => &mut depth_field,
+                };
+                *place = Some(text);
+            }
+            (b"from" | b"as" | b"connectFromField" | b"connectToField" | b"depthField", other) => {
+                return Err(QueryError::location(
+                    40_103,
+                    format!("expected string as argument for {name}, found: {}", other.type_name()),
+                ));
+            }
+            _ => {
+                return Err(QueryError::location(
+                    40_104,
+                    format!("Unknown argument to $graphLookup: {name}"),
+                ));
+            }
+        }
+    }
+    let (Some(from), Some(into), Some(start), Some(path), Some(to)) = (from, into, start, path, to)
+    else {
+        return Err(QueryError::location(
+            40_105,
+            "$graphLookup requires 'from', 'as', 'startWith', 'connectFromField', and 'connectToField' to be specified.",
+        ));
+    };
+    for path in [into, path, to] {
+        field_path::check(path)?;
+    }
+    let split = |path: &[u8]| path.split(|&b| b == b'.').map(Box::from).collect::<Vec<_>>();
+    one(GraphLookup {
+        namespace: format!("{}.{}", cx.database, String::from_utf8_lossy(from)),
+        start,
+        from: Path::new(path),
+        to: to.to_vec(),
+        into: split(into),
+        depth_max,
+        depth_field: depth_field.map(split),
+        restrict,
+        cx: cx.clone(),
+    })
+}
+
+impl GraphLookup {
+    fn search(&self, doc: &RawDoc, up: &Upstream<'_, '_>) -> Result<Vec<Vec<u8>>, QueryError> {
+        let arena = Bump::new();
+        let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+        let mut frontier: Vec<OwnedValue> = match self.start.eval(&mut env)? {
+            list @ Value::Array(_) => list.elements().map(|e| e.value().into()).collect(),
+            Value::Missing => Vec::new(),
+            value => vec![value.into()],
+        };
+        let mut asked: HashSet<Vec<u8>> = HashSet::new();
+        let mut met: HashSet<Vec<u8>> = HashSet::new();
+        let (mut found, mut bytes, mut depth) = (Vec::new(), 0, 0i64);
+        loop {
+            frontier.retain(|value| asked.insert(hash_key::of(value.get(), None)));
+            if frontier.is_empty() || self.depth_max.is_some_and(|max| depth > max) {
+                return Ok(found);
+            }
+            up.context().check()?;
+            let stage = self.level(&frontier);
+            let pipeline = array_bytes([Value::Document(&stage)]);
+            frontier.clear();
+            for next in run_on(&self.namespace, Value::Array(&pipeline), up.context(), &self.cx)? {
+                let id = Elements::new(&next).find(b"_id").map_or(Value::Missing, |e| e.value());
+                if !met.insert(hash_key::of(id, None)) {
+                    continue;
+                }
+                self.from.any(next.as_bytes(), LeafArrays::Closed, |value| {
+                    match value {
+                        Value::Array(_) => {
+                            frontier.extend(value.elements().map(|e| e.value().into()))
+                        }
+                        Value::Missing => {}
+                        value => frontier.push(value.into()),
+                    }
+                    false
+                });
+                let shown = match &self.depth_field {
+                    Some(path) => unwind::with(next.as_bytes(), path, Value::Int64(depth)),
+                    None => next.as_bytes().to_vec(),
+                };
+                bytes += shown.len();
+                found.push(shown);
+            }
+            if bytes > MEMORY_MAX {
+                return Err(QueryError::location(
+                    40_099,
+                    "$graphLookup reached maximum memory consumption",
+                ));
+            }
+            depth += 1;
+        }
+    }
+
+    /// `{$match: {$and: [{to: {$in: values}}, restriction]}}`.
+    fn level(&self, frontier: &[OwnedValue]) -> Vec<u8> {
+        let list = array_bytes(frontier.iter().map(OwnedValue::get));
+        let mut inside = DocBuilder::new();
+        inside.push(b"$in", Value::Array(&list));
+        let mut by_field = DocBuilder::new();
+        by_field.push(&self.to, Value::Document(&inside.finish()));
+        let by_field = by_field.finish();
+        let restrict = self.restrict.iter().map(OwnedValue::get);
+        let both = array_bytes([Value::Document(&by_field)].into_iter().chain(restrict));
+        let mut filter = DocBuilder::new();
+        filter.push(b"$and", Value::Array(&both));
+        let mut stage = DocBuilder::new();
+        stage.push(b"$match", Value::Document(&filter.finish()));
+        stage.finish()
+    }
+}
+
+impl Stage for GraphLookup {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        let Some(doc) = up.pull()? else { return Ok(None) };
+        let found = self.search(&doc, up)?;
+        let list = array_bytes(found.iter().map(|doc| Value::Document(doc)));
+        to_doc(unwind::with(doc.as_bytes(), &self.into, Value::Array(&list))).map(Some)
+    }
+}
