@@ -3,6 +3,7 @@
 //! Dispatch, listCommands, the counters of serverStatus and COMMANDS.md read it. Each command has a file of its
 //! own; those that only a primary runs stand together in [`refused`].
 
+mod aggregate;
 mod available_query_options;
 mod build_info;
 mod coll_stats;
@@ -215,6 +216,7 @@ pub fn find(name: &str) -> Option<(usize, &'static Command)> {
 
 static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
     let own = [
+        aggregate::COMMAND,
         available_query_options::COMMAND,
         build_info::COMMAND,
         coll_stats::COLL_STATS,

@@ -2,9 +2,10 @@
 //!
 //! The oplog is the store's own; everything else is documents about the node, one or none in a collection.
 
-use bson::{RawDocumentBuf, rawdoc};
+use bson::{Binary, DateTime, RawDocumentBuf, rawdoc, spec::BinarySubtype};
 use protocol::RawDoc;
 use storage::Store;
+use uuid::Uuid;
 
 use crate::error::Failure;
 
@@ -26,10 +27,24 @@ pub const NODE_COLLECTIONS: &[&str] = &[
 pub fn documents(store: &Store, coll: &str) -> Result<Vec<RawDoc>, Failure> {
     let doc = match coll {
         "replset.election" => store.vote()?,
+        "replset.initialSyncId" => Some(initial_sync_id(store)?),
         name if NODE_COLLECTIONS.contains(&name) => store.meta(&format!("local.{name}"))?,
         _ => None,
     };
     Ok(doc.into_iter().collect())
+}
+
+/// Names our copy of the data: who clones us sees by it that we have not been synced anew meanwhile.
+fn initial_sync_id(store: &Store) -> Result<RawDoc, Failure> {
+    const NAME: &str = "local.replset.initialSyncId";
+    if let Some(doc) = store.meta(NAME)? {
+        return Ok(doc);
+    }
+    let bytes = Uuid::new_v4().as_bytes().to_vec();
+    let id = Binary { subtype: BinarySubtype::Uuid, bytes };
+    let doc = rawdoc! { "_id": id, "wallTime": DateTime::now() };
+    store.put_meta(NAME, &doc)?;
+    Ok(doc.into())
 }
 
 /// The options of the oplog's collection.

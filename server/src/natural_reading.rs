@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use bson::{Binary, RawBsonRef, RawDocumentBuf, raw::cstr, spec::BinarySubtype};
 use protocol::{ErrorCode, RawDoc};
-use query::{matcher::Matcher, source::Direction};
+use query::{matcher::Matcher, projection::Projection, source::Direction};
 use storage::RecordKey;
 use uuid::Uuid;
 
@@ -14,6 +14,7 @@ use crate::{
     context::Call,
     cursors::{Filled, Reading, Remarks},
     error::Failure,
+    local,
     read_time::ReadTime,
 };
 
@@ -37,6 +38,8 @@ pub struct NaturalOptions {
     pub tokens: bool,
     /// The place to go on from.
     pub after: Option<RawDoc>,
+    /// Which fields are shown.
+    pub projection: Option<Projection>,
 }
 
 /// The cursor.
@@ -56,7 +59,7 @@ impl NaturalReading {
         let place = options.after.as_deref().map(place_of).transpose()?.flatten();
         // 8.x puts the id of the initial sync into its tokens, so that places of before are refused.
         let sync_id = match call.profile().resume_tokens_name_initial_sync {
-            true => call.node().store()?.meta("local.replset.initialSyncId")?,
+            true => local::documents(call.node().store()?, "replset.initialSyncId")?.pop(),
             false => None,
         };
         let sync_id = sync_id.and_then(|doc| {
@@ -120,9 +123,11 @@ impl Reading for NaturalReading {
                 context.check()?;
             }
             if self.options.matcher.check(&doc, &context)? {
+                let projection = self.options.projection.as_ref();
+                let shown = projection.map(|wanted| wanted.apply(&doc, &context)).transpose()?;
                 if self.options.skip > 0 {
                     self.options.skip -= 1;
-                } else if batch.push(&doc) {
+                } else if batch.push(shown.as_deref().unwrap_or(&doc)) {
                     self.given += 1;
                 } else {
                     return Ok(Filled::More);

@@ -5,10 +5,11 @@
 
 use std::ops::Bound;
 
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
-use protocol::{ErrorCode, Timestamp};
+use bson::{RawBsonRef, RawDocument};
+use protocol::Timestamp;
 use query::{
     matcher::{Matcher, ParseContext},
+    projection::Projection,
     source::Direction,
 };
 
@@ -28,7 +29,7 @@ pub struct OplogReading {
     /// Where a forward scan can end: an upper bound of `ts`.
     until: Option<Timestamp>,
     left: Option<u64>,
-    fields: Option<Vec<String>>,
+    projection: Option<Projection>,
 }
 
 impl OplogReading {
@@ -38,7 +39,7 @@ impl OplogReading {
         filter: &RawDocument,
         natural: Option<Direction>,
         limit: Option<u64>,
-        projection: Option<&RawDocument>,
+        projection: Option<Projection>,
     ) -> Result<Self, Failure> {
         let matcher = Matcher::parse(filter, &ParseContext::default())?;
         let direction = natural.unwrap_or(Direction::Forward);
@@ -56,7 +57,7 @@ impl OplogReading {
                 _ => None,
             },
             left: limit,
-            fields: projection.map(included).transpose()?,
+            projection,
         })
     }
 }
@@ -97,41 +98,6 @@ fn range_of_ts(filter: &RawDocument) -> (Bound<Timestamp>, Bound<Timestamp>) {
     range
 }
 
-/// Members ask for `{ts: 1, t: 1}`; nothing else is understood here.
-fn included(projection: &RawDocument) -> Result<Vec<String>, Failure> {
-    let mut names = Vec::new();
-    for (name, value) in projection.iter().flatten() {
-        let on = match value {
-            RawBsonRef::Int32(n) => n != 0,
-            RawBsonRef::Int64(n) => n != 0,
-            RawBsonRef::Double(n) => n != 0.0,
-            RawBsonRef::Boolean(on) => on,
-            _ => return Err(unsupported()),
-        };
-        match (name.as_str(), on) {
-            ("_id", false) => {}
-            (name, true) if !name.contains(['.', '$']) => names.push(name.to_owned()),
-            _ => return Err(unsupported()),
-        }
-    }
-    if names.is_empty() { Err(unsupported()) } else { Ok(names) }
-}
-
-fn unsupported() -> Failure {
-    let text = "the oplog can be projected to some of its top-level fields only";
-    Failure::said(ErrorCode::NotImplemented, text)
-}
-
-fn project(doc: &RawDocument, names: &[String]) -> RawDocumentBuf {
-    let mut out = RawDocumentBuf::new();
-    for (name, value) in doc.iter().flatten() {
-        if names.iter().any(|wanted| wanted == name.as_str()) {
-            out.append(name, value);
-        }
-    }
-    out
-}
-
 impl Reading for OplogReading {
     fn fill(
         &mut self,
@@ -156,9 +122,9 @@ impl Reading for OplogReading {
                 return Ok(Filled::Exhausted);
             }
             if self.matcher.check(&doc, &context)? {
-                let projected = self.fields.as_deref().map(|names| project(&doc, names));
-                let shown: &RawDocument = projected.as_deref().unwrap_or(&doc);
-                if !batch.push(shown) {
+                let projection = self.projection.as_ref();
+                let shown = projection.map(|wanted| wanted.apply(&doc, &context)).transpose()?;
+                if !batch.push(shown.as_deref().unwrap_or(&doc)) {
                     return Ok(Filled::More);
                 }
                 self.left = self.left.map(|left| left.saturating_sub(1));

@@ -63,6 +63,12 @@ impl Fixture {
         for n in [3, 1, 2] {
             apply.put(ts, &capped, rawdoc! { "_id": n }).unwrap();
         }
+        let ns = Namespace::new("test", "system.views");
+        let views =
+            apply.create(ts, &ns, Uuid::from_u128(9), &rawdoc! {}, Some(&id_index)).unwrap();
+        let pipeline = bson::RawArrayBuf::from_iter([rawdoc! { "$match": { "x": 1 } }]);
+        let view = rawdoc! { "_id": "test.v", "viewOn": "a", "pipeline": pipeline };
+        apply.put(ts, &views, view).unwrap();
         apply.commit(at(1)).unwrap();
         let client = Arc::new(client(&store));
         Self { client, store, _dir: dir }
@@ -178,7 +184,7 @@ async fn counts_values_and_lists() {
         .iter()
         .map(|doc| doc.get_str("name").unwrap().to_owned())
         .collect();
-    assert_eq!(names, ["a", "cap"]);
+    assert_eq!(names, ["a", "cap", "system.views", "v"]);
     let indexes = fixture.ok(doc! { "listIndexes": "a", "$db": "test" }).await;
     assert_eq!(batch(&indexes, "firstBatch").1.len(), 2);
     let none = fixture.run(doc! { "listIndexes": "nope", "$db": "test" }).await;
@@ -189,7 +195,7 @@ async fn counts_values_and_lists() {
     assert_eq!((stats.get_i32("count").unwrap(), stats.get_bool("capped").unwrap()), (3, true));
     assert_eq!(
         fixture.ok(doc! { "dbStats": 1, "$db": "test" }).await.get_i64("objects").unwrap(),
-        253
+        254
     );
 }
 
@@ -212,7 +218,8 @@ async fn a_hash_is_the_md5_of_the_documents_in_order() {
     }
     assert_eq!(hashes.get_str("a").unwrap(), hex(&bytes));
     assert_eq!(hashes.get_str("cap").unwrap(), hex(&capped));
-    let both = format!("{}{}", hex(&bytes), hex(&capped));
+    let views = hashes.get_str("system.views").unwrap();
+    let both = format!("{}{}{views}", hex(&bytes), hex(&capped));
     assert_eq!(reply.get_str("md5").unwrap(), hex(both.as_bytes()));
 }
 
@@ -285,4 +292,32 @@ async fn read_concerns_choose_the_moment() {
     let reply = fixture.ok(find(doc! { "level": "snapshot", "atClusterTime": now })).await;
     assert_eq!(reply.get_document("cursor").unwrap().get_timestamp("atClusterTime").unwrap(), now);
     fixture.ok(find(doc! { "level": "majority" })).await;
+}
+
+#[tokio::test]
+async fn views_and_pipelines_give_what_they_say() {
+    let fixture = Fixture::new();
+    let group = doc! { "$group": { "_id": "$x", "n": { "$sum": 1 } } };
+    let pipeline = vec![group, doc! { "$sort": { "_id": 1 } }];
+    let command =
+        doc! { "aggregate": "a", "pipeline": pipeline.clone(), "cursor": {}, "$db": "test" };
+    let reply = fixture.ok(command).await;
+    let (id, groups) = batch(&reply, "firstBatch");
+    assert_eq!((id, groups.len()), (0, 5));
+    assert!(groups.iter().all(|group| group.get_i32("n").unwrap() == 50));
+    let over_view = doc! { "aggregate": "v", "pipeline": pipeline, "cursor": {}, "$db": "test" };
+    let reply = fixture.ok(over_view).await;
+    assert_eq!(batch(&reply, "firstBatch").1, [&doc! { "_id": 1, "n": 50 }]);
+    let find = doc! {
+        "find": "v", "filter": { "_id": { "$gte": 240 } }, "sort": { "_id": -1 },
+        "projection": { "x": 1 }, "$db": "test",
+    };
+    let reply = fixture.ok(find).await;
+    let want = [&doc! { "_id": 246, "x": 1 }, &doc! { "_id": 241, "x": 1 }];
+    assert_eq!(batch(&reply, "firstBatch").1, want);
+    let find = doc! { "find": "a", "filter": { "_id": 7 }, "projection": { "x": 1, "_id": 0 }, "$db": "test" };
+    let reply = fixture.ok(find).await;
+    assert_eq!(batch(&reply, "firstBatch").1, [&doc! { "x": 2 }]);
+    let count = fixture.run(doc! { "count": "v", "$db": "test" }).await;
+    assert_eq!(count.get_i32("code").unwrap(), 166);
 }

@@ -8,7 +8,7 @@ use query::{
     planner::{self, Request},
 };
 
-use super::{Api, Auth, Command, On, OpClass, Run, Waiting, sizes, target::Target};
+use super::{Api, Auth, Command, On, OpClass, Run, Waiting, sizes, target::Target, views};
 use crate::{
     blocking,
     context::{Call, Outcome},
@@ -46,7 +46,10 @@ fn count(call: &Call, time: ReadTime) -> Outcome {
     let limit = fields.optional("limit")?.map_or(Ok(0), |limit| limit.safe_i64())?.unsigned_abs();
     let view = call.node().store()?.view(time.at)?;
     let all = match (target.collection(&view)?, &query) {
-        (None, _) => count_local(call, &target, query.as_ref())?,
+        (None, _) => {
+            views::refuse(&view, target.name()?)?;
+            count_local(call, &target, query.as_ref())?
+        }
         (Some(collection), None) => view.count(&collection)?,
         (Some(collection), Some(query)) => {
             let collator = collection.collator().map(|own| {

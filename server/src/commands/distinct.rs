@@ -12,7 +12,7 @@ use query::{
 };
 use storage::keystring;
 
-use super::{Auth, Command, On, Run, Waiting, target::Target};
+use super::{Auth, Command, On, Run, Waiting, target::Target, views};
 use crate::{
     batch::BATCH_BYTES_MAX,
     blocking,
@@ -46,7 +46,11 @@ fn distinct(call: &Call, time: ReadTime) -> Outcome {
     let query = query.map_or_else(|| RawDoc::from(rawdoc! {}), RawDoc::from);
     let view = call.node().store()?.view(time.at)?;
     let mut values = Values::new(key);
-    if let Some(collection) = target.collection(&view)? {
+    let found = target.collection(&view)?;
+    if found.is_none() {
+        views::refuse(&view, target.name()?)?;
+    }
+    if let Some(collection) = found {
         let collator = collection.collator().map(|own| Collator::new(own.spec().clone()));
         let collator = collator.transpose()?.map(std::sync::Arc::new);
         let mut parsing = ParseContext::default();

@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocumentBuf};
+use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, raw::cstr};
 use protocol::{ErrorCode, Fields, Namespace, RawDoc};
 use query::{
     collation::{CollationSpec, Collator},
-    exec::{Input, Pipeline},
+    exec::{Input, Pipeline, Project},
     matcher::{Matcher, ParseContext},
     planner::{self, Request},
+    projection::Projection,
     sort::SortPattern,
-    source::Direction,
+    source::{Direction, Source},
     value::Value,
 };
 use storage::{Collection, View};
 use uuid::Uuid;
 
-use super::{Api, Auth, Command, On, OpClass, Run, Waiting, target::Target};
+use super::{Api, Auth, Command, On, OpClass, Run, Waiting, aggregate, target::Target, views};
 use crate::{
     batch::{BatchEnd, BatchWriter},
     blocking,
@@ -199,6 +200,35 @@ impl Asked {
         Ok(sort.or(self.natural_hint()?))
     }
 
+    fn projection(
+        &self,
+        parsing: &ParseContext,
+        filter: Option<&Matcher>,
+    ) -> Result<Option<Projection>, Failure> {
+        let parse = |spec: &RawDoc| Projection::parse_find(spec, filter, parsing);
+        Ok(self.projection.as_ref().map(parse).transpose()?)
+    }
+
+    /// The same as a pipeline, to be run over a view.
+    fn pipeline(&self) -> RawArrayBuf {
+        let mut stages = RawArrayBuf::new();
+        stages.push(aggregate::stage_of(cstr!("$match"), RawBsonRef::Document(&self.filter)));
+        if let Some(sort) = &self.sort {
+            stages.push(aggregate::stage_of(cstr!("$sort"), RawBsonRef::Document(sort)));
+        }
+        let number = |n: u64| RawBsonRef::Int64(i64::try_from(n).unwrap_or(i64::MAX));
+        if self.skip > 0 {
+            stages.push(aggregate::stage_of(cstr!("$skip"), number(self.skip)));
+        }
+        if let Some(limit) = self.limit {
+            stages.push(aggregate::stage_of(cstr!("$limit"), number(limit)));
+        }
+        if let Some(projection) = &self.projection {
+            stages.push(aggregate::stage_of(cstr!("$project"), RawBsonRef::Document(projection)));
+        }
+        stages
+    }
+
     /// By `_id` alone: quick enough to be done at once.
     fn is_point_read(&self) -> bool {
         let mut fields = self.filter.iter();
@@ -243,29 +273,68 @@ fn document(fields: &Fields<'_>, name: &'static str) -> Result<Option<RawDoc>, F
 
 /// Opens the cursor and fills its first batch.
 fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome {
-    if asked.projection.is_some() && !target.is_oplog() {
-        let text = "find with 'projection' is not supported yet";
-        return Err(Failure::said(ErrorCode::NotImplemented, text));
-    }
-    let (ns, mut reading): (Namespace, Box<dyn Reading>) = if target.is_oplog() {
-        let oplog = OplogReading::open(
-            call,
-            &asked.filter,
-            asked.natural()?,
-            asked.limit,
-            asked.projection.as_deref(),
-        )?;
-        (Namespace::new("local", local::OPLOG), Box::new(oplog))
-    } else {
-        let (ns, reading) = QueryReading::open(call, asked, target, time)?;
-        (ns, reading)
+    let first = First {
+        size: asked.first_batch(),
+        limit: asked.limit,
+        single: asked.single_batch,
+        no_timeout: asked.no_timeout,
+        tailable: asked.tailable,
+        await_data: asked.await_data,
     };
-    let limit = asked.first_batch();
+    if target.is_oplog() {
+        let projection = asked.projection(&ParseContext::default(), None)?;
+        let natural = asked.natural()?;
+        let oplog = OplogReading::open(call, &asked.filter, natural, asked.limit, projection)?;
+        return first_batch(call, Namespace::new("local", local::OPLOG), Box::new(oplog), &first);
+    }
+    if let Target::Name(ns) = target {
+        let view = call.node().store()?.view(time.at)?;
+        if view.catalog().collection(ns).is_none() && views::exists(&view, ns)? {
+            return aggregate::open(
+                call,
+                time,
+                target,
+                asked.pipeline(),
+                asked.collation.as_ref(),
+                &first,
+            );
+        }
+    }
+    let (ns, reading) = QueryReading::open(call, asked, target, time)?;
+    first_batch(call, ns, reading, &first)
+}
+
+/// How a cursor begins.
+#[derive(Debug, Default)]
+pub(super) struct First {
+    /// Documents of the first batch.
+    pub(super) size: usize,
+    /// Documents in all.
+    pub(super) limit: Option<u64>,
+    /// There is no second batch.
+    pub(super) single: bool,
+    /// It does not end of itself when it is idle.
+    pub(super) no_timeout: bool,
+    /// It waits at the end for more.
+    pub(super) tailable: bool,
+    /// A getMore at the end waits a while.
+    pub(super) await_data: bool,
+}
+
+/// Fills the first batch of a cursor, and keeps it if there is more.
+pub(super) fn first_batch(
+    call: &Call,
+    ns: Namespace,
+    mut reading: Box<dyn Reading>,
+    first: &First,
+) -> Outcome {
     let mut batch = BatchWriter::first();
-    let mut filled =
-        if limit == 0 { Filled::More } else { reading.fill(call, &mut batch, limit)? };
-    let whole = asked.limit.is_some_and(|limit| batch.count() as u64 >= limit);
-    if whole || asked.single_batch || filled == Filled::AtEnd && !asked.tailable {
+    let mut filled = match first.size {
+        0 => Filled::More,
+        size => reading.fill(call, &mut batch, size)?,
+    };
+    let whole = first.limit.is_some_and(|limit| batch.count() as u64 >= limit);
+    if whole || first.single || filled == Filled::AtEnd && !first.tailable {
         filled = Filled::Exhausted;
     }
     let remarks = reading.remarks();
@@ -282,11 +351,11 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
     if id != 0 {
         let cursor = Cursor {
             id,
-            ns: ns.clone(),
+            ns,
             session: call.lsid,
-            no_timeout: asked.no_timeout,
-            tailable: asked.tailable,
-            await_data: asked.await_data,
+            no_timeout: first.no_timeout,
+            tailable: first.tailable,
+            await_data: first.await_data,
             returned,
             reading,
         };
@@ -296,8 +365,9 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
 }
 
 /// A cursor over a collection.
-struct QueryReading {
-    uuid: Uuid,
+pub(super) struct QueryReading {
+    /// `None`: a collection that is not there.
+    uuid: Option<Uuid>,
     time: ReadTime,
     pipeline: Pipeline,
     /// A document that did not fit into the last batch.
@@ -305,6 +375,10 @@ struct QueryReading {
 }
 
 impl QueryReading {
+    pub(super) fn new(uuid: Option<Uuid>, time: ReadTime, pipeline: Pipeline) -> Self {
+        Self { uuid, time, pipeline, held: None }
+    }
+
     fn open(
         call: &Call,
         asked: &Asked,
@@ -324,7 +398,7 @@ impl QueryReading {
             return Err(Failure::said(ErrorCode::BadValue, text));
         }
         let ns = collection.ns().clone();
-        let request = request(asked, &collection)?;
+        let (request, projection) = request(asked, &collection)?;
         let uuid = collection.uuid();
         if asked.tailable || asked.resume_token {
             let options = NaturalOptions {
@@ -337,15 +411,16 @@ impl QueryReading {
                 tailable: asked.tailable,
                 tokens: asked.resume_token,
                 after: asked.resume_after.clone(),
+                projection,
             };
             return Ok((ns, Box::new(NaturalReading::open(call, options)?)));
         }
         let source = CollectionSource::new(view, collection)?;
         let request = with_hint(request, asked, &source)?;
         let context = blocking::query_context(call, None);
-        let (pipeline, _) = planner::plan(request, &source, &context)?;
-        let reading = Self { uuid, time, pipeline, held: None };
-        Ok((ns, Box::new(reading)))
+        let (mut pipeline, _) = planner::plan(request, &source, &context)?;
+        pipeline.extend(projection.map(Project));
+        Ok((ns, Box::new(Self::new(Some(uuid), time, pipeline))))
     }
 }
 
@@ -361,11 +436,22 @@ fn absent(
         "local" => local::documents(call.node().store()?, ns.coll())?,
         _ => Vec::new(),
     };
-    let docs = docs.into_iter().filter(|doc| matcher.matches(doc)).collect();
-    Ok((ns.clone(), Box::new(super::list_cursor::ListReading::new(docs))))
+    let projection = asked.projection(&ParseContext::default(), Some(&matcher))?;
+    let context = blocking::query_context(call, None);
+    let mut shown = Vec::new();
+    for doc in docs.into_iter().filter(|doc| matcher.matches(doc)) {
+        shown.push(match &projection {
+            Some(projection) => projection.apply(&doc, &context)?.into(),
+            None => doc,
+        });
+    }
+    Ok((ns.clone(), Box::new(super::list_cursor::ListReading::new(shown))))
 }
 
-fn request(asked: &Asked, collection: &Collection) -> Result<Request, Failure> {
+fn request(
+    asked: &Asked,
+    collection: &Collection,
+) -> Result<(Request, Option<Projection>), Failure> {
     let own = match &asked.collation {
         Some(spec) => CollationSpec::parse(spec)?.map(Collator::new).transpose()?,
         None => collection.collator().map(|own| Collator::new(own.spec().clone())).transpose()?,
@@ -374,8 +460,11 @@ fn request(asked: &Asked, collection: &Collection) -> Result<Request, Failure> {
     let natural = asked.natural()?;
     let sort = asked.sort.as_ref().filter(|_| natural.is_none());
     let sort = sort.map(|sort| SortPattern::parse(sort, collator.clone())).transpose()?;
-    let filter = Matcher::parse(&asked.filter, &ParseContext { collator })?;
-    Ok(Request { filter, sort, natural, hint: None, skip: asked.skip, limit: asked.limit })
+    let parsing = ParseContext { collator };
+    let filter = Matcher::parse(&asked.filter, &parsing)?;
+    let projection = asked.projection(&parsing, Some(&filter))?;
+    let (skip, limit) = (asked.skip, asked.limit);
+    Ok((Request { filter, sort, natural, hint: None, skip, limit }, projection))
 }
 
 fn with_hint(
@@ -383,7 +472,6 @@ fn with_hint(
     asked: &Asked,
     source: &CollectionSource,
 ) -> Result<Request, Failure> {
-    use query::source::Source as _;
     if request.natural.is_some() {
         return Ok(request);
     }
@@ -403,13 +491,9 @@ impl Reading for QueryReading {
         limit: usize,
     ) -> Result<Filled, Failure> {
         let view = call.node().store()?.view(self.time.at)?;
-        let Some(collection) = self.collection(&view) else {
-            let text = "collection dropped or its UUID changed between batches";
-            return Err(Failure::said(ErrorCode::QueryPlanKilled, text));
-        };
-        let source = CollectionSource::new(view, collection)?;
-        let context = blocking::query_context(call, None);
-        let mut input = Input::new(&source, &context);
+        let context = aggregate::context(call, &view);
+        let source = self.source(view)?;
+        let mut input = Input::new(source.as_ref(), &context);
         while batch.count() < limit {
             let next = match self.held.take() {
                 Some(doc) => Some(doc),
@@ -430,7 +514,12 @@ impl Reading for QueryReading {
 }
 
 impl QueryReading {
-    fn collection(&self, view: &View) -> Option<Arc<Collection>> {
-        view.catalog().by_uuid(self.uuid)
+    fn source(&self, view: View) -> Result<Box<dyn Source>, Failure> {
+        let Some(uuid) = self.uuid else { return Ok(Box::new(aggregate::NoDocuments)) };
+        let Some(collection) = view.catalog().by_uuid(uuid) else {
+            let text = "collection dropped or its UUID changed between batches";
+            return Err(Failure::said(ErrorCode::QueryPlanKilled, text));
+        };
+        Ok(Box::new(CollectionSource::new(view, collection)?))
     }
 }

@@ -69,9 +69,14 @@ pub(super) fn all(view: &View, db: &str) -> Result<Vec<ViewEntry>, Failure> {
     Ok(views)
 }
 
+/// True if the name is a view's.
+pub(super) fn exists(view: &View, ns: &Namespace) -> Result<bool, Failure> {
+    Ok(all(view, ns.db())?.iter().any(|entry| entry.name == ns.coll()))
+}
+
 /// Refuses a view where only a collection makes sense.
 pub(super) fn refuse(view: &View, ns: &Namespace) -> Result<(), Failure> {
-    if all(view, ns.db())?.iter().any(|entry| entry.name == ns.coll()) {
+    if exists(view, ns)? {
         let text = format!("Namespace {ns} is a view, not a collection");
         return Err(Failure::said(ErrorCode::CommandNotSupportedOnView, text));
     }
