@@ -16,7 +16,7 @@ use std::{collections::HashMap, sync::Arc, sync::atomic::Ordering};
 
 use self::prepared::{Prepared, TxnId};
 use bson::RawDocument;
-use protocol::{Namespace, OpTimeAndWall};
+use protocol::{Namespace, OpTimeAndWall, Timestamp};
 use uuid::Uuid;
 
 use crate::{
@@ -24,7 +24,10 @@ use crate::{
     catalog::{Catalog, Collection},
     engine::{Batch, Keyspace, Sync},
     layout::{TableId, meta_key, numbers},
-    mvcc::{Changes, write::Undo},
+    mvcc::{
+        Changes,
+        write::{Undo, When},
+    },
     store::{Counts, Inner, mark_key, position_value},
 };
 
@@ -45,6 +48,14 @@ pub struct Apply {
     prepared: HashMap<TxnId, Option<Prepared>>,
     /// Plain writes that go along.
     meta: Batch,
+    /// The timestamp of all writes so far, and whether there were others.
+    only: Option<Timestamp>,
+    several: bool,
+    /// The catalog was changed: such a batch stays in one piece.
+    writes_elsewhere: bool,
+    /// A part is in the engine already.
+    spilled: bool,
+    undo_values: u32,
 }
 
 impl Apply {
@@ -63,6 +74,11 @@ impl Apply {
             counts: HashMap::new(),
             prepared: HashMap::new(),
             meta: Batch::default(),
+            only: None,
+            several: false,
+            writes_elsewhere: false,
+            spilled: false,
+            undo_values: 0,
             store,
         }
     }
@@ -109,13 +125,11 @@ impl Apply {
         then: impl FnOnce() -> T,
     ) -> Result<T, StorageError> {
         let mut batch = std::mem::take(&mut self.meta);
-        let reader = self.changes.reader.clone();
         let keep_history = self.changes.keeps_history();
-        let changes = std::mem::replace(&mut self.changes, Changes::new(reader, keep_history));
-        let undo = changes.into_batch(&mut batch);
+        let undo = self.take_changes().into_batch(&mut batch);
         if keep_history {
             self.store.history.save(&mut batch);
-            put_undo(undo, through, 0, &mut batch);
+            put_undo(undo, through.op_time.ts, self.undo_values, &mut batch);
         }
         for (table, counts) in &self.counts {
             batch.put(Keyspace::Meta, Counts::key(*table), counts.to_value());
@@ -123,14 +137,54 @@ impl Apply {
         let next_table = self.store.next_table.load(Ordering::SeqCst);
         batch.put(Keyspace::Meta, mark_key("nextTable"), numbers([u64::from(next_table)]));
         batch.put(Keyspace::Meta, mark_key("applied"), position_value(through));
+        if self.spilled || self.store.partial.load(Ordering::SeqCst) {
+            batch.remove(Keyspace::Meta, mark_key("partial"));
+        }
         let large = batch.bytes > SETTLE_BYTES;
         self.store.engine.commit(batch, Sync::No)?;
         if large {
             self.store.engine.settle();
         }
+        self.spilled = false;
+        self.store.partial.store(false, Ordering::SeqCst);
         self.store.counts.lock().extend(self.counts.drain());
         self.store.publish(self.catalog.clone(), through);
         Ok(then())
+    }
+
+    /// Writes what there is so far, when an entry's effects are too large for one engine batch.
+    ///
+    /// Nobody sees it: readers of the present hold the snapshot of the batch before. After a crash the mark
+    /// `partial` says that rows may lie beyond `applied`: then everybody reads at `applied`, this replay too, and the
+    /// replay writes the same rows again. Counts go with the last part only. That needs history, and one ts.
+    fn spill_if_large(&mut self, when: When) -> Result<(), StorageError> {
+        let alone = *self.only.get_or_insert(when.ts) == when.ts;
+        self.several |= !alone;
+        let large = self.changes.bytes() > self.store.batch_max_bytes;
+        if !large || self.several || !self.changes.keeps_history() || self.writes_elsewhere {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        let through = when.durable.unwrap_or(when.ts);
+        batch.put(Keyspace::Meta, mark_key("partial"), numbers([through.as_u64()]));
+        let undo = self.take_changes().into_batch(&mut batch);
+        // In a replay rows of the first attempt are left over: only those written again are this batch's own.
+        if self.changes.reader.at.is_some() {
+            self.changes.note_own(&batch);
+        }
+        self.store.history.save(&mut batch);
+        self.undo_values = put_undo(undo, through, self.undo_values, &mut batch);
+        self.spilled = true;
+        self.store.engine.commit(batch, Sync::No)?;
+        self.store.engine.settle();
+        // What was written is part of what this batch sees from now on.
+        self.changes.reader.snapshot = self.store.engine.snapshot();
+        Ok(())
+    }
+
+    fn take_changes(&mut self) -> Changes {
+        let fresh = self.changes.successor();
+        std::mem::replace(&mut self.changes, fresh)
     }
 
     /// The handle as this batch has it now, if a change of the catalog made the caller's old.
@@ -149,16 +203,21 @@ impl Apply {
 
 impl Drop for Apply {
     fn drop(&mut self) {
+        if self.spilled {
+            // Half of it is there and cannot be taken back here: read at `applied` until it is applied again.
+            self.store.partial.store(true, Ordering::SeqCst);
+        }
         self.store.turn.give_back();
     }
 }
 
 /// The rows that a rollback must look at, in values of bounded size: `flags(1) [ts(8)] length(4) row`, repeated.
-pub(crate) fn put_undo(undo: Vec<Undo>, through: OpTimeAndWall, first: u32, batch: &mut Batch) {
+/// Returns the number of the next value.
+pub(crate) fn put_undo(undo: Vec<Undo>, through: Timestamp, first: u32, batch: &mut Batch) -> u32 {
     let mut value = Vec::new();
     let mut n = first;
     let mut flush = |value: &mut Vec<u8>, batch: &mut Batch| {
-        let at = through.op_time.ts.as_u64().to_be_bytes();
+        let at = through.as_u64().to_be_bytes();
         batch.put(Keyspace::Meta, meta_key(b'u', &[&at, &n.to_be_bytes()]), std::mem::take(value));
         n += 1;
     };
@@ -179,4 +238,5 @@ pub(crate) fn put_undo(undo: Vec<Undo>, through: OpTimeAndWall, first: u32, batc
     if !value.is_empty() {
         flush(&mut value, batch);
     }
+    n
 }

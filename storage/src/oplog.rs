@@ -38,6 +38,8 @@ pub struct Oplog {
     marks: Arc<Watermarks>,
     durable_mark: Option<DurableMark>,
     state: Mutex<State>,
+    /// Held while the end of the oplog changes; `state` never is while the engine writes.
+    end: Mutex<()>,
 }
 
 struct State {
@@ -115,7 +117,7 @@ impl Oplog {
             next_pin: 0,
             applied_synced: marks.applied().op_time.ts,
         };
-        Ok(Self { engine, marks, durable_mark, state: Mutex::new(state) })
+        Ok(Self { engine, marks, durable_mark, state: Mutex::new(state), end: Mutex::default() })
     }
 
     pub(crate) fn marks(&self) -> &Arc<Watermarks> {
@@ -124,6 +126,7 @@ impl Oplog {
 
     /// Appends entries, ascending, after everything there is. Not yet durable. Moves `written`.
     pub fn append(&self, entries: &[RawDoc]) -> Result<OpTimeAndWall, StorageError> {
+        let _end = self.end.lock();
         let mut state = self.state.lock();
         let mut last = self.marks.written();
         let mut batch = Batch::default();
@@ -156,6 +159,7 @@ impl Oplog {
         if let Some(stretch) = touched {
             state.put_stretch(stretch, &mut batch);
         }
+        drop(state);
         self.engine.commit(batch, Sync::No)?;
         self.marks.set_written(last);
         Ok(last)
@@ -272,6 +276,7 @@ impl Oplog {
 
     /// Takes away everything after `ts`, for good: synced when it returns. Moves `written` and `durable` back.
     pub fn truncate_after(&self, ts: Timestamp) -> Result<OpTimeAndWall, StorageError> {
+        let _end = self.end.lock();
         let mut state = self.state.lock();
         let last = last_entry(&*self.engine.snapshot(), state.first, ts)?
             .map_or(Ok(OpTimeAndWall::NULL), |entry| position(&entry))?;

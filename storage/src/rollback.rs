@@ -108,8 +108,10 @@ impl Inner {
         relist(&*snapshot, common, &mut batch)?;
         self.history.recount_after(work.common, &*snapshot, &mut batch)?;
         batch.remove(Keyspace::Meta, mark_key("rollback"));
+        batch.remove(Keyspace::Meta, mark_key("partial"));
         batch.put(Keyspace::Meta, mark_key("applied"), position_value(common));
         self.engine.commit(batch, Sync::Yes)?;
+        self.partial.store(false, std::sync::atomic::Ordering::SeqCst);
         self.old_catalogs.lock().clear();
         // B3: an index that is being built anew, or again, needs a new cut.
         self.built.lock().clear();
@@ -324,7 +326,7 @@ fn relist(
     let to = meta_key(b'u', &[&(common.op_time.ts.as_u64() + 1).to_be_bytes()]);
     let listed =
         snapshot.range(Keyspace::Meta, Bound::Included(&from), Bound::Excluded(&to)).count();
-    put_undo(kept, common, u32::try_from(listed).unwrap_or(u32::MAX), batch);
+    put_undo(kept, common.op_time.ts, u32::try_from(listed).unwrap_or(u32::MAX), batch);
     Ok(())
 }
 

@@ -60,6 +60,8 @@ pub struct StoreOptions {
     pub history_window: Duration,
     /// The most that history may hold, in bytes.
     pub history_max_bytes: Option<u64>,
+    /// Effects of one entry beyond this are written in several engine batches.
+    pub batch_max_bytes: u64,
 }
 
 impl Default for StoreOptions {
@@ -71,6 +73,7 @@ impl Default for StoreOptions {
             oplog_min_retention: Duration::ZERO,
             history_window: Duration::from_secs(24 * 3600),
             history_max_bytes: None,
+            batch_max_bytes: 32 << 20,
         }
     }
 }
@@ -97,6 +100,7 @@ pub(crate) struct Inner {
     pub(crate) ingesting: Mutex<()>,
     /// Set when a batch too large for one commit is half-way in: the present is then read at `applied`.
     pub(crate) partial: AtomicBool,
+    pub(crate) batch_max_bytes: u64,
     pub(crate) initial_sync: AtomicBool,
     /// When undo rows were last let go, in steps of `RECLAIM_SECS`.
     reclaimed: AtomicU32,
@@ -215,8 +219,10 @@ impl Store {
             options.oplog_min_retention,
             |written| Watermarks::new(written, applied, oldest),
         )?);
-        let reader =
-            Reader { snapshot: Arc::clone(&snapshot), history: Arc::clone(&history), at: None };
+        // What a batch left half-way lies after `applied`: it is replayed, and not looked at before.
+        let partial = read_mark(&*snapshot, "partial")?.is_some();
+        let at = partial.then_some(applied.op_time.ts);
+        let reader = Reader { snapshot: Arc::clone(&snapshot), history: Arc::clone(&history), at };
         let mut catalog = Catalog::read(&reader)?;
         // Drops leave no row that says when: earlier moments read their own catalog.
         catalog.note_change(applied.op_time.ts);
@@ -237,8 +243,9 @@ impl Store {
             next_table: AtomicU32::new(next_table),
             built: Mutex::default(),
             ingesting: Mutex::default(),
-            partial: AtomicBool::new(read_mark(&*snapshot, "partial")?.is_some()),
+            partial: AtomicBool::new(partial),
             initial_sync: AtomicBool::new(read_mark(&*snapshot, "initialSync")?.is_some()),
+            batch_max_bytes: options.batch_max_bytes,
             reclaimed: AtomicU32::new(0),
             turn: Turn::default(),
             applied_at_open: applied,
@@ -380,9 +387,11 @@ impl Inner {
         Arc::clone(&self.present.read())
     }
 
-    /// A reader of the present, for writers.
+    /// A reader of the present, for writers: at `applied` where a batch was left half-way.
     pub(crate) fn present_reader(&self) -> Reader {
-        Reader { snapshot: self.engine.snapshot(), history: Arc::clone(&self.history), at: None }
+        let partial = self.partial.load(Ordering::SeqCst);
+        let at = partial.then(|| self.marks.applied().op_time.ts);
+        Reader { snapshot: self.engine.snapshot(), history: Arc::clone(&self.history), at }
     }
 
     /// Makes what was just committed the present. Only the holder of the turn calls it.

@@ -48,6 +48,7 @@ impl Apply {
         self.changes.remove(TableId::CATALOG, uuid.as_bytes(), ts)?;
         self.catalog.remove(uuid);
         self.catalog.note_change(ts);
+        self.writes_elsewhere = true;
         self.catalog_changed = true;
         self.abandon(ts, old.table);
         if let Some(table) = old.id_table {
@@ -253,6 +254,7 @@ impl Apply {
         let row = collection.to_row();
         let uuid = collection.uuid();
         self.changes.put(TableId::CATALOG, uuid.as_bytes(), ts, &[row.as_bytes()])?;
+        self.writes_elsewhere = true;
         let collection = Arc::new(collection);
         self.catalog.insert(Arc::clone(&collection));
         self.catalog_changed = true;

@@ -12,7 +12,7 @@ use crate::{
     catalog::{Collection, Index, IndexState},
     index::{entry, keygen::Keys},
     keystring,
-    layout::cut,
+    layout::{TableId, cut},
     mvcc::{Version, write::When},
 };
 
@@ -60,12 +60,12 @@ impl Apply {
             let key = keystring::encode_raw(*id)?;
             let row = coll.table.key(cut(&key).as_deref().unwrap_or(&key));
             if !self.changes.knows(&row) {
-                rows.push(row);
+                rows.push((row, coll.table));
             }
         }
         let reader = &self.changes.reader;
-        let read = |rows: &[Vec<u8>]| -> Result<Vec<Option<Version>>, StorageError> {
-            rows.iter().map(|row| reader.present(row)).collect()
+        let read = |rows: &[(Vec<u8>, TableId)]| -> Result<Vec<Option<Version>>, StorageError> {
+            rows.iter().map(|(row, table)| reader.get_row(row, *table)).collect()
         };
         let (left, right) = rows.split_at(rows.len() / 2);
         let (first, second) = std::thread::scope(|scope| {
@@ -75,7 +75,7 @@ impl Apply {
         });
         let first = first.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let found: Vec<_> = first.into_iter().chain(second?).collect();
-        for (row, now) in rows.into_iter().zip(found) {
+        for ((row, _), now) in rows.into_iter().zip(found) {
             self.changes.preload(row, now);
         }
         Ok(())
@@ -106,6 +106,7 @@ impl Apply {
         let counts = self.counts(coll.table);
         counts.documents += u64::from(old_len.is_none());
         counts.bytes = (counts.bytes + new_len).saturating_sub(old_len.unwrap_or(0));
+        self.spill_if_large(when)?;
         Ok(old)
     }
 
@@ -137,6 +138,7 @@ impl Apply {
         let counts = self.counts(coll.table);
         counts.documents = counts.documents.saturating_sub(1);
         counts.bytes = counts.bytes.saturating_sub(len_of(&old));
+        self.spill_if_large(when)?;
         Ok(Some(old))
     }
 

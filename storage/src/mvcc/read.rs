@@ -34,7 +34,12 @@ impl Reader {
         }
     }
 
-    fn get_row(&self, row: &[u8], table: TableId) -> Result<Option<Version>, StorageError> {
+    /// The same by row key.
+    pub(crate) fn get_row(
+        &self,
+        row: &[u8],
+        table: TableId,
+    ) -> Result<Option<Version>, StorageError> {
         let present = self.present(row)?;
         let Some(at) = self.at else { return Ok(present) };
         self.settle(row, table, present, at)

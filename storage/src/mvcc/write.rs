@@ -1,6 +1,6 @@
 //! The writes of one batch: they are seen by its own reads, and become one engine batch at the end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use protocol::Timestamp;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     StorageError,
     engine::{Batch, Keyspace, Slice},
-    layout::{Epoch, TableId, cut, history_key},
+    layout::{Epoch, Reader as Bytewise, TableId, cut, history_key},
 };
 
 /// Rows that changed, and the versions they left behind.
@@ -25,6 +25,8 @@ pub(crate) struct Changes {
     undo: Vec<Undo>,
     keep_history: bool,
     bytes: u64,
+    /// While a batch that was left half-way is replayed: rows that its own parts have written.
+    own: HashSet<Slice>,
 }
 
 /// A row that a rollback to before this batch must take away again, or, with `at`, the change to undo there.
@@ -68,7 +70,20 @@ impl Changes {
             undo: Vec::new(),
             keep_history,
             bytes: 0,
+            own: HashSet::new(),
         }
+    }
+
+    /// An empty batch that goes on where this one ends.
+    pub(crate) fn successor(&mut self) -> Self {
+        let own = std::mem::take(&mut self.own);
+        Self { own, ..Self::new(self.reader.clone(), self.keep_history) }
+    }
+
+    /// These rows are this batch's own from now on.
+    pub(crate) fn note_own(&mut self, batch: &Batch) {
+        let current = batch.writes.iter().filter(|(ks, ..)| *ks == Keyspace::Current);
+        self.own.extend(current.map(|(_, row, _)| row.clone()));
     }
 
     /// Bytes of the engine batch that this will become, about.
@@ -225,7 +240,12 @@ impl Changes {
         match self.rows.entry(row) {
             Entry::Occupied(entry) => Ok((&[], entry.into_mut())),
             Entry::Vacant(entry) => {
-                let now = self.reader.present(entry.key())?;
+                let table = TableId(Bytewise(entry.key()).u32().unwrap_or(0));
+                let now = if self.own.contains(entry.key().as_slice()) {
+                    self.reader.present(entry.key())?
+                } else {
+                    self.reader.get_row(entry.key(), table)?
+                };
                 Ok((&[], entry.insert(Row { now, gone_at: None, changed: false })))
             }
         }

@@ -605,7 +605,7 @@ fn a_dropped_table_is_reclaimed_when_nobody_can_read_it() {
         }
         let table =
             fixture.store.view(ReadAt::Newest).unwrap().catalog().by_uuid(uuid).unwrap().table;
-        fixture.apply(110, |apply, ts| drop(apply.drop_collection(ts, uuid).unwrap()));
+        fixture.apply(110, |apply, ts| assert!(apply.drop_collection(ts, uuid).unwrap()));
         fixture.put(120, kept, rawdoc! { "_id": 1 });
         fixture.store.watermarks().set_commit_point(at(120));
         let maintain = || fixture.store.maintain(bson::DateTime::from_millis(0)).unwrap();
@@ -714,4 +714,64 @@ fn a_prepared_transaction_is_held_then_decided_and_a_rollback_holds_it_again() {
         });
         assert_eq!((values(7), conflict()), (vec![0], None));
     }
+}
+
+#[test]
+fn effects_too_large_for_one_batch_are_seen_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions { batch_max_bytes: 10_000, ..StoreOptions::default() };
+    let store = Store::open(dir.path(), options.clone()).unwrap();
+    let fixture = Fixture { store, dir, options };
+    let uuid = fixture.make(1, "c", &rawdoc! {});
+    fixture.apply(2, |apply, ts| {
+        let spec = rawdoc! { "v": 2, "key": { "n": 1 }, "name": "n_1" };
+        apply.create_index(ts, uuid, &spec, IndexState::Ready).unwrap();
+    });
+    for id in 0..50 {
+        fixture.put(3 + id, uuid, rawdoc! { "_id": i64::from(id), "n": 0 });
+    }
+    let pad = "p".repeat(400);
+    let transaction = |apply: &mut Apply, ts, seen: &mut Vec<i32>| {
+        let coll = apply.collection(uuid).unwrap();
+        for id in 0..200i64 {
+            let old =
+                apply.put(ts, &coll, rawdoc! { "_id": id, "n": 1, "pad": pad.as_str() }).unwrap();
+            seen.push(old.map_or(-1, |doc| doc.get_i32("n").unwrap()));
+        }
+        for id in 20..30i64 {
+            assert!(apply.delete(ts, &coll, id.into()).unwrap().is_some());
+        }
+    };
+    let look = |store: &Store| -> (usize, u64, bool) {
+        let view = store.view(ReadAt::Newest).unwrap();
+        let coll = view.catalog().by_uuid(uuid).unwrap();
+        let docs: Vec<_> =
+            view.scan(&coll, Unbounded, Direction::Forward).map(|d| d.unwrap().1).collect();
+        let all_old = docs.iter().all(|doc| doc.get_i32("n").unwrap() == 0);
+        (docs.len(), view.count(&coll).unwrap(), all_old)
+    };
+    // Half-way: parts are in the engine, and nobody sees them, nor after a restart.
+    let mut first = Vec::new();
+    let mut apply = fixture.store.begin_apply();
+    transaction(&mut apply, ts(100), &mut first);
+    assert!(apply.bytes() < 20_000, "{}", apply.bytes());
+    assert_eq!(look(&fixture.store), (50, 50, true));
+    drop(apply);
+    assert_eq!(look(&fixture.store), (50, 50, true));
+    let fixture = fixture.reopen();
+    assert_eq!(look(&fixture.store), (50, 50, true));
+    // The replay sees what the first attempt saw.
+    let mut again = Vec::new();
+    fixture.apply(100, |apply, ts| transaction(apply, ts, &mut again));
+    assert_eq!(first, again);
+    assert_eq!(look(&fixture.store), (190, 190, false));
+    let fixture = fixture.reopen();
+    let view = fixture.store.view(ReadAt::Newest).unwrap();
+    let coll = view.catalog().by_uuid(uuid).unwrap();
+    let report = fixture.store.validate(&coll, true).unwrap();
+    assert!(report.valid(), "{report:?}");
+    assert_eq!(fixture.docs(ReadAt::Timestamp(ts(99)), "c", Direction::Forward).len(), 50);
+    fixture.store.rollback_to(at(52), &mut |_| {}).unwrap();
+    assert_eq!(look(&fixture.store), (50, 50, true));
+    assert!(fixture.store.validate(&coll, true).unwrap().valid());
 }
