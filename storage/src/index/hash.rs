@@ -44,19 +44,21 @@ fn add_elements(md5: &mut Md5, doc: &[u8]) {
     md5.update(0i32.to_le_bytes());
 }
 
-/// Numbers hash by their whole part, as far as an int64 reaches.
+/// Numbers hash as an int64, clamped: doubles cut off, decimals rounded to even. 2^63 as a double becomes the
+/// smallest one: so mongod has it.
 #[allow(clippy::cast_possible_truncation, reason = "the cast saturates, and NaN becomes 0")]
 fn as_long(value: Value<'_>) -> i64 {
     match value {
         Value::Int32(n) => i64::from(n),
         Value::Int64(n) => n,
+        Value::Double(n) if n == 9_223_372_036_854_775_808.0 => i64::MIN,
         Value::Double(n) => n as i64,
         Value::Decimal(n) => decimal_as_long(n),
         _ => 0,
     }
 }
 
-/// Towards zero, clamped.
+/// Rounded half to even, clamped.
 fn decimal_as_long(n: Decimal) -> i64 {
     let bits = u128::from_le_bytes(n.bytes());
     let negative = bits >> 127 == 1;
@@ -74,13 +76,22 @@ fn decimal_as_long(n: Decimal) -> i64 {
     let exponent = i64::try_from((bits >> 113) & 0x3FFF).unwrap_or(0) - 6176;
     let scale = u32::try_from(exponent.unsigned_abs()).ok().and_then(|e| 10u128.checked_pow(e));
     let size = match scale {
-        Some(scale) if exponent < 0 => coefficient / scale,
+        Some(scale) if exponent < 0 => round_half_even(coefficient, scale),
         None if exponent < 0 => 0,
         Some(scale) => coefficient.saturating_mul(scale),
         None => 0, // Zero with a large exponent; anything else was beyond the limit.
     };
     let size = i64::try_from(size).unwrap_or(limit);
     if negative { -size } else { size }
+}
+
+fn round_half_even(n: u128, by: u128) -> u128 {
+    let (whole, rest) = (n / by, n % by);
+    match (rest.saturating_mul(2)).cmp(&by) {
+        std::cmp::Ordering::Greater => whole + 1,
+        std::cmp::Ordering::Equal => whole + whole % 2,
+        std::cmp::Ordering::Less => whole,
+    }
 }
 
 fn canonical_type(value: Value<'_>) -> i32 {

@@ -151,8 +151,10 @@ impl KeyGen {
     ) -> Result<(), Refused> {
         let mut array: Option<&'a [u8]> = None;
         let mut in_array = Vec::new();
+        let mut open = true;
         for i in 0..self.fields.len() {
-            let Some(met) = state.follow(i, doc)? else { continue };
+            let Some((met, nested)) = state.follow(i, doc)? else { continue };
+            open &= !nested;
             if self.fields.get(i).is_some_and(|field| field.hashed) {
                 return Err(Refused::NoKeys);
             }
@@ -173,12 +175,12 @@ impl KeyGen {
         }
         let mut elements = Elements::of_bytes(array).peekable();
         if elements.peek().is_none() {
-            let next = state.enter(&in_array, Value::Undefined, array);
+            let next = state.enter(&in_array, Value::Undefined, array, true);
             return self.walk(next, EMPTY, out);
         }
         for element in elements {
             let value = element.value();
-            let next = state.enter(&in_array, value, array);
+            let next = state.enter(&in_array, value, array, open);
             let inner = if let Value::Document(bytes) = value { bytes } else { EMPTY };
             self.walk(next, inner, out)?;
         }
@@ -229,11 +231,13 @@ struct State<'a> {
 struct Found<'a> {
     value: Value<'a>,
     rest: &'a [Vec<u8>],
+    /// It stands in an array by its position and is an array itself: at a path's end it is not opened.
+    nested: bool,
 }
 
 impl<'a> State<'a> {
-    /// Follows one field; returns the array at which it stopped.
-    fn follow(&mut self, i: usize, doc: &'a [u8]) -> Result<Option<&'a [u8]>, Refused> {
+    /// Follows one field; returns the array at which it stopped, and whether that was nested by position.
+    fn follow(&mut self, i: usize, doc: &'a [u8]) -> Result<Option<(&'a [u8], bool)>, Refused> {
         let (Some(rest), Some(fixed)) = (self.rest.get_mut(i), self.fixed.get_mut(i)) else {
             return Ok(None);
         };
@@ -255,25 +259,27 @@ impl<'a> State<'a> {
         };
         *rest = found.rest;
         *fixed = found.value;
-        Ok(if let Value::Array(bytes) = found.value { Some(bytes) } else { None })
+        Ok(if let Value::Array(bytes) = found.value { Some((bytes, found.nested)) } else { None })
     }
 
     /// Steps into one element of the array at which the fields `in_array` stopped.
-    fn enter(&self, in_array: &[usize], element: Value<'a>, array: &'a [u8]) -> Self {
+    fn enter(&self, in_array: &[usize], element: Value<'a>, array: &'a [u8], open: bool) -> Self {
         let mut next = self.clone();
         for &i in in_array {
             let rest = next.rest.get(i).copied().unwrap_or_default();
             match rest.first() {
                 None => {
                     if let Some(fixed) = next.fixed.get_mut(i) {
-                        *fixed = element;
+                        *fixed = if open { element } else { Value::Array(array) };
                     }
                 }
                 Some(name) => {
                     let at = Elements::of_bytes(array).find(name);
                     let found = at.map(|at| {
-                        extract(at, rest.get(1..).unwrap_or_default())
-                            .unwrap_or(Found { value: Value::Missing, rest: &[] })
+                        let nowhere = Found { value: Value::Missing, rest: &[], nested: false };
+                        let nested = matches!(at.value(), Value::Array(_));
+                        let found = extract(at, rest.get(1..).unwrap_or_default());
+                        Found { nested, ..found.unwrap_or(nowhere) }
                     });
                     if let Some(slot) = next.positional.get_mut(i) {
                         *slot = found;
@@ -289,7 +295,7 @@ impl<'a> State<'a> {
 fn extract<'a>(element: Element<'a>, rest: &'a [Vec<u8>]) -> Option<Found<'a>> {
     let value = element.value();
     match (value, rest.split_first()) {
-        (_, None) | (Value::Array(_), _) => Some(Found { value, rest }),
+        (_, None) | (Value::Array(_), _) => Some(Found { value, rest, nested: false }),
         (Value::Document(bytes), Some((name, rest))) => {
             extract(Elements::of_bytes(bytes).find(name)?, rest)
         }

@@ -3,3 +3,6 @@
 pub(crate) mod entry;
 pub(crate) mod hash;
 pub(crate) mod keygen;
+
+#[cfg(test)]
+mod tests;
