@@ -1,8 +1,8 @@
 //! listIndexes: the indexes of a collection.
 
 use bson::{Binary, rawdoc, spec::BinarySubtype};
-use protocol::{ErrorCode, Fields, RawDoc};
-use storage::{Collection, IndexState, ReadAt};
+use protocol::{ErrorCode, Fields, Namespace, RawDoc};
+use storage::{Collection, IndexState, ReadAt, View};
 
 use super::{Api, Auth, Command, On, Run, list_cursor, target::Target, views};
 use crate::{
@@ -31,6 +31,9 @@ fn run(call: &Call) -> Outcome {
     let view = call.node().store()?.view(ReadAt::Newest)?;
     let Some(collection) = target.collection(&view)? else {
         let ns = target.name()?;
+        if let Some(specs) = of_time_series(&view, ns)? {
+            return list_cursor::reply(call, ns.clone(), specs);
+        }
         views::refuse(&view, ns)?;
         if target.is_oplog() {
             return list_cursor::reply(call, ns.clone(), Vec::new());
@@ -43,6 +46,24 @@ fn run(call: &Call) -> Outcome {
         return Err(Failure::said(ErrorCode::NamespaceNotFound, text));
     };
     list_cursor::reply(call, collection.ns().clone(), specs(&collection, build_ids))
+}
+
+/// A time-series collection is a view, and its indexes are those of its buckets, in other words.
+fn of_time_series(view: &View, ns: &Namespace) -> Result<Option<Vec<RawDoc>>, Failure> {
+    let all = views::all(view, ns.db())?;
+    let entry = all.iter().find(|entry| entry.name == ns.coll());
+    let buckets = entry.and_then(|entry| entry.buckets(ns.db()));
+    let Some(buckets) = buckets.and_then(|buckets| view.catalog().collection(&buckets)) else {
+        return Ok(None);
+    };
+    if buckets.indexes().is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let text = format!(
+        "the indexes of the time-series collection {ns} can be listed on {} only",
+        buckets.ns()
+    );
+    Err(Failure::said(ErrorCode::NotImplemented, text))
 }
 
 fn specs(collection: &Collection, build_ids: bool) -> Vec<RawDoc> {

@@ -18,7 +18,7 @@ pub(super) struct ViewEntry {
 
 impl ViewEntry {
     /// The collection of buckets behind a time-series collection.
-    fn buckets(&self, db: &str) -> Option<Namespace> {
+    pub(super) fn buckets(&self, db: &str) -> Option<Namespace> {
         let on = self.definition.get_str("viewOn").ok()?;
         let own = on.strip_prefix("system.buckets.")?;
         (own == self.name).then(|| Namespace::new(db, on))
