@@ -212,6 +212,14 @@ pub(super) fn op_mod<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     )
 }
 
+/// Whether one number is a whole multiple of another, both taken as decimals. A number so large that the
+/// quotient has more digits than a decimal counts as one.
+pub(crate) fn is_multiple(value: Value<'_>, of: Value<'_>) -> bool {
+    let value = as_decimal(value);
+    let rest = decimal::rem(value, as_decimal(of));
+    value.is_finite() && (rest.is_nan() || is_zero(Value::Decimal(rest)))
+}
+
 fn remainder<'a>(a: Value<'a>, b: Value<'a>) -> Value<'a> {
     match (a, b) {
         (Value::Decimal(_), _) | (_, Value::Decimal(_)) => {

@@ -24,6 +24,7 @@ mod stats;
 mod string;
 mod table;
 
+pub(crate) use arithmetic::is_multiple;
 pub(crate) use array::cut;
 pub(crate) use build::{DocBuilder, array_bytes};
 pub use bumpalo::Bump;

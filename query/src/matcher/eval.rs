@@ -35,6 +35,10 @@ fn on(node: &Node, subject: Subject<'_>, cx: &Context) -> Outcome {
         Node::Leaf(leaf) => Ok(on_leaf(leaf, subject)),
         Node::Array(leaf) => on_array(leaf, subject, cx),
         Node::Expr(expr) => on_expr(expr, subject, cx),
+        Node::Schema(schema) => Ok(schema.matches(match subject {
+            Subject::Document(doc) => Value::Document(doc),
+            Subject::Element(value) => value,
+        })),
         Node::SampleRate(rate) => Ok(cx.random() < *rate),
     }
 }

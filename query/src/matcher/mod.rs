@@ -9,11 +9,13 @@
 
 mod bits;
 mod eval;
+mod json_schema;
 pub(crate) mod operands;
 mod parse;
 mod predicate;
 mod regex;
 
+pub use json_schema::Schema;
 pub(crate) use predicate::truncate;
 pub use predicate::{CompareOp, Predicate};
 pub use regex::Regex;
@@ -104,6 +106,8 @@ pub enum Node {
     Array(ArrayLeaf),
     /// An expression over the document is true.
     Expr(Arc<Expr>),
+    /// The document obeys a schema.
+    Schema(Arc<Schema>),
     /// A document is taken with this probability.
     SampleRate(f64),
 }

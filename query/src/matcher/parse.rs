@@ -80,7 +80,10 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
             return Err(QueryError::bad_value("no globalScriptEngine in $where parsing"));
         }
         b"$expr" => Node::Expr(std::sync::Arc::new(Expr::parse(value, &mut place.scope.clone())?)),
-        b"$text" | b"$jsonSchema" => return Err(not_supported(field.key)),
+        b"$jsonSchema" => {
+            Node::Schema(std::sync::Arc::new(super::json_schema::Schema::parse(value)?))
+        }
+        b"$text" => return Err(not_supported(field.key)),
         b"$not" => {
             return Err(QueryError::bad_value(
                 "unknown top level operator: $not. If you are trying to negate an entire \

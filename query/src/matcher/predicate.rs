@@ -95,7 +95,7 @@ fn compare(op: CompareOp, value: Value<'_>, operand: Value<'_>, c: Option<&Colla
     }
 }
 
-fn is_nan(value: Value<'_>) -> bool {
+pub(super) fn is_nan(value: Value<'_>) -> bool {
     match value {
         Value::Double(n) => n.is_nan(),
         Value::Decimal(n) => n.is_nan(),

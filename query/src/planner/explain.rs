@@ -328,6 +328,7 @@ pub(crate) fn filter_doc(node: &Node) -> RawDocumentBuf {
         Node::Constant(true) => one("$alwaysTrue", Value::Int32(1)),
         Node::Constant(false) => one("$alwaysFalse", Value::Int32(1)),
         Node::SampleRate(rate) => one("$sampleRate", Value::Double(*rate)),
+        Node::Schema(_) => one("$jsonSchema", Value::Bool(true)),
         Node::Expr(_) => one("$expr", Value::Bool(true)),
         Node::Not(child) => negated(child),
         Node::Leaf(leaf) => {
