@@ -22,30 +22,92 @@ const BATCH: u32 = 1_000;
 const READS: u32 = 200_000;
 
 fn main() {
-    let n = number("N", 200_000);
-    let batches = number("BATCHES", (n / 5_000).max(20));
+    match std::env::var("SIDE").as_deref() {
+        Ok("raw") => raw_side(),
+        Ok(_) => ours_side(),
+        Err(_) => both(),
+    }
+}
+
+/// Each side in a process of its own, so that memory is its own.
+fn both() {
+    let (n, batches) = (documents(), batches());
     let history = number("HISTORY", 1) != 0;
-    let dir = tempfile::tempdir().expect("a directory");
     println!(
         "{n} documents of 400 bytes, two indexes; {batches} batches of {BATCH}; history {history}"
     );
-    let raw = Raw::open(&dir.path().join("raw"));
-    let ours = Ours::open(&dir.path().join("ours"), history);
-    row("", "raw", "ours", "ours/raw speed");
-    compare("bulk load", n, raw.load(n), ours.load(n));
-    rss("after load");
-    let raw_apply = raw.apply(n, batches);
-    let ours_apply = ours.apply(n, batches, 1);
-    compare("apply, one fsync a batch", batches * BATCH, raw_apply, ours_apply);
-    rss("after apply");
-    compare("point reads by _id", READS, raw.gets(n), ours.gets(n, ReadAt::Newest));
-    let (raw_scan, seen) = raw.scan();
-    compare("full scan", seen, raw_scan, ours.scan(ReadAt::Newest));
+    let (raw, ours) = (side("raw"), side("ours"));
+    println!("{:<30} {:>14} {:>14} {:>16}", "", "raw", "ours", "ours/raw speed");
+    for (what, count, took) in &ours {
+        let rate = |took: f64| format!("{:.0}/s", f64::from(*count) / took);
+        match raw.iter().find(|(other, ..)| other == what) {
+            Some((_, _, raw)) => {
+                println!("{what:<30} {:>14} {:>14} {:>16.2}", rate(*raw), rate(*took), raw / took);
+            }
+            None => println!("{what:<30} {:>14} {:>14}", "", rate(*took)),
+        }
+    }
+}
+
+/// Runs one side and takes its figures; what else it says goes through.
+fn side(name: &str) -> Vec<(String, u32, f64)> {
+    let me = std::env::current_exe().expect("a path");
+    let out = std::process::Command::new(me).env("SIDE", name).output().expect("a side");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let mut figures = Vec::new();
+    for line in String::from_utf8_lossy(&out.stdout).lines() {
+        match line.strip_prefix("figure|").map(|rest| rest.split('|').collect::<Vec<_>>()) {
+            Some(parts) => figures.push((
+                parts.first().expect("a name").to_string(),
+                parts.get(1).and_then(|n| n.parse().ok()).expect("a count"),
+                parts.get(2).and_then(|n| n.parse().ok()).expect("seconds"),
+            )),
+            None => println!("{name}: {line}"),
+        }
+    }
+    figures
+}
+
+fn figure(what: &str, count: u32, took: Duration) {
+    println!("figure|{what}|{count}|{}", took.as_secs_f64());
+}
+
+fn documents() -> u32 {
+    number("N", 200_000)
+}
+
+fn batches() -> u32 {
+    number("BATCHES", (documents() / 5_000).max(20))
+}
+
+fn raw_side() {
+    let (n, batches) = (documents(), batches());
+    let dir = tempfile::tempdir().expect("a directory");
+    let raw = Raw::open(dir.path());
+    figure("bulk load", n, raw.load(n));
+    figure("apply, one fsync a batch", batches * BATCH, raw.apply(n, batches));
+    figure("point reads by _id", READS, raw.gets(n));
+    let (took, seen) = raw.scan();
+    figure("full scan", seen, took);
+    println!("{}; on disk {} MiB", memory(), mib(&raw.path));
+}
+
+fn ours_side() {
+    let (n, batches) = (documents(), batches());
+    let history = number("HISTORY", 1) != 0;
+    let dir = tempfile::tempdir().expect("a directory");
+    let ours = Ours::open(&dir.path().join("db"), history);
+    figure("bulk load", n, ours.load(n));
+    println!("after the load: {}; on disk {} MiB", memory(), mib(&ours.path));
+    figure("apply, one fsync a batch", batches * BATCH, ours.apply(n, batches, 1));
+    figure("point reads by _id", READS, ours.gets(n, ReadAt::Newest));
+    let (took, seen) = ours.scan(ReadAt::Newest);
+    figure("full scan", seen, took);
+    println!("after apply and reads: {}; on disk {} MiB", memory(), mib(&ours.path));
     if history {
         ours.past(n);
     }
-    rss("at the end");
-    println!("on disk: raw {} MiB, ours {} MiB", mib(&raw.path), mib(&ours.path));
+    println!("at the end: {}; on disk {} MiB", memory(), mib(&ours.path));
     for (name, bytes) in ours.store.stats().disk {
         println!("  {name} {} MiB", bytes >> 20);
     }
@@ -59,21 +121,10 @@ fn number(name: &str, default: u32) -> u32 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-fn row(what: &str, raw: &str, ours: &str, ratio: &str) {
-    println!("{what:<28} {raw:>14} {ours:>14} {ratio:>16}");
-}
-
-fn compare(what: &str, count: u32, raw: Duration, ours: Duration) {
-    let rate = |took: Duration| format!("{:.0}/s", f64::from(count) / took.as_secs_f64());
-    let ratio = format!("{:.2}", raw.as_secs_f64() / ours.as_secs_f64());
-    row(what, &rate(raw), &rate(ours), &ratio);
-}
-
-fn rss(when: &str) {
+fn memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
-    let now = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or_default();
-    println!("  memory {when}: {now} {peak}");
+    let line = |name| status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    [line("VmRSS"), line("VmHWM")].join(" ").replace('\t', "")
 }
 
 fn mib(path: &Path) -> u64 {
@@ -284,7 +335,15 @@ impl Ours {
             let ts = Timestamp::new(secs, 1);
             let mut apply = self.store.begin_apply();
             let coll = apply.collection(self.uuid).expect("c");
-            for op in operations(n, batch) {
+            let operations = operations(n, batch);
+            let ids: Vec<_> = operations
+                .iter()
+                .map(|op| match op {
+                    Op::Put(id, _) | Op::Delete(id) => (coll.clone(), i64::from(*id).into()),
+                })
+                .collect();
+            apply.prefetch(&ids).expect("a prefetch");
+            for op in operations {
                 match op {
                     Op::Put(id, version) => {
                         drop(apply.put(ts, &coll, document(id, version)).expect("a put"));
@@ -312,14 +371,16 @@ impl Ours {
         before.elapsed()
     }
 
-    fn scan(&self, when: ReadAt) -> Duration {
+    fn scan(&self, when: ReadAt) -> (Duration, u32) {
         let view = self.store.view(when).expect("a view");
         let coll = view.catalog().by_uuid(self.uuid).expect("c");
         let before = Instant::now();
+        let mut seen = 0;
         for item in view.scan(&coll, Unbounded, Direction::Forward) {
             std::hint::black_box(item.expect("a read"));
+            seen += 1;
         }
-        before.elapsed()
+        (before.elapsed(), seen)
     }
 
     /// Ten versions of each of some documents, one hour apart from the present, read at a moment between.
@@ -342,7 +403,7 @@ impl Ours {
         }
         let reads = |when, what: &str| {
             let took = self.gets(some, when);
-            println!("{what:<28} {:.0}/s", f64::from(READS) / took.as_secs_f64());
+            figure(what, READS, took);
             took.as_secs_f64()
         };
         let now = reads(ReadAt::Newest, "10 versions: get now");
@@ -351,7 +412,7 @@ impl Ours {
         let hour =
             reads(ReadAt::Timestamp(Timestamp::new(base - 1, 1)), "10 versions: get before all");
         println!("  at T / now: half-way {:.2}, before all {:.2}", middle / now, hour / now);
-        let (now, then) = (self.scan(ReadAt::Newest), self.scan(ReadAt::Timestamp(then)));
+        let (now, then) = (self.scan(ReadAt::Newest).0, self.scan(ReadAt::Timestamp(then)).0);
         println!("  scan at T / now: {:.2}", then.as_secs_f64() / now.as_secs_f64());
     }
 }

@@ -1,4 +1,24 @@
 //! Versioned documents on an embedded engine.
+//!
+//! ```text
+//!   Oplog::append, sync --> oplog            Apply --> documents + index entries + catalog + counts + mark, one batch
+//!        written, durable                                |                              applied
+//!                                                        v
+//!   View at the newest, a majority's, or any moment T <-- current + history (epochs) ... oldest
+//! ```
+//! [`Store`] is the door. Replication appends entries to the [`Oplog`] and syncs it, then applies them through
+//! [`Apply`]; commands read through a [`View`]. Everything is a versioned table (`mvcc`): a write moves the version it
+//! replaces to history, so that every moment of the window can be read, undone or rolled back to.
+//!
+//! What always holds, wherever the process ends:
+//! 1. Entries whose [`Oplog::sync`] returned are there; if the disk lost them, [`Store::lost_tail`] says so.
+//! 2. The data are exactly those of the oplog up to the mark `applied`: no batch is half there.
+//! 3. Index entries and counts agree with the documents, at every moment that can be read.
+//! 4. A reader sees one moment, and never waits for a writer.
+//! 5. Nothing that can still be read, rolled back to or replayed is let go.
+//!
+//! Left out on purpose: what an oplog entry means (`repl`), what a query means (`query`), and any clock: upkeep is told
+//! the time ([`Store::maintain`]).
 
 mod apply;
 mod build;

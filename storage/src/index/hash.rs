@@ -51,7 +51,7 @@ fn as_long(value: Value<'_>) -> i64 {
     match value {
         Value::Int32(n) => i64::from(n),
         Value::Int64(n) => n,
-        Value::Double(n) if n == 9_223_372_036_854_775_808.0 => i64::MIN,
+        Value::Double(9_223_372_036_854_775_808.0) => i64::MIN,
         Value::Double(n) => n as i64,
         Value::Decimal(n) => decimal_as_long(n),
         _ => 0,
