@@ -86,7 +86,9 @@ pub struct Comparison {
 
 /// Runs every scenario for both members.
 pub fn run(sizes: Sizes) -> Result<Comparison> {
-    let mut set = ReplSet::named("bench").mongod_args(&["--oplogSize", "4096"]).start()?;
+    let mut set = ReplSet::named("bench").start()?;
+    // What is written while a member is down must still be there when it comes back.
+    set.primary()?.admin(doc! { "replSetResizeOplog": 1, "size": 4096.0 })?;
     println!("loading {} documents into the primary", sizes.documents);
     load_documents(set.primary()?, sizes.documents, sizes.seed)?;
     load_small_collections(set.primary()?, sizes.collections)?;
