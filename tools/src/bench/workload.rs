@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use tests::node::Node;
 
 /// Documents in one insert command.
-const INSERT_BATCH: u64 = 2_000;
+const INSERT_BATCH: usize = 2_000;
 /// Operations in one bulk command.
 const BULK: u64 = 1_000;
 
@@ -17,17 +17,19 @@ fn document(id: u64, rng: &mut StdRng) -> Document {
         "amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "haven", "inlet", "jetty",
         "knoll", "lagoon", "mesa", "north", "ocean", "prairie",
     ];
+    let mut word = |of: usize| WORDS.get(rng.random_range(0..of)).copied().unwrap_or_default();
     let mut text = String::new();
     while text.len() < 300 {
-        text.push_str(WORDS[rng.random_range(0..WORDS.len())]);
+        text.push_str(word(WORDS.len()));
         text.push(' ');
     }
+    let (status, tags) = (word(4), [word(16), word(16)]);
     doc! {
         "_id": i64::try_from(id).unwrap_or(i64::MAX),
         "customer": rng.random_range(0..100_000_i64),
         "amount": f64::from(rng.random_range(0..1_000_000_u32)) / 100.0,
-        "status": WORDS[rng.random_range(0..4)],
-        "tags": [WORDS[rng.random_range(0..16)], WORDS[rng.random_range(0..16)]],
+        "status": status,
+        "tags": tags.to_vec(),
         "text": text,
     }
 }
@@ -43,9 +45,9 @@ pub(super) fn load_documents(primary: &Node, n: u64, seed: u64) -> Result<()> {
             { "key": { "tags": 1 }, "name": "tags_1" },
         ] },
     )?;
-    for first in (0..n).step_by(INSERT_BATCH as usize) {
+    for first in (0..n).step_by(INSERT_BATCH) {
         let documents: Vec<Document> =
-            (first..n.min(first + INSERT_BATCH)).map(|id| document(id, &mut rng)).collect();
+            (first..n.min(first + INSERT_BATCH as u64)).map(|id| document(id, &mut rng)).collect();
         primary.run(
             "bench",
             doc! {
