@@ -36,7 +36,7 @@ pub fn documents(store: &Store, coll: &str) -> Result<Vec<RawDoc>, Failure> {
 
 /// Names our copy of the data: who clones us sees by it that we have not been synced anew meanwhile.
 fn initial_sync_id(store: &Store) -> Result<RawDoc, Failure> {
-    const NAME: &str = "local.replset.initialSyncId";
+    use repl::io::kept::INITIAL_SYNC_ID as NAME;
     if let Some(doc) = store.meta(NAME)? {
         return Ok(doc);
     }

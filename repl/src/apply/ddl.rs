@@ -18,18 +18,6 @@ use super::{
     uuid_of,
 };
 
-/// True for the three entries of a two-phase index build.
-pub(super) fn stands_alone(entry: &OplogEntry<'_>) -> bool {
-    matches!(
-        entry.op.kind,
-        OpKind::Command(
-            Command::StartIndexBuild(_)
-                | Command::CommitIndexBuild(_)
-                | Command::AbortIndexBuild { .. }
-        )
-    )
-}
-
 /// A command with what its effects need.
 struct Ddl<'a> {
     op: &'a ReplOperation<'a>,

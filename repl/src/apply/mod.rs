@@ -31,7 +31,7 @@ use std::sync::{
 
 use protocol::{
     Namespace, OpTime, OpTimeAndWall, OplogEntry, RawDoc, Timestamp,
-    oplog_entry::{Command, OpKind, ReplOperation},
+    oplog_entry::{Command, MultiOpType, OpKind, ReplOperation},
 };
 use storage::{Apply, Store};
 use uuid::Uuid;
@@ -107,7 +107,7 @@ impl Applier {
         let mut ops = 0;
         for raw in entries {
             let entry = parse(raw)?;
-            let alone = ddl::stands_alone(&entry);
+            let alone = stands_alone(&entry);
             let full = batch.bytes() >= BATCH_BYTES_MAX || ops >= BATCH_OPS_MAX;
             if let Some(done) = through
                 && (full || alone)
@@ -131,7 +131,7 @@ impl Applier {
         }
     }
 
-    /// Index builds read the store beside us: their entries must not share a batch with others.
+    /// An entry with a batch of its own, and what must come before and after it.
     fn apply_alone(&self, entry: &OplogEntry<'_>) -> Result<(), ApplyError> {
         self.before(entry)?;
         let mut batch = self.store.begin_apply();
@@ -166,6 +166,25 @@ impl Applier {
             OpKind::Command(Command::AbortTransaction) => self.abort_transaction(batch, entry),
             OpKind::Command(command) => self.ddl(batch, entry, &entry.op, command, ts),
         }
+    }
+}
+
+/// Index builds read the store beside us, and a transaction in many entries may be larger than memory, which only
+/// a batch at one timestamp can put into the store in parts: these share a batch with nobody.
+fn stands_alone(entry: &OplogEntry<'_>) -> bool {
+    match &entry.op.kind {
+        OpKind::Command(
+            Command::StartIndexBuild(_)
+            | Command::CommitIndexBuild(_)
+            | Command::AbortIndexBuild { .. }
+            | Command::CommitTransaction { .. },
+        ) => true,
+        OpKind::Command(Command::ApplyOps(ops)) => {
+            !ops.partial_txn
+                && entry.multi_op_type != Some(MultiOpType::AppliedSeparately)
+                && entry.prev_op_time.is_some_and(|prev| !prev.is_null())
+        }
+        _ => false,
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
         clock,
         cloner::Cloner,
         fetcher::{FetchFrom, Sink, fetch_oplog},
+        kept::INITIAL_SYNC_ID,
         peer::Peer,
         writer::Buffer,
     },
@@ -107,7 +108,11 @@ impl InitialSync {
         let rbid = rollback_id(&mut connection).await?;
         blocking({
             let store = self.store.clone();
-            move || store.begin_initial_sync()
+            move || {
+                store.begin_initial_sync()?;
+                // What comes is another copy: scans of the old one must not be resumed in it.
+                store.remove_meta(INITIAL_SYNC_ID)
+            }
         })
         .await?;
         let begin = begin_points(&mut connection).await?;

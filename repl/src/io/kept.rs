@@ -14,6 +14,8 @@ use crate::{
 pub const CONFIG: &str = "local.system.replset";
 /// `local.system.rollback.id`.
 pub const ROLLBACK_ID: &str = "local.system.rollback.id";
+/// `local.replset.initialSyncId`: names this copy of the data.
+pub const INITIAL_SYNC_ID: &str = "local.replset.initialSyncId";
 /// The MongoDB version that we show.
 const PROFILE: &str = "understudy.profile";
 

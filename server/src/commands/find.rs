@@ -115,7 +115,7 @@ impl Asked {
     fn parse(call: &Call) -> Result<Self, Failure> {
         let fields = Fields::idl("FindCommandRequest", &call.body);
         fields.only(KNOWN)?;
-        for name in ["min", "max", "returnKey", "showRecordId", "let", "ntoreturn", "$_startAt"] {
+        for name in ["min", "max", "returnKey", "showRecordId", "let", "$_startAt"] {
             if !matches!(
                 fields.optional(name)?.map(|value| value.raw()),
                 None | Some(RawBsonRef::Boolean(false))
@@ -144,6 +144,12 @@ impl Asked {
                 ));
             }
         };
+        // Members of 4.4 and 5.0 speak of `ntoreturn`: the limit of a single batch, or else the size of the first.
+        let single_batch = flag("singleBatch")?;
+        let (legacy_limit, legacy_batch) = match number("ntoreturn")? {
+            Some(n) if single_batch => (Some(n), None),
+            other => (None, other),
+        };
         let asked = Self {
             filter: doc("filter")?.unwrap_or_else(|| RawDoc::from(bson::rawdoc! {})),
             sort: doc("sort")?.filter(|sort| !sort.is_empty()),
@@ -152,9 +158,9 @@ impl Asked {
             projection: doc("projection")?.filter(|projection| !projection.is_empty()),
             resume_after: doc("$_resumeAfter")?.filter(|token| !token.is_empty()),
             skip: number("skip")?.unwrap_or(0),
-            limit: number("limit")?.filter(|limit| *limit > 0),
-            batch_size: number("batchSize")?,
-            single_batch: flag("singleBatch")?,
+            limit: number("limit")?.or(legacy_limit).filter(|limit| *limit > 0),
+            batch_size: number("batchSize")?.or(legacy_batch),
+            single_batch,
             tailable: flag("tailable")?,
             await_data: flag("awaitData")?,
             no_timeout: flag("noCursorTimeout")?,
