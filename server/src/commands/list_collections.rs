@@ -10,6 +10,7 @@ use crate::{
     blocking,
     context::{Call, Outcome},
     local,
+    profile::Profile,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -30,8 +31,9 @@ fn run(call: &Call) -> Outcome {
     let name_only = fields.optional("nameOnly")?.map_or(Ok(false), |flag| flag.safe_bool())?;
     let store = call.node().store()?;
     let view = store.view(ReadAt::Newest)?;
+    let profile = call.node().profile();
     let mut listed: Vec<RawDocumentBuf> =
-        view.catalog().list(&call.db).map(|collection| describe(&collection)).collect();
+        view.catalog().list(&call.db).map(|collection| describe(&collection, profile)).collect();
     for entry in views::all(&view, &call.db)? {
         listed.push(entry.listed(&view, &call.db));
     }
@@ -53,12 +55,19 @@ fn run(call: &Call) -> Outcome {
     list_cursor::reply(call, Namespace::new(&call.db, "$cmd.listCollections"), docs)
 }
 
-fn describe(collection: &Collection) -> RawDocumentBuf {
+/// 8.2 says of collections in `config` whether a dump for support would have them.
+const WIRE_VERSION_8_2: i32 = 27;
+
+fn describe(collection: &Collection, profile: &Profile) -> RawDocumentBuf {
     let bytes = collection.uuid().as_bytes().to_vec();
     let uuid = Binary { subtype: BinarySubtype::Uuid, bytes };
     let mut doc = rawdoc! { "name": collection.ns().coll(), "type": "collection" };
     doc.append(cstr!("options"), collection.options());
-    doc.append(cstr!("info"), rawdoc! { "readOnly": false, "uuid": uuid });
+    let mut info = rawdoc! { "readOnly": false, "uuid": uuid };
+    if collection.ns().db() == "config" && profile.wire_version >= WIRE_VERSION_8_2 {
+        info.append(cstr!("configDebugDump"), false);
+    }
+    doc.append(cstr!("info"), info);
     if let Some(spec) = collection.id_index().filter(|_| !collection.is_clustered()) {
         doc.append(cstr!("idIndex"), spec);
     }

@@ -67,7 +67,8 @@ fn of_time_series(view: &View, ns: &Namespace) -> Result<Option<Vec<RawDoc>>, Fa
 }
 
 fn specs(collection: &Collection, build_ids: bool) -> Vec<RawDoc> {
-    let mut specs: Vec<RawDoc> = collection.id_index().map(RawDoc::from).into_iter().collect();
+    let id = clustered(collection).or_else(|| collection.id_index().map(RawDoc::from));
+    let mut specs: Vec<RawDoc> = id.into_iter().collect();
     for index in collection.indexes() {
         match index.state() {
             IndexState::Building { build_uuid } if build_ids => {
@@ -80,4 +81,20 @@ fn specs(collection: &Collection, build_ids: bool) -> Vec<RawDoc> {
         }
     }
     specs
+}
+
+/// How the key of a clustered collection is listed; buckets of time series do not show theirs.
+fn clustered(collection: &Collection) -> Option<RawDoc> {
+    let options = collection.options();
+    if !collection.is_clustered() || options.get("timeseries").ok().flatten().is_some() {
+        return None;
+    }
+    let name = options.get_document("clusteredIndex").and_then(|index| index.get_str("name"));
+    let mut spec =
+        rawdoc! { "v": 2, "key": { "_id": 1 }, "name": name.unwrap_or("_id_"), "unique": true };
+    if let Ok(Some(seconds)) = options.get("expireAfterSeconds") {
+        spec.append(bson::raw::cstr!("expireAfterSeconds"), seconds);
+    }
+    spec.append(bson::raw::cstr!("clustered"), true);
+    Some(spec.into())
 }
