@@ -27,6 +27,16 @@ fn every_driver_connects_to_a_standalone() -> Result<()> {
     end(ours)
 }
 
+#[test]
+fn every_driver_connects_to_a_member_without_a_set() -> Result<()> {
+    let ours = alone("ghost", Some("lonely"))?;
+    let hello = ours.0.admin(doc! { "hello": 1 })?;
+    ensure!(!hello.get_bool("isWritablePrimary")? && !hello.get_bool("secondary")?, "{hello}");
+    ensure!(hello.get_bool("isreplicaset")? && !hello.contains_key("setName"), "{hello}");
+    every_driver_connects(&ours.0)?;
+    end(ours)
+}
+
 /// The driver's pool and its monitor stay connected: the server closes them and ends.
 #[test]
 fn sigterm_ends_it_though_clients_are_connected() -> Result<()> {

@@ -28,6 +28,12 @@ macro_rules! on_each_version {
 
 mod bad_input;
 mod connections;
+mod failover;
+mod faults;
 mod handshake;
 mod harness;
+mod initial_sync;
+mod kill;
+mod members;
 mod replies;
+mod steady;

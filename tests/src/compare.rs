@@ -36,7 +36,14 @@ impl fmt::Display for Difference {
 /// All differences but those of volatile fields. Types count: 1 and 1.0 are not equal.
 pub fn differences(want: &Document, got: &Document) -> Vec<Difference> {
     let mut found = Vec::new();
-    compare_documents("", want, got, &mut found);
+    compare_documents("", want, got, true, &mut found);
+    found
+}
+
+/// All differences of two values, volatile or not.
+pub fn exact_differences(want: &Bson, got: &Bson) -> Vec<Difference> {
+    let mut found = Vec::new();
+    compare_values("", want, got, false, &mut found);
     found
 }
 
@@ -100,26 +107,35 @@ impl KnownDifferences {
     }
 }
 
-fn compare_documents(path: &str, want: &Document, got: &Document, found: &mut Vec<Difference>) {
-    for (name, want) in want.iter().filter(|(name, _)| !is_volatile(name)) {
+fn compare_documents(
+    path: &str,
+    want: &Document,
+    got: &Document,
+    lenient: bool,
+    found: &mut Vec<Difference>,
+) {
+    let counts = |name: &str| !(lenient && is_volatile(name));
+    for (name, want) in want.iter().filter(|(name, _)| counts(name)) {
         let path = join(path, name);
         match got.get(name) {
-            Some(got) => compare_values(&path, want, got, found),
+            Some(got) => compare_values(&path, want, got, lenient, found),
             None => found.push(Difference { path, want: Some(want.clone()), got: None }),
         }
     }
-    let extra = got.iter().filter(|(name, _)| !is_volatile(name) && !want.contains_key(name));
+    let extra = got.iter().filter(|(name, _)| counts(name) && !want.contains_key(name));
     for (name, got) in extra {
         found.push(Difference { path: join(path, name), want: None, got: Some(got.clone()) });
     }
 }
 
-fn compare_values(path: &str, want: &Bson, got: &Bson, found: &mut Vec<Difference>) {
+fn compare_values(path: &str, want: &Bson, got: &Bson, lenient: bool, found: &mut Vec<Difference>) {
     match (want, got) {
-        (Bson::Document(want), Bson::Document(got)) => compare_documents(path, want, got, found),
+        (Bson::Document(want), Bson::Document(got)) => {
+            compare_documents(path, want, got, lenient, found);
+        }
         (Bson::Array(want), Bson::Array(got)) if want.len() == got.len() => {
             for (i, (want, got)) in want.iter().zip(got).enumerate() {
-                compare_values(&join(path, &i.to_string()), want, got, found);
+                compare_values(&join(path, &i.to_string()), want, got, lenient, found);
             }
         }
         _ if want == got => {}

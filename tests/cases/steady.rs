@@ -1,0 +1,97 @@
+//! Following the oplog: whatever the primary does, our data stays equal.
+
+use anyhow::{Result, anyhow, ensure};
+use bson::{Document, doc};
+use tests::node::Node;
+use tests::repl_set::ReplSet;
+use tests::servers::Version;
+use tests::wait::{PATIENCE, wait_until};
+use tests::workload::{Workload, seeds};
+
+on_each_version!(
+    a_random_workload_leaves_equal_data,
+    a_transaction_beyond_16_mib_is_followed,
+    capped_collections_are_trimmed_alike
+);
+
+/// `SEEDS=100 OPS=5000` for the long run.
+fn a_random_workload_leaves_equal_data(version: Version) -> Result<()> {
+    for seed in seeds(from_env("SEEDS", 1)) {
+        println!("SEED={seed}");
+        let set = ReplSet::named("workload").version(version).ours_hidden(1).start()?;
+        set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+        let ops = u32::try_from(from_env("OPS", 1500))?;
+        let counts = Workload::new(seed, set.primary()?)?.run(ops)?;
+        ensure!(counts.done > counts.refused, "the server refused most of it: {counts:?}");
+        set.finish().map_err(|e| e.context(format!("SEED={seed}")))?;
+    }
+    Ok(())
+}
+
+fn a_transaction_beyond_16_mib_is_followed(version: Version) -> Result<()> {
+    let set = ReplSet::named("large-transaction")
+        .version(version)
+        .mongod_args(&["--wiredTigerCacheSizeGB", "1"])
+        .ours_hidden(1)
+        .start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.primary()?.run("shop", doc! { "create": "bulk" })?;
+    for commit in [true, false] {
+        // Under pressure the server may ask to try the whole transaction again.
+        wait_until("the transaction goes through", PATIENCE, || {
+            large_transaction(set.primary()?, commit).map(Some)
+        })?;
+    }
+    set.finish()
+}
+
+fn large_transaction(primary: &Node, commit: bool) -> Result<()> {
+    let collection = primary.client().database("shop").collection::<Document>("bulk");
+    let mut session = primary.client().start_session().run()?;
+    session.start_transaction().run()?;
+    for i in 0..24 {
+        let filling = "x".repeat(1024 * 1024);
+        let document = doc! { "_id": format!("{commit} {i}"), "filling": filling };
+        collection.insert_one(document).session(&mut session).run()?;
+    }
+    if commit {
+        session.commit_transaction().run()?;
+    } else {
+        session.abort_transaction().run()?;
+    }
+    Ok(())
+}
+
+/// Below 5.0 each member trims for itself; from 5.0 on the primary's deletes are followed.
+fn capped_collections_are_trimmed_alike(version: Version) -> Result<()> {
+    let set = ReplSet::named("capped").version(version).ours_hidden(1).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    let primary = set.primary()?;
+    primary.run("shop", doc! { "create": "by_size", "capped": true, "size": 20_000 })?;
+    primary.run("shop", doc! { "create": "by_max", "capped": true, "size": 1 << 20, "max": 37 })?;
+    std::thread::scope(|scope| -> Result<()> {
+        let writers: Vec<_> = (0..3)
+            .map(|writer| {
+                scope.spawn(move || -> Result<()> {
+                    for i in 0..150 {
+                        for name in ["by_size", "by_max"] {
+                            let id = format!("{writer} {i}");
+                            let document = doc! { "_id": id, "s": "x".repeat(i * 7 % 300) };
+                            primary
+                                .run("shop", doc! { "insert": name, "documents": [document] })?;
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        writers
+            .into_iter()
+            .try_for_each(|writer| writer.join().map_err(|_| anyhow!("a writer panicked"))?)
+    })?;
+    set.finish()
+}
+
+fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
