@@ -61,7 +61,7 @@ impl Fault {
 }
 
 /// All of them. The first hides nothing: capped collections are then compared document by document.
-pub const FAULTS: [Fault; 4] = [
+pub const FAULTS: [Fault; 2] = [
     Fault {
         what: "dbHash hashes a capped collection in natural order; below 8.2 it goes by _id",
         on: &[Version::V5_0, Version::V4_4],
@@ -73,18 +73,6 @@ pub const FAULTS: [Fault; 4] = [
         on: &Version::ALL,
         begins: "listCollections of ",
         contains: &[" options.validation", ", got nothing"],
-    },
-    Fault {
-        what: "listCollections of config lacks info.configDebugDump",
-        on: &[Version::V8_2],
-        begins: "listCollections of config: ",
-        contains: &[" info.configDebugDump: expected Boolean(false), got nothing"],
-    },
-    Fault {
-        what: "listIndexes of a collection with clusteredIndex: true does not list its _id_",
-        on: &[Version::V8_2],
-        begins: "listIndexes of config.system.preimages: _id_ is missing",
-        contains: &[],
     },
 ];
 

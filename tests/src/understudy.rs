@@ -50,6 +50,8 @@ pub(crate) fn command(
     let mut command = Command::new(binary);
     command.args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1"]);
     command.arg("--dbpath").arg(data);
+    // By default a member that is told to end lets its clients find another for 15 seconds, as mongod does.
+    command.args(["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"]);
     if let Some(set) = repl_set {
         command.args(["--replSet", set]);
     }
