@@ -5,6 +5,7 @@
 
 use std::{
     ops::Bound,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -31,11 +32,11 @@ pub(crate) struct ApplierThread {
 }
 
 impl ApplierThread {
-    /// Starts applying what is written; `failed` is told what stops it.
+    /// Starts applying what is written; `failed` is told what stops it, an `Err` if that was a panic.
     pub(crate) fn start(
         store: Store,
         applier: Applier,
-        failed: impl FnOnce(ApplyError) + Send + 'static,
+        failed: impl FnOnce(Result<ApplyError, &'static str>) + Send + 'static,
     ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let wake = Arc::new(Notify::new());
@@ -44,8 +45,13 @@ impl ApplierThread {
         let thread = std::thread::Builder::new()
             .name("oplog-applier".into())
             .spawn(move || {
-                if let Err(error) = run(&store, &applier, &stopped, &waker, &runtime) {
-                    failed(error);
+                let ended = catch_unwind(AssertUnwindSafe(|| {
+                    run(&store, &applier, &stopped, &waker, &runtime)
+                }));
+                match ended {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => failed(Ok(error)),
+                    Err(_) => failed(Err("the oplog applier panicked; see the log above")),
                 }
             })
             .expect("a thread at startup");

@@ -75,7 +75,7 @@ impl DataPlane {
         actions: mpsc::UnboundedReceiver<DataAction>,
     ) -> JoinHandle<()> {
         let fatal = self.fatal.clone();
-        let buffer = writer::start(self.store.clone(), move |error| fatal(&error.to_string()));
+        let buffer = writer::start(self.store.clone(), move |why| fatal(&why));
         let syncing = Arc::new(AtomicBool::new(false));
         let settings = watch::Sender::new(None);
         tokio::spawn(tell_progress(self.store.clone(), repl.clone(), syncing.clone()));
@@ -130,7 +130,11 @@ impl Running {
                     Some(action) => self.act(action).await,
                     None => break,
                 },
-                ended = finished(&mut self.current) => self.note_ended(ended),
+                ended = finished(&mut self.current) => match ended {
+                    Ok(ended) => self.note_ended(ended),
+                    // The control plane waits for an answer that will never come: better an end than a standstill.
+                    Err(error) => (self.fatal)(&format!("a replication task panicked: {error}")),
+                },
             }
         }
         if let Some((_, stop, task)) = self.current.take() {
@@ -267,9 +271,10 @@ impl Running {
         );
         let (repl, fatal) = (self.repl.clone(), self.fatal.clone());
         self.applier =
-            Some(ApplierThread::start(self.store.clone(), applier, move |error| match error {
-                ApplyError::Storage(error) if is_fatal(&error) => fatal(&error.to_string()),
-                error => {
+            Some(ApplierThread::start(self.store.clone(), applier, move |ended| match ended {
+                Err(panicked) => fatal(panicked),
+                Ok(ApplyError::Storage(error)) if is_fatal(&error) => fatal(&error.to_string()),
+                Ok(error) => {
                     tracing::error!(%error, "replication has stopped");
                     repl.tell(DataEvent::Halted { why: error.to_string() });
                 }
@@ -297,9 +302,11 @@ fn keep_build_indexes(store: &Store, builds: bool) -> Result<(), StorageError> {
     store.put_meta(BUILD_INDEXES, &bson::rawdoc! { "buildIndexes": builds })
 }
 
-async fn finished(current: &mut Option<(TaskId, CancellationToken, JoinHandle<Ended>)>) -> Ended {
+async fn finished(
+    current: &mut Option<(TaskId, CancellationToken, JoinHandle<Ended>)>,
+) -> Result<Ended, tokio::task::JoinError> {
     match current {
-        Some((_, _, running)) => running.await.unwrap_or(Ended::Followed),
+        Some((_, _, running)) => running.await,
         None => std::future::pending().await,
     }
 }

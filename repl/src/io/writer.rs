@@ -6,7 +6,10 @@
 //! Only what the sync covered is durable, and only that is ever reported so. A sync that fails ends the
 //! process: what the file system holds is then unknown, and a second sync would hide it.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use protocol::RawDoc;
 use storage::{StorageError, Store};
@@ -52,15 +55,15 @@ impl Buffer {
 }
 
 /// Starts the writer thread. It ends when the last [`Buffer`] is gone.
-pub(crate) fn start(store: Store, fatal: impl Fn(StorageError) + Send + 'static) -> Buffer {
+pub(crate) fn start(store: Store, fatal: impl Fn(String) + Send + 'static) -> Buffer {
     let (queue, messages) = mpsc::unbounded_channel();
     let room = Arc::new(Semaphore::new(BUFFER_KIB_MAX as usize));
     std::thread::Builder::new()
         .name("oplog-writer".into())
-        .spawn(move || {
-            if let Err(error) = run(&store, messages) {
-                fatal(error);
-            }
+        .spawn(move || match catch_unwind(AssertUnwindSafe(|| run(&store, messages))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => fatal(error.to_string()),
+            Err(_) => fatal("the oplog writer panicked; see the log above".to_owned()),
         })
         .expect("a thread at startup");
     Buffer { room, queue }
