@@ -8,6 +8,7 @@
 //!   stage        aggregation pipelines
 //!   projection   which fields are shown or computed
 //!   planner      how to reach the documents                        exec        reaches them, one by one
+//!   timeseries   measurements out of buckets
 //!   update       what an oplog update entry does to a document
 //! ```
 //! No I/O, no clock, no randomness: what a query needs of them it is given.
@@ -24,6 +25,7 @@ pub mod projection;
 pub mod sort;
 pub mod source;
 pub mod stage;
+pub mod timeseries;
 pub mod update;
 pub mod value;
 

@@ -7,6 +7,7 @@
     record.py expressions mongodb://host:port  operators over many values, and those of cases.py -> expressions.bson
     record.py finds   mongodb://host:port      projections and sorts -> finds.bson
     record.py pipelines mongodb://host:port    the pipelines of cases.py -> pipelines.bson
+    record.py timeseries mongodb://host:port OUT  buckets with their measurements, and filters -> OUT
 
 A fixture is a plain sequence of BSON documents. Needs pymongo. The same SEED gives the same cases.
 """
@@ -389,8 +390,82 @@ def record_pipelines(client):
     print(len(cases.PIPELINES), "pipelines")
 
 
+# --- time-series -------------------------------------------------------------------------------------
+
+def series(rng):
+    """Generators of a field's values: i is the measurement's number."""
+    walk, oid = [0], ObjectId("5ab4f5c2e1f2a3b4c5000000")
+    def step(by):
+        walk[0] += rng.randrange(-by, by + 1)
+        return walk[0]
+    def id_after(i, every):
+        data = bytearray(oid.binary)
+        data[0:4] = struct.pack(">I", 0x5ab4f5c2 + i // every)
+        data[9:12] = struct.pack(">I", 77 + i)[1:]
+        return ObjectId(bytes(data))
+    return {
+        "int": lambda i: step(9), "flat": lambda i: 5, "jump": lambda i: rng.choice([0, 2**31 - 1, -(2**31), 7]),
+        "long": lambda i: Int64(2**40 + step(1000) * i), "longest": lambda i: Int64(rng.choice([2**63 - 1, -(2**63), 0])), "shifted": lambda i: Int64(step(3) << 40),
+        "whole": lambda i: float(step(5)), "tenth": lambda i: step(50) / 10, "hundredth": lambda i: 20 + step(30) / 100, "tenthousandth": lambda i: step(900) / 10000, "fine": lambda i: step(900) / 1e8,
+        "any": lambda i: rng.random() * 1000, "odd": lambda i: rng.choice([0.0, -0.0, float("nan"), float("inf"), 1e300, 0.1, 5e-324]),
+        "decimal": lambda i: Decimal128(str(step(20) / 4)), "decimals": lambda i: rng.choice([Decimal128("NaN"), Decimal128("1E+6000"), Decimal128("-0"), Decimal128("1.5")]),
+        "date": lambda i: datetime.datetime(2022, 5, 5) + datetime.timedelta(milliseconds=i * 1000 + rng.randrange(20)), "stamp": lambda i: Timestamp(1500000000 + i, i % 5),
+        "oid": lambda i: id_after(i, 3), "oids": lambda i: ObjectId(bytes(rng.randrange(256) for _ in range(12))),
+        "bool": lambda i: rng.random() < 0.3, "nothing": lambda i: None, "least": lambda i: MinKey(), "most": lambda i: MaxKey(),
+        "text": lambda i: "s" + str(i % 40), "words": lambda i: rng.choice(["", "a", "ok", "warning", "é日", "a" * 16, "b" * 17, "c" * 40, "\0x"]), "code": lambda i: Code("f" + str(i % 3)),
+        "uuid": lambda i: Binary(bytes([i % 256] * 16), 4), "bytes": lambda i: Binary(b"ab" + bytes([i % 7]), 0), "blob": lambda i: Binary(b"x" * rng.choice([0, 3, 16, 17, 50]), 5), "regex": lambda i: Regex("a", "i"),
+        "list": lambda i: [step(2), 2, "x"], "lists": lambda i: rng.choice([[], [1], [[1, 2], {"a": step(1)}], {"a": 1}]), "empty": lambda i: {},
+        "point": lambda i: {"x": step(4), "y": i * 1.5, "z": {"name": "n" + str(i % 4), "at": Int64(i)}},
+        "holes": lambda i: {**({"x": i} if rng.random() < 0.7 else {}), **({"y": {"a": step(2), **({"b": "t"} if i % 3 else {})}} if rng.random() < 0.8 else {}), **({"z": []} if i % 5 else {})},
+        "shapes": lambda i: rng.choice([{"x": 1}, {"y": 2, "x": 1}, {"x": "s"}, {"x": {"y": i}}, {"x": {}}, 5]), "deep": lambda i: {"a": {"b": {"c": {"d": step(1), "e": [i, {"f": i}]}}}},
+        "mixed": lambda i: rng.choice([1, Int64(2), 2.5, "s", None, True, [1], {"a": 1}, Decimal128("3")]), "turns": lambda i: [1, "x", 2.5, None][i // 37 % 4], "runs": lambda i: i // 150,
+        "rare": lambda i: i if i % 97 == 0 else RARE,
+    }
+
+
+RARE = object()
+
+
+def record_timeseries(client, out_name):
+    rng = random.Random(SEED)
+    db = client.get_database("understudy_record", RAW)
+    start = datetime.datetime(2024, 3, 1)
+    buckets = queries = 0
+    with open(HERE / out_name, "wb") as out:
+        for n in range(int(os.environ.get("SERIES", "60"))):
+            name, meta = f"series{n}", rng.choice(["m", "m", None])
+            db.drop_collection(name)
+            db.create_collection(name, timeseries={"timeField": "t", **({"metaField": meta} if meta else {}), "granularity": rng.choice(["seconds", "minutes", "hours"])})
+            fields = series(rng)
+            chosen = {f: rng.choice([1, 1, 1, 0.9, 0.5, 0.05]) for f in rng.sample(sorted(fields), rng.randrange(1, 7))}
+            count, step, batch = rng.choice([1, 2, 5, 30, 130, 400, 1300]), rng.choice([1, 7, 50, 3000, 60000]), rng.choice([1, 3, 50, 1000])
+            docs = []
+            for i in range(count):
+                at = start + datetime.timedelta(milliseconds=i * step + (rng.randrange(-900, 900) if n % 3 == 0 else 0))
+                doc = {"t": at, "_id": i, **({"m": rng.choice([None, "a", {"x": rng.randrange(2), "n": 1}])} if meta and n % 4 else {"m": 7} if meta else {})}
+                for f, often in chosen.items():
+                    value = fields[f](i)
+                    if value is not RARE and rng.random() <= often: doc[f] = value
+                docs.append(doc)
+            for i in range(0, count, batch): db[name].insert_many([RawBSONDocument(document(d)) for d in docs[i:i + batch]])
+            unpack = {"$_internalUnpackBucket": {"timeField": "t", **({"metaField": meta} if meta else {}), "bucketMaxSpanSeconds": 3600}}
+            for bucket in db["system.buckets." + name].find():
+                got = db.command({"aggregate": "system.buckets." + name, "pipeline": [{"$match": {"_id": bucket["_id"]}}, unpack], "cursor": {"batchSize": 100000}}, codec_options=RAW)["cursor"]["firstBatch"]
+                out.write(document({"coll": name, "time": "t", **({"meta": meta} if meta else {}), "bucket": Raw(3, bucket.raw), "docs": [Raw(3, d.raw) for d in got]}))
+                buckets += 1
+            for _ in range(3):
+                moment = start + datetime.timedelta(milliseconds=rng.randrange(-10, count + 10) * step)
+                query = rng.choice([{"t": {rng.choice(["$gt", "$gte", "$lt", "$lte", "$eq"]): moment}}, {"t": {"$gte": moment, "$lt": moment + datetime.timedelta(seconds=rng.choice([1, 60]))}}, {"m": rng.choice(["a", None, 7])}, {"m.x": 1}, {"m.x": {"$ne": 1}, "t": {"$gt": moment}},
+                                    {"$or": [{"m.x": 0}, {"m": "a"}]}, {"$or": [{"m": 7}, {"t": {"$lt": moment}}]}, {"m": {"$exists": False}}, {"t": {"$not": {"$gt": moment}}}, {"t": {"$gt": 5}}, {"t": {"$ne": moment}}, {"t": {"$in": [moment, start]}}, {"m": {"$in": ["a", None]}, "_id": {"$gt": 3}}])
+                ids = [d["_id"] for d in db[name].find(query, {"_id": 1}).sort("_id", 1)]
+                out.write(document({"coll": name, **({"meta": meta} if meta else {}), "filter": query, "ids": ids}))
+                queries += 1
+            db.drop_collection(name)
+    print(buckets, "buckets,", queries, "filters")
+
+
 if __name__ == "__main__":
     what, uri, *rest = sys.argv[1:]
     client = pymongo.MongoClient(uri, directConnection=True)
-    {"compare": record_compare, "updates": record_updates, "filters": record_filters, "expressions": record_expressions, "finds": record_finds, "pipelines": record_pipelines}[what](client, *rest)
+    {"compare": record_compare, "updates": record_updates, "filters": record_filters, "expressions": record_expressions, "finds": record_finds, "pipelines": record_pipelines, "timeseries": record_timeseries}[what](client, *rest)
     client.drop_database("understudy_record")

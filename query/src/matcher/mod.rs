@@ -60,6 +60,11 @@ impl Matcher {
         parse::filter(filter.as_bytes(), cx, scope).map(|root| Self { root })
     }
 
+    /// A filter made by us.
+    pub(crate) fn from_root(root: Node) -> Self {
+        Self { root }
+    }
+
     /// Whether the document matches, for filters without `$expr`, `$sampleRate` and their like
     /// (partial index filters can't have them): those can fail, and a failure is no match here.
     pub fn matches(&self, doc: &RawDocument) -> bool {

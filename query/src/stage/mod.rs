@@ -13,9 +13,11 @@ mod hash_key;
 mod join;
 mod simple;
 mod table;
+mod unpack;
 mod unwind;
 
 pub use table::STAGES;
+pub use unpack::Unpack;
 
 use bson::RawDocument;
 
@@ -24,10 +26,11 @@ use crate::{
     error::QueryError,
     exec::{self, Access, Examined, Limit, Pipeline, Skip, Sort, Stage},
     expression::Scope,
-    matcher::{Matcher, ParseContext},
+    matcher::{Matcher, Node, ParseContext},
     planner::{self, Request},
     sort::SortPattern,
     source::Source,
+    timeseries,
     value::{Elements, Value},
 };
 use protocol::RawDoc;
@@ -43,6 +46,8 @@ pub enum Parsed {
     Limit(u64),
     /// `$skip`.
     Skip(u64),
+    /// Buckets become measurements.
+    Unpack(Box<Unpack>),
     /// Documents given in the pipeline.
     Documents(Vec<RawDoc>),
     /// Any other stage, and those that it is short for.
@@ -89,6 +94,9 @@ pub fn plan(
     cx: &StageContext,
 ) -> Result<Pipeline, QueryError> {
     let mut stages = parsed.into_iter().peekable();
+    if let Some(Parsed::Unpack(unpack)) = stages.next_if(|s| matches!(s, Parsed::Unpack(_))) {
+        return over_buckets(unpack, stages, source, context);
+    }
     let first = stages.next_if(|stage| matches!(stage, Parsed::Match(_)));
     let filter = match first {
         Some(Parsed::Match(filter)) => filter,
@@ -105,6 +113,23 @@ pub fn plan(
         return Ok(over_given(stages));
     }
     let (mut pipeline, _) = planner::plan(request, source, context)?;
+    push_all(&mut pipeline, stages);
+    Ok(pipeline)
+}
+
+/// A time-series collection: what the filter says about buckets goes to the planner.
+fn over_buckets(
+    unpack: Box<Unpack>,
+    mut stages: std::iter::Peekable<impl Iterator<Item = Parsed>>,
+    source: &dyn Source,
+    context: &Context,
+) -> Result<Pipeline, QueryError> {
+    let filter = match stages.peek() {
+        Some(Parsed::Match(filter)) => timeseries::on_buckets(filter, &unpack.unpacking),
+        _ => Matcher::from_root(Node::And(Vec::new())),
+    };
+    let (mut pipeline, _) = planner::plan(Request::new(filter), source, context)?;
+    pipeline.push(unpack);
     push_all(&mut pipeline, stages);
     Ok(pipeline)
 }
@@ -143,6 +168,7 @@ fn push(pipeline: &mut Pipeline, stage: Parsed) {
         Parsed::Sort(pattern) => pipeline.push(Box::new(Sort::new(pattern, None))),
         Parsed::Limit(n) => pipeline.push(Box::new(Limit(n))),
         Parsed::Skip(n) => pipeline.push(Box::new(Skip(n))),
+        Parsed::Unpack(unpack) => pipeline.push(unpack),
         Parsed::Documents(_) => {}
         Parsed::Other(stages) => stages.into_iter().for_each(|stage| pipeline.push(stage)),
     }

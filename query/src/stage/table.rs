@@ -1,6 +1,6 @@
 //! The stages by name.
 
-use super::{Parsed, StageContext, bucket, graph, group, join, raw, simple, unwind};
+use super::{Parsed, StageContext, bucket, graph, group, join, raw, simple, unpack, unwind};
 use crate::{
     error::QueryError,
     exec::{Project, Stage},
@@ -22,6 +22,8 @@ pub struct Row {
 
 /// The stages of the language, sorted by name.
 pub static STAGES: &[Row] = &[
+    Row { name: "$_internalUnpackBucket", parse: unpack::parse },
+    Row { name: "$_unpackBucket", parse: unpack::parse_short },
     Row { name: "$addFields", parse: |v, cx| add_fields("$addFields", v, cx) },
     Row { name: "$bucket", parse: bucket::parse },
     Row { name: "$bucketAuto", parse: bucket::parse_auto },

@@ -46,6 +46,9 @@ pub struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
+    /// Where the first element stands, for [`Elements::resume`].
+    pub const START: usize = 4;
+
     /// The elements of `doc`.
     pub fn new(doc: &'a RawDocument) -> Self {
         Self::of_bytes(doc.as_bytes())
@@ -53,7 +56,17 @@ impl<'a> Elements<'a> {
 
     /// The elements of a document given as bytes with its length prefix.
     pub fn of_bytes(doc: &'a [u8]) -> Self {
-        Self { doc, at: 4 }
+        Self { doc, at: Self::START }
+    }
+
+    /// The elements from where another walk of the same document stood.
+    pub fn resume(doc: &'a [u8], at: usize) -> Self {
+        Self { doc, at }
+    }
+
+    /// Where the walk stands.
+    pub fn at(&self) -> usize {
+        self.at
     }
 
     /// The next element, `None` at the terminator, an error where the bytes end wrongly.
@@ -115,7 +128,7 @@ pub fn validate(doc: &[u8]) -> Result<(), Malformed> {
 }
 
 /// How many bytes the value takes, checked against what is there, terminators included.
-fn value_size(type_byte: u8, bytes: &[u8]) -> Option<usize> {
+pub(crate) fn value_size(type_byte: u8, bytes: &[u8]) -> Option<usize> {
     let prefix = || bytes.first_chunk().and_then(|b| usize::try_from(i32::from_le_bytes(*b)).ok());
     let ends_with_zero =
         |size: usize| (bytes.get(size.checked_sub(1)?) == Some(&0)).then_some(size);

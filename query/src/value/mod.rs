@@ -21,6 +21,7 @@ pub mod path;
 
 pub use compare::{compare, compare_docs, compare_values};
 pub use display::Shown;
+pub(crate) use elements::value_size;
 pub use elements::{Element, Elements, Malformed, validate};
 pub use number::{Decimal, DecimalClass};
 pub use owned::OwnedValue;
