@@ -46,6 +46,8 @@ pub struct Profile {
     pub answers_http: bool,
     /// getDefaultRWConcern knows the implicit defaults.
     pub implicit_rw_concern: bool,
+    /// dbHash goes through capped collections in natural order, not by `_id`.
+    pub db_hash_by_capped_order: bool,
 }
 
 /// The order and spelling of buildInfo's fields.
@@ -105,6 +107,7 @@ const V4_4: Profile = Profile {
     answers_http: true,
     resume_tokens_name_initial_sync: false,
     implicit_rw_concern: false,
+    db_hash_by_capped_order: false,
 };
 
 const V5_0: Profile = Profile {
@@ -165,6 +168,7 @@ const V8_2: Profile = Profile {
     git_version: "13e629eeccd63f00d17568fc4c12b7530fa34b54",
     wire_version: 27,
     build_info: BuildInfoShape::Idl,
+    db_hash_by_capped_order: true,
     ..V8_0
 };
 

@@ -29,7 +29,6 @@ macro_rules! on_each_version {
 mod bad_input;
 mod connections;
 mod failover;
-mod faults;
 mod handshake;
 mod harness;
 mod initial_sync;

@@ -18,7 +18,7 @@ use crate::wait::wait_until;
 /// Fails, with what differs, unless `other` has what `primary` has.
 pub fn assert_same_data(primary: &Node, other: &Node) -> Result<()> {
     let what = format!("{} and {} stand at the same optime", primary.name(), other.name());
-    let differences = wait_until(&what, SETTLE_LIMIT, || {
+    let mut differences = wait_until(&what, SETTLE_LIMIT, || {
         let before = applied(primary)?;
         if applied(other)? != before {
             return Ok(None);
@@ -26,12 +26,7 @@ pub fn assert_same_data(primary: &Node, other: &Node) -> Result<()> {
         let differences = differences(primary, other);
         Ok((applied(primary)? == before).then_some(differences))
     })??;
-    let version = primary.version();
-    let mut differences: Vec<String> = differences
-        .into_iter()
-        .filter(|difference| !FAULTS.iter().any(|fault| fault.covers(version, difference)))
-        .collect();
-    if version < Some(Version::V8_2) {
+    if primary.version() < Some(Version::V8_2) {
         compare_capped(primary, other, &mut differences)?;
     }
     if differences.is_empty() {
@@ -40,43 +35,7 @@ pub fn assert_same_data(primary: &Node, other: &Node) -> Result<()> {
     bail!("{} differs from {}:\n  {}", other.name(), primary.name(), differences.join("\n  "))
 }
 
-/// A fault of ours that is known and open. The case `faults` fails as soon as it is gone.
-#[derive(Clone, Copy, Debug)]
-pub struct Fault {
-    /// What is wrong.
-    pub what: &'static str,
-    /// The versions of the set on which it shows.
-    pub on: &'static [Version],
-    begins: &'static str,
-    contains: &'static [&'static str],
-}
-
-impl Fault {
-    /// Whether this difference is that fault.
-    pub fn covers(&self, version: Option<Version>, difference: &str) -> bool {
-        version.is_some_and(|version| self.on.contains(&version))
-            && difference.starts_with(self.begins)
-            && self.contains.iter().all(|part| difference.contains(part))
-    }
-}
-
-/// All of them. The first hides nothing: capped collections are then compared document by document.
-pub const FAULTS: [Fault; 2] = [
-    Fault {
-        what: "dbHash hashes a capped collection in natural order; below 8.2 it goes by _id",
-        on: &[Version::V5_0, Version::V4_4],
-        begins: "dbHash collections of ",
-        contains: &[" (capped) "],
-    },
-    Fault {
-        what: "collMod of a validator does not fill in validationLevel and validationAction",
-        on: &Version::ALL,
-        begins: "listCollections of ",
-        contains: &[" options.validation", ", got nothing"],
-    },
-];
-
-/// Capped collections, document by document in natural order.
+/// Capped collections, document by document in natural order: below 8.2 dbHash goes by `_id`.
 fn compare_capped(primary: &Node, other: &Node, differences: &mut Vec<String>) -> Result<()> {
     for db in databases(primary)? {
         for name in capped(&db_hash(primary, &db)?) {
@@ -126,10 +85,9 @@ pub fn differences(primary: &Node, other: &Node) -> Result<Vec<String>> {
 
 fn compare_hashes(db: &str, a: &Node, b: &Node, differences: &mut Vec<String>) -> Result<()> {
     let (want, got) = (db_hash(a, db)?, db_hash(b, db)?);
-    let capped = capped(&want);
     for part in ["collections", "uuids"] {
-        let want = flatten(want.get_document(part).unwrap_or(&Document::new()), db, &capped);
-        let got = flatten(got.get_document(part).unwrap_or(&Document::new()), db, &capped);
+        let want = compared(want.get_document(part).unwrap_or(&Document::new()), db);
+        let got = compared(got.get_document(part).unwrap_or(&Document::new()), db);
         compare_maps(&format!("dbHash {part} of {db}"), &want, &got, differences);
     }
     Ok(())
@@ -140,16 +98,9 @@ fn db_hash(node: &Node, db: &str) -> Result<Document> {
     node.run(db, doc! { "dbHash": 1 })
 }
 
-/// Capped collections are marked as such.
-fn flatten(document: &Document, db: &str, capped: &[String]) -> BTreeMap<String, Bson> {
-    document
-        .iter()
-        .filter(|(name, _)| !differs_among_mongods(db, name))
-        .map(|(name, value)| {
-            let mark = if capped.contains(name) { " (capped)" } else { "" };
-            (format!("{name}{mark}"), value.clone())
-        })
-        .collect()
+fn compared(document: &Document, db: &str) -> BTreeMap<String, Bson> {
+    let entries = document.iter().filter(|(name, _)| !differs_among_mongods(db, name));
+    entries.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// Collections that each member fills or trims by its own clock.

@@ -5,6 +5,7 @@
 //! that is not there) are part of the run; an answer that does not come is an error.
 
 mod ddl;
+mod transactions;
 mod updates;
 mod values;
 mod writes;
@@ -127,7 +128,7 @@ pub fn seeds(n: u64) -> Vec<u64> {
 type Operation = fn(&mut Workload) -> Result<()>;
 
 /// How often what happens.
-const KINDS: [(u32, Operation); 22] = [
+const KINDS: [(u32, Operation); 25] = [
     (20, Workload::insert_one),
     (8, Workload::insert_many),
     (24, Workload::update_one),
@@ -139,7 +140,10 @@ const KINDS: [(u32, Operation); 22] = [
     (6, Workload::find_and_modify),
     (3, Workload::mixed_bulk),
     (3, Workload::transaction),
-    (3, Workload::insert_measurements),
+    (1, Workload::prepared_transaction),
+    (3, Workload::measurements),
+    (2, Workload::out_and_merge),
+    (1, Workload::users),
     (1, Workload::create),
     (2, Workload::create_index),
     (1, Workload::drop_index),

@@ -6,13 +6,13 @@ use std::ops::Bound;
 
 use bson::{Binary, RawDocumentBuf, raw::cstr, rawdoc, spec::BinarySubtype};
 use protocol::{
-    OpTime, OplogEntry,
+    OpTime, OplogEntry, RawDoc,
     oplog_entry::{MultiOpType, OpKind, ReplOperation, RetryImage},
 };
-use storage::{Apply, Collection, Direction, ReadAt};
+use storage::{Apply, Collection, Direction, PreparedWrite, ReadAt};
 
 use super::{
-    Applier, ApplyError, Mode, Moment,
+    Applier, ApplyError, Mode, Moment, Place,
     crud::Images,
     position,
     sessions::{SessionWrite, TxnState},
@@ -82,15 +82,50 @@ impl Applier {
         if let Some(kind) = op.needs_retry_image {
             self.note_retry_image(batch, entry, kind, at, images)?;
         }
-        if !matches!(op.kind, OpKind::Insert)
+        if self.wants_pre_image(coll, entry, op)
+            && let Some(pre) = &images.pre
+        {
+            let Some(rows) = batch.collection_by_name(&self.names.pre_images) else {
+                return self.no_derived(entry, self.names.pre_images.as_str());
+            };
+            batch.put(at.ts, &rows, pre_image_row(coll, at.place, pre))?;
+        }
+        Ok(())
+    }
+
+    /// True if a change stream may ask for the document as it was before `op`.
+    pub(super) fn wants_pre_image(
+        &self,
+        coll: &Collection,
+        entry: &OplogEntry<'_>,
+        op: &ReplOperation<'_>,
+    ) -> bool {
+        !matches!(op.kind, OpKind::Insert)
             && self.mode == Mode::Steady
             && !op.from_migrate
             && !entry.op.from_migrate
             && wants_pre_images(coll)
-        {
-            self.note_pre_image(batch, coll, entry, at, images)?;
+    }
+
+    /// The row of a pre-image as a prepared transaction holds it: it appears with the commit.
+    pub(super) fn held_pre_image(
+        &self,
+        batch: &Apply,
+        coll: &Collection,
+        entry: &OplogEntry<'_>,
+        place: Place,
+        pre: &RawDoc,
+    ) -> Result<PreparedWrite, ApplyError> {
+        match batch.collection_by_name(&self.names.pre_images) {
+            Some(rows) => Ok(PreparedWrite::Put {
+                coll: rows.uuid(),
+                doc: RawDoc::from(pre_image_row(coll, place, pre)),
+            }),
+            None => Err(ApplyError::CollectionMissing {
+                uuid: self.names.pre_images.as_str().to_owned(),
+                entry: entry.op_time,
+            }),
         }
-        Ok(())
     }
 
     fn note_retry_image(
@@ -127,28 +162,6 @@ impl Applier {
         Ok(())
     }
 
-    fn note_pre_image(
-        &self,
-        batch: &mut Apply,
-        coll: &Collection,
-        entry: &OplogEntry<'_>,
-        at: Moment,
-        images: &Images,
-    ) -> Result<(), ApplyError> {
-        let Some(pre) = &images.pre else { return Ok(()) };
-        let Some(rows) = batch.collection_by_name(&self.names.pre_images) else {
-            return self.no_derived(entry, self.names.pre_images.as_str());
-        };
-        let uuid = Binary { subtype: BinarySubtype::Uuid, bytes: coll.uuid().as_bytes().to_vec() };
-        let row = rawdoc! {
-            "_id": { "nsUUID": uuid, "ts": bson::Timestamp::from(at.ts), "applyOpsIndex": at.index },
-            "operationTime": entry.wall,
-            "preImage": pre.as_raw().to_owned(),
-        };
-        batch.put(at.ts, &rows, row)?;
-        Ok(())
-    }
-
     /// A collection for derived rows is created by the primary before the first write that needs it.
     fn no_derived(&self, entry: &OplogEntry<'_>, ns: &str) -> Result<(), ApplyError> {
         match self.mode {
@@ -157,6 +170,16 @@ impl Applier {
                 Err(ApplyError::CollectionMissing { uuid: ns.to_owned(), entry: entry.op_time })
             }
         }
+    }
+}
+
+fn pre_image_row(coll: &Collection, place: Place, pre: &RawDoc) -> RawDocumentBuf {
+    let uuid = Binary { subtype: BinarySubtype::Uuid, bytes: coll.uuid().as_bytes().to_vec() };
+    let ts = bson::Timestamp::from(place.ts);
+    rawdoc! {
+        "_id": { "nsUUID": uuid, "ts": ts, "applyOpsIndex": place.index },
+        "operationTime": place.wall,
+        "preImage": pre.as_raw().to_owned(),
     }
 }
 

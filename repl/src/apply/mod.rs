@@ -156,7 +156,7 @@ impl Applier {
         match &entry.op.kind {
             OpKind::Noop => Ok(()),
             OpKind::Insert | OpKind::Update { .. } | OpKind::Delete => {
-                self.crud(batch, entry, &entry.op, Moment { ts, index: 0 })?;
+                self.crud(batch, entry, &entry.op, Moment { ts, place: Place::of(entry) })?;
                 self.note_retryable_write(batch, entry)
             }
             OpKind::Command(Command::ApplyOps(ops)) => self.apply_ops(batch, entry, ops),
@@ -202,10 +202,25 @@ fn uuid_of(op: &ReplOperation<'_>) -> Option<Uuid> {
     op.ui.map(|uuid| Uuid::from_bytes(uuid.bytes()))
 }
 
-/// When an operation takes effect, and its place within its entry.
+/// When an operation takes effect, and where it stands.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     ts: Timestamp,
+    place: Place,
+}
+
+/// Where an operation stands in the oplog: of a transaction in many entries each operation has its own entry's place.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    ts: Timestamp,
+    wall: bson::DateTime,
     /// Place within the `applyOps`; 0 for an entry of its own.
     index: i64,
+}
+
+impl Place {
+    /// The first operation of an entry.
+    fn of(entry: &OplogEntry<'_>) -> Self {
+        Self { ts: entry.op_time.ts, wall: entry.wall, index: 0 }
+    }
 }

@@ -82,7 +82,28 @@ pub(crate) fn after_coll_mod(
             _ => {}
         }
     }
+    fill_in_validation(old, &mut changes)?;
     rewrite(old, &changes)
+}
+
+/// A `collMod` that names one part of the validation leaves none of its settings open.
+fn fill_in_validation(
+    old: &RawDocument,
+    changes: &mut Vec<(&str, Change<'_>)>,
+) -> Result<(), bson::error::Error> {
+    let named = |changes: &[(&str, Change<'_>)], name: &str| {
+        changes.iter().any(|(changed, _)| *changed == name)
+    };
+    let touched = ["validator", "validationLevel", "validationAction"];
+    if !touched.iter().any(|name| named(changes, name)) {
+        return Ok(());
+    }
+    for (name, default) in [("validationLevel", "strict"), ("validationAction", "error")] {
+        if !named(changes, name) && old.get(name)?.is_none() {
+            changes.push((name, Change::Set(RawBsonRef::String(default))));
+        }
+    }
+    Ok(())
 }
 
 /// The spec of an index after `index` of a `collMod` entry.
@@ -256,18 +277,38 @@ mod tests {
         let new =
             after_coll_mod(&old, &rawdoc! { "collMod": "a", "expireAfterSeconds": 5 }).unwrap();
         assert_eq!(new, rawdoc! { "clusteredIndex": true, "expireAfterSeconds": 5 });
-        let new =
-            after_coll_mod(&new, &rawdoc! { "collMod": "a", "validator": { "x": 1 } }).unwrap();
+        let images = rawdoc! { "collMod": "a", "recordPreImages": true };
+        let new = after_coll_mod(&new, &images).unwrap();
         assert_eq!(
             new,
-            rawdoc! { "validator": { "x": 1 }, "clusteredIndex": true, "expireAfterSeconds": 5 }
+            rawdoc! { "recordPreImages": true, "clusteredIndex": true, "expireAfterSeconds": 5 }
         );
-        let new = after_coll_mod(
-            &new,
-            &rawdoc! { "collMod": "a", "expireAfterSeconds": "off", "validator": {} },
-        )
-        .unwrap();
-        assert_eq!(new, rawdoc! { "clusteredIndex": true });
+        let off = rawdoc! { "collMod": "a", "expireAfterSeconds": "off", "recordPreImages": false };
+        assert_eq!(after_coll_mod(&new, &off).unwrap(), rawdoc! { "clusteredIndex": true });
+    }
+
+    #[test]
+    fn a_part_of_the_validation_brings_the_rest_of_it() {
+        let none = rawdoc! {};
+        let after =
+            |old: &RawDocument, change: RawDocumentBuf| after_coll_mod(old, &change).unwrap();
+        let set = after(&none, rawdoc! { "collMod": "a", "validator": { "x": 1 } });
+        assert_eq!(
+            set,
+            rawdoc! { "validator": { "x": 1 }, "validationLevel": "strict", "validationAction": "error" }
+        );
+        assert_eq!(
+            after(&set, rawdoc! { "collMod": "a", "validator": {} }),
+            rawdoc! { "validationLevel": "strict", "validationAction": "error" }
+        );
+        assert_eq!(
+            after(&none, rawdoc! { "collMod": "a", "validationLevel": "off" }),
+            rawdoc! { "validationLevel": "off", "validationAction": "error" }
+        );
+        assert_eq!(
+            after(&none, rawdoc! { "collMod": "a", "validationAction": "warn" }),
+            rawdoc! { "validationLevel": "strict", "validationAction": "warn" }
+        );
     }
 
     #[test]

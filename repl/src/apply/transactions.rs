@@ -19,7 +19,7 @@ use storage::{Apply, PreparedWrite, TxnId};
 use uuid::Uuid;
 
 use super::{
-    Applier, ApplyError, Mode, Moment,
+    Applier, ApplyError, Mode, Moment, Place,
     crud::{document_id, updated},
     parse,
     sessions::TxnState,
@@ -34,7 +34,7 @@ impl Applier {
     ) -> Result<(), ApplyError> {
         let ts = entry.op_time.ts;
         if entry.multi_op_type == Some(MultiOpType::AppliedSeparately) {
-            self.operations_at(batch, entry, ops, ts, &mut 0)?;
+            self.operations_at(batch, entry, ops, ts, Place::of(entry))?;
             return self.note_retryable_write(batch, entry);
         }
         if ops.partial_txn {
@@ -68,36 +68,37 @@ impl Applier {
         ops: &ApplyOps<'_>,
         ts: Timestamp,
     ) -> Result<(), ApplyError> {
-        let mut index = 0;
         for part in self.earlier_parts(last)? {
             let part = self.part(part, last.op_time)?;
-            self.operations_at(batch, last, &apply_ops_of(&parse(&part)?)?, ts, &mut index)?;
+            let part = parse(&part)?;
+            self.operations_at(batch, last, &apply_ops_of(&part)?, ts, Place::of(&part))?;
         }
-        self.operations_at(batch, last, ops, ts, &mut index)
+        self.operations_at(batch, last, ops, ts, Place::of(last))
     }
 
-    /// The operations within one `applyOps`. `entry` is the one that gives the moment.
+    /// The operations within one `applyOps`, the first of them at `place`. `entry` is the one that gives the moment.
     fn operations_at(
         &self,
         batch: &mut Apply,
         entry: &OplogEntry<'_>,
         ops: &ApplyOps<'_>,
         ts: Timestamp,
-        index: &mut i64,
+        mut place: Place,
     ) -> Result<(), ApplyError> {
         for op in ops.iter() {
             let op = op.map_err(|e| ApplyError::entry(entry.op_time, e))?;
             match &op.kind {
                 OpKind::Insert | OpKind::Update { .. } | OpKind::Delete => {
-                    self.crud(batch, entry, &op, Moment { ts, index: *index })?;
+                    self.crud(batch, entry, &op, Moment { ts, place })?;
                 }
                 OpKind::Command(Command::ApplyOps(inner)) => {
-                    self.operations_at(batch, entry, inner, ts, &mut 0)?;
+                    let inside = Place { index: 0, ..place };
+                    self.operations_at(batch, entry, inner, ts, inside)?;
                 }
                 OpKind::Command(command) => self.ddl(batch, entry, &op, command, ts)?,
                 OpKind::Noop => {}
             }
-            *index += 1;
+            place.index += 1;
         }
         Ok(())
     }
@@ -159,9 +160,10 @@ impl Applier {
         let mut held = Held::default();
         for part in parts {
             let part = self.part(part, entry.op_time)?;
-            held.operations(self, batch, entry.op_time, &apply_ops_of(&parse(&part)?)?)?;
+            let part = parse(&part)?;
+            held.operations(self, batch, entry, &apply_ops_of(&part)?, Place::of(&part))?;
         }
-        held.operations(self, batch, entry.op_time, ops)?;
+        held.operations(self, batch, entry, ops, Place::of(entry))?;
         Ok(batch.prepare(&txn_id(entry)?, entry.op_time.ts, held.writes)?)
     }
 
@@ -210,18 +212,21 @@ impl Held {
         &mut self,
         applier: &Applier,
         batch: &mut Apply,
-        entry: OpTime,
+        entry: &OplogEntry<'_>,
         ops: &ApplyOps<'_>,
+        mut place: Place,
     ) -> Result<(), ApplyError> {
         for op in ops.iter() {
-            let op = op.map_err(|e| ApplyError::entry(entry, e))?;
+            let op = op.map_err(|e| ApplyError::entry(entry.op_time, e))?;
             match op.kind {
                 OpKind::Noop => {}
                 OpKind::Command(_) => {
-                    return Err(ApplyError::entry(entry, "a prepared transaction holds a command"));
+                    let why = "a prepared transaction holds a command";
+                    return Err(ApplyError::entry(entry.op_time, why));
                 }
-                _ => self.operation(applier, batch, entry, &op)?,
+                _ => self.operation(applier, batch, entry, &op, place)?,
             }
+            place.index += 1;
         }
         Ok(())
     }
@@ -230,31 +235,33 @@ impl Held {
         &mut self,
         applier: &Applier,
         batch: &mut Apply,
-        entry: OpTime,
+        entry: &OplogEntry<'_>,
         op: &ReplOperation<'_>,
+        place: Place,
     ) -> Result<(), ApplyError> {
-        let Some(coll) = applier.collection_of(batch, op, entry)? else { return Ok(()) };
-        let id = document_id(op, entry)?;
+        let Some(coll) = applier.collection_of(batch, op, entry.op_time)? else { return Ok(()) };
+        let id = document_id(op, entry.op_time)?;
         let mut id_doc = RawDocumentBuf::new();
         id_doc.append(cstr!("_id"), id);
         let key = (coll.uuid(), id_doc.as_bytes().to_vec());
-        let after = match op.kind {
-            OpKind::Insert => Some(RawDoc::from(op.o)),
-            OpKind::Delete => None,
-            _ => {
-                let pre = match self.seen.get(&key) {
-                    Some(written) => written.clone(),
-                    None => batch.get(&coll, id)?,
-                };
-                match pre {
-                    Some(pre) => Some(RawDoc::from(updated(&pre, op, entry)?)),
-                    None => {
-                        return Err(ApplyError::entry(
-                            entry,
-                            "it updates a document that is not here",
-                        ));
-                    }
-                }
+        let keeps_image = applier.wants_pre_image(&coll, entry, op);
+        let pre = match self.seen.get(&key) {
+            Some(written) => written.clone(),
+            None if keeps_image || matches!(op.kind, OpKind::Update { .. }) => {
+                batch.get(&coll, id)?
+            }
+            None => None,
+        };
+        if let Some(pre) = pre.as_ref().filter(|_| keeps_image) {
+            self.writes.push(applier.held_pre_image(batch, &coll, entry, place, pre)?);
+        }
+        let after = match (&op.kind, pre) {
+            (OpKind::Insert, _) => Some(RawDoc::from(op.o)),
+            (OpKind::Delete, _) => None,
+            (_, Some(pre)) => Some(RawDoc::from(updated(&pre, op, entry.op_time)?)),
+            (_, None) => {
+                let why = "it updates a document that is not here";
+                return Err(ApplyError::entry(entry.op_time, why));
             }
         };
         self.writes.push(match &after {

@@ -1,7 +1,7 @@
 //! dbHash: one hash per collection, and one of them all, exactly as mongod computes them.
 //!
-//! A collection's hash is the MD5 of its documents' bytes in the order of `_id`; of capped and clustered collections
-//! in natural order. The database's is the MD5 of the collections' hashes as text, in the order of their names.
+//! A collection's hash is the MD5 of its documents' bytes in the order of `_id`; of clustered collections, and from
+//! 8.2 on of capped ones, in natural order. The database's is the MD5 of the collections' hashes as text, in the order of their names.
 
 use std::{fmt::Write, ops::Bound, time::Instant};
 
@@ -101,12 +101,15 @@ fn is_hashed(name: &str) -> bool {
 
 fn hash(call: &Call, view: &View, collection: &Collection) -> Result<String, Failure> {
     let mut md5 = Md5::new();
-    let natural = collection.capped().is_some() || collection.is_clustered();
-    if !natural && collection.id_index().is_none() {
-        return Ok("no _id index".to_owned());
+    let capped = collection.capped().is_some();
+    let has_ids = collection.id_index().is_some();
+    let natural =
+        collection.is_clustered() || capped && (call.profile().db_hash_by_capped_order || !has_ids);
+    if !natural && !has_ids {
+        return Ok("no _id _index".to_owned());
     }
-    // Documents lie in the order of `_id` unless a collation orders it otherwise.
-    if natural || collection.collator().is_none() {
+    // Documents lie in the order of `_id` unless they are capped or a collation orders it otherwise.
+    if natural || !capped && collection.collator().is_none() {
         for (at, item) in view.scan(collection, Bound::Unbounded, Direction::Forward).enumerate() {
             if at % 1024 == 1023 {
                 blocking::check(call, None)?;

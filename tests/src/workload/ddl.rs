@@ -1,7 +1,7 @@
 //! Collections and indexes with every option, changed, renamed, dropped.
 
 use anyhow::Result;
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use rand::RngExt;
 
 use super::Workload;
@@ -11,37 +11,75 @@ impl Workload {
     /// Creates one of the collections that have options; most exist already after a while.
     pub(super) fn create(&mut self) -> Result<()> {
         let db = self.db();
-        let command = match self.rng.random_range(0..8) {
+        let command = match self.rng.random_range(0..14) {
             0 => doc! { "create": "capped", "capped": true, "size": 100_000, "max": 300 },
             1 => doc! { "create": "collated", "collation": { "locale": "de", "strength": 1 } },
             2 => doc! {
                 "create": "checked", "validator": { "n": { "$type": "number" } },
                 "validationLevel": "moderate", "validationAction": "error",
             },
-            3 if self.version >= Version::V5_0 => doc! {
-                "create": "series",
-                "timeseries": { "timeField": "t", "metaField": "m", "granularity": "minutes" },
+            3 => doc! {
+                "create": "checked", "validationAction": "warn",
+                "validator": { "$jsonSchema": { "required": ["n"], "properties": { "n": { "bsonType": "number" } } } },
             },
-            4 if self.version >= Version::V8_2 => doc! {
-                "create": "clustered", "clusteredIndex": { "key": { "_id": 1 }, "unique": true },
+            4 => doc! {
+                "create": "capped", "capped": true, "size": 70_000,
+                "collation": { "locale": "fr", "strength": 2 },
             },
-            5 if self.version >= Version::V8_2 => {
-                doc! { "create": "imaged", "changeStreamPreAndPostImages": { "enabled": true } }
-            }
+            5 => doc! { "create": self.collection(), "validator": {} },
             6 => doc! { "create": "a", "storageEngine": { "wiredTiger": {
             "configString": "block_compressor=zlib" } } },
+            7 => doc! { "create": "d", "indexOptionDefaults": { "storageEngine": { "wiredTiger": {
+            "configString": "prefix_compression=false" } } } },
+            8 | 9 if self.version >= Version::V5_0 => self.time_series(),
+            10 if self.version >= Version::V8_2 => {
+                let index = doc! { "key": { "_id": 1 }, "unique": true, "name": "by id" };
+                let mut create = doc! { "create": "clustered", "clusteredIndex": index };
+                if self.chance(30) {
+                    create.insert("expireAfterSeconds", 1_000_000_000i64);
+                }
+                create
+            }
+            11 if self.version >= Version::V8_2 => {
+                doc! { "create": "imaged", "changeStreamPreAndPostImages": { "enabled": true } }
+            }
+            12 if self.version < Version::V8_2 => {
+                doc! { "create": "imaged", "recordPreImages": true }
+            }
             _ => doc! { "create": self.collection() },
         };
         self.run_command(&db, command)
     }
 
+    fn time_series(&mut self) -> Document {
+        let mut options = doc! { "timeField": "t", "metaField": "m" };
+        if self.version >= Version::V8_2 && self.chance(30) {
+            options.insert("bucketMaxSpanSeconds", 1800);
+            options.insert("bucketRoundingSeconds", 1800);
+        } else {
+            options.insert("granularity", self.pick(&["seconds", "minutes", "hours"]));
+        }
+        let mut create = doc! { "create": "series", "timeseries": options };
+        if self.chance(30) {
+            create.insert("expireAfterSeconds", 1_000_000_000i64);
+        }
+        create
+    }
+
+    /// One, or several in one command, which a collection with documents builds in two phases.
     pub(super) fn create_index(&mut self) -> Result<()> {
-        let (db, collection, spec) = (self.db(), self.collection(), self.index());
-        self.run_command(&db, doc! { "createIndexes": collection, "indexes": [spec] })
+        let (db, collection) = (self.db(), self.collection());
+        let n = if self.chance(80) { 1 } else { self.rng.random_range(2..4) };
+        let specs: Vec<Document> = (0..n).map(|_| self.index()).collect();
+        if self.chance(8) {
+            let spec = doc! { "key": { "m.sensor": 1, "t": -1 }, "name": "sensor" };
+            return self.run_command(&db, doc! { "createIndexes": "series", "indexes": [spec] });
+        }
+        self.run_command(&db, doc! { "createIndexes": collection, "indexes": specs })
     }
 
     fn index(&mut self) -> Document {
-        match self.rng.random_range(0..15) {
+        match self.rng.random_range(0..24) {
             0 => doc! { "key": { "n": 1 }, "name": "n" },
             1 => doc! { "key": { "n": -1, "text": 1 }, "name": "n_text" },
             2 => doc! { "key": { "tags": 1 }, "name": "tags" },
@@ -61,19 +99,50 @@ impl Workload {
             13 => doc! {
                 "key": { "text": 1 }, "name": "text_fr", "collation": { "locale": "fr", "strength": 2 },
             },
-            _ => doc! { "key": { "k2": 1 }, "name": "k2_hidden", "hidden": true },
+            14 => doc! { "key": { "k2": 1 }, "name": "k2_hidden", "hidden": true },
+            15 => {
+                doc! { "key": { "flat": "2d" }, "name": "flat", "bits": 20, "min": -200, "max": 200 }
+            }
+            16 => doc! {
+                "key": { "n": 1, "text": "text", "sub.x": "text" }, "name": "weighed",
+                "weights": { "text": 3 }, "default_language": "german", "language_override": "tongue",
+            },
+            17 => doc! {
+                "key": { "$**": 1 }, "name": "some", "wildcardProjection": { "sub": 1, "rows": 1 },
+            },
+            18 => doc! { "key": { "n": 1, "w": "hashed" }, "name": "n_w_hashed" },
+            19 => doc! {
+                "key": { "k2": 1 }, "name": "k2_partial_unique", "unique": true,
+                "partialFilterExpression": { "k2": { "$gt": 5 } },
+            },
+            20 if self.version >= Version::V8_2 => {
+                doc! { "key": { "n": 1, "sub.$**": 1 }, "name": "n_sub_all" }
+            }
+            21 => {
+                doc! { "key": { "place": "2dsphere", "n": -1 }, "name": "place_n", "2dsphereIndexVersion": 3 }
+            }
+            22 => doc! {
+                "key": { "v": 1, "w": -1, "x": 1 }, "name": "three", "background": true,
+                "storageEngine": { "wiredTiger": { "configString": "prefix_compression=false" } },
+            },
+            _ => doc! { "key": { "n": 1 }, "name": "n_mine", "sparse": true, "unique": false },
         }
     }
 
     pub(super) fn drop_index(&mut self) -> Result<()> {
         let (db, collection) = (self.db(), self.collection());
-        let name = self.pick(&["n", "n_text", "tags", "rows", "x_sparse", "all", "words", "*"]);
-        self.run_command(&db, doc! { "dropIndexes": collection, "index": name })
+        let names = ["n", "n_text", "tags", "rows", "x_sparse", "all", "words", "weighed", "*"];
+        let index: Bson = match self.rng.random_range(0..10) {
+            0 => doc! { "n": 1 }.into(),
+            1 => vec![self.pick(&names), "k1_unique"].into(),
+            _ => self.pick(&names).into(),
+        };
+        self.run_command(&db, doc! { "dropIndexes": collection, "index": index })
     }
 
     pub(super) fn coll_mod(&mut self) -> Result<()> {
         let (db, collection) = (self.db(), self.collection());
-        let command = match self.rng.random_range(0..6) {
+        let command = match self.rng.random_range(0..16) {
             0 => {
                 let hidden = self.chance(50);
                 doc! { "collMod": collection, "index": { "name": "n", "hidden": hidden } }
@@ -86,11 +155,34 @@ impl Workload {
             "validationLevel": "moderate" },
             3 => doc! { "collMod": collection, "validator": {}, "validationLevel": "off" },
             4 => doc! { "collMod": "view", "viewOn": "b", "pipeline": [{ "$match": { "n": 1 } }] },
-            _ if self.version >= Version::V8_2 => {
+            5 => doc! { "collMod": collection, "validator": { "n": { "$gt": -1000 } } },
+            6 => doc! { "collMod": collection, "validationAction": "warn" },
+            7 => doc! { "collMod": collection, "index": {
+            "keyPattern": { "n": 1 }, "hidden": self.chance(50) } },
+            8 => {
+                doc! { "collMod": "series", "expireAfterSeconds": self.rng.random_range(900_000_000..1_000_000_000) }
+            }
+            9 => doc! { "collMod": "series", "expireAfterSeconds": "off" },
+            10 => {
+                doc! { "collMod": "series", "timeseries": { "granularity": self.pick(&["minutes", "hours"]) } }
+            }
+            _ if self.version < Version::V8_2 => {
+                doc! { "collMod": collection, "recordPreImages": self.chance(50) }
+            }
+            11 => {
+                doc! { "collMod": collection, "index": { "name": "n", "prepareUnique": self.chance(60) } }
+            }
+            12 => {
+                doc! { "collMod": collection, "index": { "name": "x_sparse", "prepareUnique": true, "hidden": true } }
+            }
+            13 => doc! { "collMod": collection, "index": { "name": "n", "unique": true } },
+            14 => {
+                doc! { "collMod": "capped", "cappedSize": 60_000, "cappedMax": self.rng.random_range(200..400) }
+            }
+            _ => {
                 let enabled = self.chance(70);
                 doc! { "collMod": collection, "changeStreamPreAndPostImages": { "enabled": enabled } }
             }
-            _ => doc! { "collMod": collection, "validationAction": "warn" },
         };
         self.run_command(&db, command)
     }
@@ -119,7 +211,10 @@ impl Workload {
     pub(super) fn create_view(&mut self) -> Result<()> {
         let db = self.db();
         let pipeline = [doc! { "$match": { "n": { "$gt": 0 } } }, doc! { "$project": { "n": 1 } }];
-        let view = doc! { "create": "view", "viewOn": "a", "pipeline": pipeline.to_vec() };
+        let mut view = doc! { "create": "view", "viewOn": "a", "pipeline": pipeline.to_vec() };
+        if self.chance(30) {
+            view.insert("collation", doc! { "locale": "de", "strength": 1 });
+        }
         self.run_command(&db, view)
     }
 
@@ -128,16 +223,25 @@ impl Workload {
         if self.chance(50) {
             return self.run_command(&db, doc! { "convertToCapped": "e", "size": 200_000 });
         }
+        if self.chance(20) {
+            return self.run_command(&db, doc! { "emptycapped": "capped" });
+        }
         let clone = doc! { "cloneCollectionAsCapped": "b", "toCollection": "g", "size": 100_000 };
         self.run_command(&db, clone)
     }
 
     /// What would leave too little for the others if it came often.
     pub(super) fn rare(&mut self) -> Result<()> {
-        if !self.chance(20) {
-            return self.insert_many();
-        }
         let db = self.db();
-        self.run_command(&db, doc! { "dropDatabase": 1 })
+        match self.rng.random_range(0..5) {
+            0 => self.run_command(&db, doc! { "dropDatabase": 1 }),
+            1 => {
+                let ns = format!("{db}.{}", self.collection());
+                let insert = doc! { "op": "i", "ns": &ns, "o": self.document() };
+                let delete = doc! { "op": "d", "ns": &ns, "o": { "_id": self.id() } };
+                self.run_command("admin", doc! { "applyOps": [insert, delete] })
+            }
+            _ => self.insert_many(),
+        }
     }
 }

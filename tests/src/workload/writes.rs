@@ -1,4 +1,4 @@
-//! Inserts, updates, deletes, find-and-modify, bulk writes, transactions.
+//! Inserts, updates, deletes, find-and-modify, bulk writes, what aggregations write.
 //!
 //! What goes through the driver's collection methods is sent as a retryable write (`lsid`, `txnNumber`), what
 //! goes as a bare command is not: both forms are in every run.
@@ -140,45 +140,21 @@ impl Workload {
         }
     }
 
-    /// Some writes that become visible together, or not at all.
-    pub(super) fn transaction(&mut self) -> Result<()> {
-        let commit = self.chance(80);
-        let mut session = self.client.start_session().run()?;
-        session.start_transaction().run()?;
-        let mut intact = true;
-        for _ in 0..self.rng.random_range(1..8) {
-            let target = self.target();
-            let result = match self.rng.random_range(0..3) {
-                0 => target.insert_one(self.document()).session(&mut session).run().map(drop),
-                1 => {
-                    let update = self.update();
-                    let change = modifications(&update.update);
-                    let mut request = target.update_one(update.filter, change);
-                    if !update.array_filters.is_empty() {
-                        request = request.array_filters(update.array_filters);
-                    }
-                    request.session(&mut session).run().map(drop)
-                }
-                _ => target.delete_one(self.filter()).session(&mut session).run().map(drop),
-            };
-            intact = result.is_ok();
-            self.settle(result)?;
-            if !intact {
-                break;
-            }
-        }
-        let ended = if commit && intact {
-            session.commit_transaction().run()
-        } else {
-            session.abort_transaction().run()
-        };
-        self.settle(ended)
-    }
-
-    /// Into a time-series collection, where there are such.
-    pub(super) fn insert_measurements(&mut self) -> Result<()> {
+    /// Into a time-series collection, where there are such; changed and deleted by their meta field.
+    pub(super) fn measurements(&mut self) -> Result<()> {
         if self.version < Version::V5_0 {
             return self.insert_many();
+        }
+        let db = self.db();
+        let sensor: i32 = self.rng.random_range(0..4);
+        if self.chance(10) {
+            let delete = doc! { "q": { "m.sensor": sensor }, "limit": 0 };
+            return self.run_command(&db, doc! { "delete": "series", "deletes": [delete] });
+        }
+        if self.chance(10) {
+            let change = doc! { "$set": { "m.place": self.words() } };
+            let update = doc! { "q": { "m.sensor": sensor }, "u": change, "multi": true };
+            return self.run_command(&db, doc! { "update": "series", "updates": [update] });
         }
         let n = self.rng.random_range(1..20);
         let base: i64 = 1_700_000_000_000;
@@ -191,8 +167,37 @@ impl Workload {
                 }
             })
             .collect();
-        let db = self.db();
         self.run_command(&db, doc! { "insert": "series", "documents": documents })
+    }
+
+    /// What aggregations write: a whole collection by way of a temporary one, or document by document.
+    pub(super) fn out_and_merge(&mut self) -> Result<()> {
+        let (db, from) = (self.db(), self.collection());
+        let select = doc! { "$match": { "n": { "$gt": self.rng.random_range(-50..50) } } };
+        let add = doc! { "$set": { "copied": self.rng.random_range(0..5) } };
+        let into = self.pick(&["a", "b", "c", "f"]);
+        let write = if self.chance(50) {
+            doc! { "$out": into }
+        } else {
+            let matched = self.pick(&["replace", "merge", "keepExisting", "fail"]);
+            doc! { "$merge": { "into": into, "whenMatched": matched, "whenNotMatched": "insert" } }
+        };
+        let pipeline = [select, add, write].to_vec();
+        self.run_command(&db, doc! { "aggregate": from, "pipeline": pipeline, "cursor": {} })
+    }
+
+    /// `admin.system.users` and `admin.system.roles` come by the oplog like other data.
+    pub(super) fn users(&mut self) -> Result<()> {
+        let name = format!("user{}", self.rng.random_range(0..4));
+        let roles = [doc! { "role": self.pick(&["read", "readWrite", "dbAdmin"]), "db": "w0" }];
+        let command = match self.rng.random_range(0..4) {
+            0 | 1 => doc! { "createUser": name, "pwd": "secret", "roles": roles.to_vec() },
+            2 => doc! { "dropUser": name },
+            _ => {
+                doc! { "createRole": format!("role of {name}"), "roles": roles.to_vec(), "privileges": [] }
+            }
+        };
+        self.run_command("admin", command)
     }
 
     /// Documents of some hundred kilobytes, keys beyond what an engine likes.
@@ -213,6 +218,6 @@ impl Workload {
     }
 }
 
-fn modifications(update: &Bson) -> UpdateModifications {
+pub(super) fn modifications(update: &Bson) -> UpdateModifications {
     UpdateModifications::Document(update.as_document().cloned().unwrap_or_default())
 }
