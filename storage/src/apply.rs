@@ -22,6 +22,7 @@ use uuid::Uuid;
 use crate::{
     StorageError,
     catalog::{Catalog, Collection},
+    count_log::CountLog,
     engine::{Batch, Keyspace, Sync},
     layout::{TableId, meta_key, numbers},
     mvcc::{
@@ -44,6 +45,7 @@ pub struct Apply {
     catalog: Catalog,
     catalog_changed: bool,
     counts: HashMap<TableId, Counts>,
+    count_log: HashMap<TableId, CountLog>,
     /// What this batch did to prepared transactions: held, or let go.
     prepared: HashMap<TxnId, Option<Prepared>>,
     /// Plain writes that go along.
@@ -72,6 +74,7 @@ impl Apply {
             catalog: store.present().catalog.clone(),
             catalog_changed: false,
             counts: HashMap::new(),
+            count_log: HashMap::new(),
             prepared: HashMap::new(),
             meta: Batch::default(),
             only: None,
@@ -129,7 +132,11 @@ impl Apply {
         let undo = self.take_changes().into_batch(&mut batch);
         if keep_history {
             self.store.history.save(&mut batch);
-            put_undo(undo, through.op_time.ts, self.undo_values, &mut batch);
+            let end = through.op_time.ts;
+            put_undo(undo, end, self.undo_values, &mut batch);
+            for (table, log) in self.count_log.drain() {
+                log.save(table, end, &self.store.history, &mut batch);
+            }
         }
         for (table, counts) in &self.counts {
             batch.put(Keyspace::Meta, Counts::key(*table), counts.to_value());
@@ -141,6 +148,8 @@ impl Apply {
             batch.remove(Keyspace::Meta, mark_key("partial"));
         }
         let large = batch.bytes > SETTLE_BYTES;
+        self.store.batch_bytes.fetch_add(batch.bytes, Ordering::Relaxed);
+        self.store.low.lower(&batch);
         self.store.engine.commit(batch, Sync::No)?;
         if large {
             self.store.engine.settle();
@@ -175,10 +184,12 @@ impl Apply {
         self.store.history.save(&mut batch);
         self.undo_values = put_undo(undo, through, self.undo_values, &mut batch);
         self.spilled = true;
+        self.store.low.lower(&batch);
         self.store.engine.commit(batch, Sync::No)?;
         self.store.engine.settle();
         // What was written is part of what this batch sees from now on.
         self.changes.reader.snapshot = self.store.engine.snapshot();
+        self.changes.reader.number = self.store.low.latest();
         Ok(())
     }
 
@@ -194,6 +205,18 @@ impl Apply {
         }
         let uuid = coll.uuid();
         self.catalog.by_uuid(uuid).map(Some).ok_or(StorageError::NoCollection(uuid))
+    }
+
+    /// A3
+    fn count(&mut self, when: When, table: TableId, documents: i64, bytes: i64) {
+        let before = *self.counts(table);
+        if self.changes.keeps_history() {
+            let log = self.count_log.entry(table).or_insert_with(|| CountLog::new(before));
+            log.push(when, documents, bytes);
+        }
+        let counts = self.counts(table);
+        counts.documents = counts.documents.saturating_add_signed(documents);
+        counts.bytes = counts.bytes.saturating_add_signed(bytes);
     }
 
     fn counts(&mut self, table: TableId) -> &mut Counts {

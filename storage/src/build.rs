@@ -111,6 +111,7 @@ impl Store {
         let ts = first.ts();
         // With history the scan can go on at its moment without holding an engine snapshot all the time.
         let renewable = self.0.history.keeps() && !self.initial_sync_pending();
+        let _pin = renewable.then(|| self.pin(ts)).transpose()?;
         let mut view = first;
         let mut last: Option<RecordKey> = None;
         loop {
@@ -176,6 +177,7 @@ impl Inner {
             batch.remove(Keyspace::Current, index.side.key(&at));
             count += 1;
         }
+        self.low.lower(&batch);
         self.engine.commit(batch, Sync::No)?;
         Ok(count)
     }

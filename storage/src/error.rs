@@ -135,7 +135,7 @@ pub enum StorageError {
         why: String,
     },
     /// The disk said no.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", way_out(source))]
     Io {
         /// The file or the act.
         what: String,
@@ -177,5 +177,19 @@ impl StorageError {
                 | Self::Poisoned(_)
                 | Self::Injected(_)
         )
+    }
+}
+
+/// What an operator can do about a failure of the file system, where there is something.
+fn way_out(error: &io::Error) -> &'static str {
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    match error.kind() {
+        StorageFull | QuotaExceeded => {
+            "; make room and start again: nothing that was durable is lost"
+        }
+        PermissionDenied | ReadOnlyFilesystem => {
+            "; this process must be able to write there: change that, or choose another --dbpath"
+        }
+        _ => "",
     }
 }

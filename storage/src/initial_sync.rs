@@ -6,8 +6,8 @@ use protocol::OpTimeAndWall;
 
 use crate::{
     Catalog, Collection, Loader, StorageError, Store,
-    engine::{Batch, Keyspace, Sync},
-    layout::numbers,
+    engine::{Batch, Engine, Keyspace, Sync},
+    layout::{TableId, numbers},
     store::{Inner, mark_key, position_value},
 };
 
@@ -43,6 +43,15 @@ impl Store {
     }
 }
 
+/// The tables before `first` belong to data of before the last initial sync.
+pub(crate) fn forget_tables(engine: &dyn Engine, first: TableId) -> Result<(), StorageError> {
+    let from = TableId(TableId::FIRST_FREE).key(&[]);
+    if first.0 <= TableId::FIRST_FREE {
+        return Ok(());
+    }
+    engine.forget(Keyspace::Current, &from, &first.key(&[]))
+}
+
 impl Inner {
     fn clear(&self) -> Result<(), StorageError> {
         // The flag first: from here on nothing that is left means anything.
@@ -50,11 +59,20 @@ impl Inner {
         batch.put(Keyspace::Meta, mark_key("initialSync"), numbers([1]));
         self.engine.commit(batch, Sync::Yes)?;
         self.initial_sync.store(true, Ordering::SeqCst);
-        for ks in [Keyspace::Current, Keyspace::History, Keyspace::Prepared, Keyspace::Oplog] {
+        // Tables and epochs go as ranges: their numbers are never used again. The engine's own `clear` would do it in
+        // one step, but its replay from the journal takes what was ingested later with it.
+        let next_table = TableId(self.next_table.load(Ordering::SeqCst));
+        forget_tables(&*self.engine, next_table)?;
+        let next_epoch = self.history.reset();
+        self.engine.forget(Keyspace::History, &[], &next_epoch.prefix())?;
+        // These keys may come again.
+        let user_tables = TableId(TableId::FIRST_FREE).key(&[]);
+        self.clear_range(Keyspace::Current, Bound::Unbounded, Bound::Excluded(&user_tables))?;
+        for ks in [Keyspace::Prepared, Keyspace::Oplog] {
             self.clear_range(ks, Bound::Unbounded, Bound::Unbounded)?;
         }
         // Another set, or a restored one, may bring timestamps that were let go before.
-        for ks in Keyspace::ALL {
+        for ks in [Keyspace::Prepared, Keyspace::Oplog, Keyspace::Meta] {
             self.engine.recall(ks);
         }
         // Counts, epochs, history, oplog stretches, undo rows, dropped tables, and the marks of the old data.
@@ -69,11 +87,14 @@ impl Inner {
         for mark in ["applied", "oldest", "oplogFirst", "partial", "rollback"] {
             batch.remove(Keyspace::Meta, mark_key(mark));
         }
+        batch.put(Keyspace::Meta, mark_key("firstTable"), numbers([u64::from(next_table.0)]));
+        batch.put(Keyspace::Meta, mark_key("nextTable"), numbers([u64::from(next_table.0)]));
+        batch.put(Keyspace::Meta, mark_key("nextEpoch"), numbers([u64::from(next_epoch.0)]));
         self.engine.commit(batch, Sync::Yes)?;
-        self.history.reset();
         self.counts.lock().clear();
         self.old_catalogs.lock().clear();
         self.built.lock().clear();
+        self.low.forget();
         self.partial.store(false, Ordering::SeqCst);
         self.oplog.reset()?;
         self.marks.reset();
@@ -81,7 +102,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes keys one by one: tables come back under new ids, but `oplog` and `history` reuse theirs.
+    /// Removes keys one by one.
     fn clear_range(
         &self,
         ks: Keyspace,

@@ -3,6 +3,7 @@
 //! ```text
 //! current:  table(4) ++ key                                -> version
 //! history:  epoch(4) ++ table(4) ++ key ++ stop(8)         -> version
+//!           epoch(4) ++ 2 or 3(4) ++ table(4) ++ batch end(8)  -> what the batch did to the counts of the table
 //! prepared: 'k' ++ table(4) ++ key                         -> prepare ts(8) ++ transaction
 //!           't' ++ transaction length(2) ++ transaction ++ n(4)   -> one write
 //!           't' ++ transaction length(2) ++ transaction      -> prepare ts(8)
@@ -10,13 +11,14 @@
 //! meta:     'd' ++ name                                    -> node document
 //!           'c' ++ table(4)                                -> counts: documents(8) bytes(8) next record(8)
 //!           'e' ++ epoch(4)                                -> first ts(8) of the epoch
-//!           'h' ++ epoch(4) ++ table(4)                    -> history: versions(8) bytes(8) removals(8)
+//!           'h' ++ epoch(4) ++ table(4)                    -> history: versions(8) bytes(8) last removal(8)
 //!           'o' ++ first ts(8)                             -> a stretch of the oplog: last ts(8) bytes(8) entries(8)
 //!           'u' ++ applied ts(8) ++ n(4)                   -> documents that were new in that batch, for rollback
 //!           'x' ++ table(4)                                -> drop ts(8) of a table whose rows wait to be reclaimed
 //!           'm' ++ name                                    -> a mark: applied through, where history begins, next table...
 //!
-//! version:  flags(1) start(8) [durable(8)] [length(4) ++ full key] ++ payload
+//! version:  flags(1) start(8) [durable(8)] [length(1) ++ starts before] [length(4) ++ full key] ++ payload
+//! starts before: of each, seconds back from the one after it (varint) ++ increment (varint), newest first
 //! payload of a document: the document.   Of an index entry: key length (varint) ++ [record key].
 //! ```
 //! All numbers in keys are big-endian, so that memory order is number order.
@@ -29,7 +31,7 @@ use protocol::Timestamp;
 use crate::engine::{KEY_LEN_MAX, Slice};
 
 /// The format of everything below. A change that an older program would misread raises it.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// Names a table: a collection's documents, an index, the catalog. Never used twice, not even after a rollback.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -38,6 +40,10 @@ pub(crate) struct TableId(pub(crate) u32);
 impl TableId {
     /// The catalog's own table: UUID -> collection row.
     pub(crate) const CATALOG: Self = Self(1);
+    /// In `history` only: counts of collections, see `count_log`.
+    pub(crate) const COUNTS: Self = Self(2);
+    /// The same of prepared transactions' commits.
+    pub(crate) const LATE_COUNTS: Self = Self(3);
     /// The first table of a user.
     pub(crate) const FIRST_FREE: u32 = 16;
 
@@ -171,10 +177,10 @@ impl<'a> Reader<'a> {
         Some(first)
     }
 
-    /// A length in seven-bit groups.
+    /// A number below 2^35 in seven-bit groups.
     pub(crate) fn varint(&mut self) -> Option<usize> {
         let mut value = 0usize;
-        for shift in [0, 7, 14, 21] {
+        for shift in [0, 7, 14, 21, 28] {
             let byte = self.u8()?;
             value |= usize::from(byte & 0x7F) << shift;
             if byte < 0x80 {
@@ -225,7 +231,7 @@ mod tests {
 
     #[test]
     fn varints_come_back() {
-        for n in [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 200_000_000] {
+        for n in [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 200_000_000, 0xFFFF_FFFF] {
             let mut out = Vec::new();
             push_varint(&mut out, n);
             assert_eq!(Reader(&out).varint(), Some(n));

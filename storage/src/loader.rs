@@ -197,7 +197,9 @@ fn write_run(
     if !in_memory {
         // One at a time: each stalls writers for a moment.
         let _turn = store.ingesting.lock();
-        return store.engine.ingest(Keyspace::Current, run);
+        let result = store.engine.ingest(Keyspace::Current, run);
+        store.low.forget();
+        return result;
     }
     let mut batch = Batch::default();
     for item in run {
@@ -207,7 +209,9 @@ fn write_run(
             store.engine.commit(std::mem::take(&mut batch), Sync::No)?;
         }
     }
-    store.engine.commit(batch, Sync::No)
+    let result = store.engine.commit(batch, Sync::No);
+    store.low.forget();
+    result
 }
 
 impl Inner {

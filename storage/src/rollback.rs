@@ -20,6 +20,7 @@ use uuid::Uuid;
 use crate::{
     Catalog, StorageError, Store,
     apply::{documents::to_doc, prepared, put_undo},
+    count_log,
     engine::{Batch, Keyspace, Slice, Snapshot, Sync},
     layout::{Reader as Bytewise, TableId, meta_key, numbers, split_history_key},
     mvcc::{Reader, Version, write::Undo},
@@ -89,6 +90,9 @@ impl Inner {
         for chunk in rows.chunks(ROWS_PER_BATCH) {
             work.put_back(self, chunk, undone)?;
         }
+        let mut batch = Batch::default();
+        count_log::roll_back(&*work.snapshot, &self.history, work.common, &mut batch)?;
+        self.engine.commit(batch, Sync::No)?;
         self.end_rollback(&work, common)
     }
 
@@ -116,6 +120,7 @@ impl Inner {
         // B3: an index that is being built anew, or again, needs a new cut.
         self.built.lock().clear();
         self.forget_newer_presents();
+        self.low.forget();
         self.publish(catalog, common);
         Ok(())
     }
@@ -161,7 +166,8 @@ impl Work {
             let (key, _) = item?;
             let (row, stop) = split_history_key(&key)
                 .ok_or_else(|| StorageError::corrupt("history", "a key is cut short"))?;
-            if stop > self.common {
+            let table = TableId(Bytewise(row).u32().unwrap_or(0));
+            if stop > self.common && !count_log::is_ours(table) {
                 rows.entry(row.into()).or_insert(None);
             }
         }
@@ -217,6 +223,7 @@ impl Work {
             batch.put(Keyspace::Meta, Counts::key(*table), counts.to_value());
         }
         store.engine.commit(batch, Sync::No)?;
+        store.low.forget();
         store.counts.lock().extend(counts);
         Ok(())
     }

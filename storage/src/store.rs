@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -30,10 +30,12 @@ use crate::{
         fjall::Fjall,
         memory::Memory,
     },
+    initial_sync::forget_tables,
     layout::{Reader as Bytewise, TableId, meta_key, numbers, prefix_range},
-    mvcc::{History, Reader, history::Window},
+    mvcc::{History, LowKeys, Reader, history::Window},
     node_files::{self, DurableMark, Lock},
     oplog::Oplog,
+    pins::Pins,
     view::{ReadAt, View},
     watermarks::Watermarks,
 };
@@ -44,6 +46,8 @@ const RING_AGE_MAX: Duration = Duration::from_secs(2);
 const RECLAIM_SECS: u32 = 30;
 /// How many snapshots the ring holds.
 const RING_LEN_MAX: usize = 64;
+/// How much may be written while the ring's first snapshot waits: a snapshot keeps what was in memory then in memory.
+const RING_BYTES_MAX: u64 = 8 << 20;
 
 /// What a store is opened with.
 #[derive(Clone, Debug)]
@@ -88,10 +92,14 @@ pub(crate) struct Inner {
     pub(crate) history: Arc<History>,
     pub(crate) oplog: Arc<Oplog>,
     pub(crate) marks: Arc<Watermarks>,
+    pub(crate) pins: Arc<Pins>,
+    pub(crate) low: Arc<LowKeys>,
     /// What readers of the present see; replaced as a whole after each batch.
     present: RwLock<Arc<Present>>,
     /// Presents that wait for the commit point, oldest first.
-    ring: Mutex<VecDeque<(Instant, Arc<Present>)>>,
+    ring: Mutex<VecDeque<Waiting>>,
+    /// Bytes of all batches so far.
+    pub(crate) batch_bytes: AtomicU64,
     pub(crate) counts: Mutex<HashMap<TableId, Counts>>,
     pub(crate) next_table: AtomicU32,
     /// Index builds that have reached their first drain in this process.
@@ -115,8 +123,18 @@ pub(crate) struct Inner {
 /// One published moment.
 pub(crate) struct Present {
     pub(crate) snapshot: Arc<dyn Snapshot>,
+    /// See `LowKeys`.
+    pub(crate) number: u64,
     pub(crate) catalog: Catalog,
     pub(crate) applied: OpTimeAndWall,
+}
+
+/// A present that waits for the commit point.
+struct Waiting {
+    since: Instant,
+    /// How much had been written before it.
+    bytes: u64,
+    present: Arc<Present>,
 }
 
 /// What a collection holds.
@@ -209,6 +227,11 @@ impl Store {
         if let Some(epoch) = history.first_epoch() {
             engine.forget(Keyspace::History, &[], &epoch.prefix())?;
         }
+        if let Some(first) = read_mark(&*snapshot, "firstTable")? {
+            let first = u32::try_from(first)
+                .map_err(|_| StorageError::corrupt("meta", "the first table"))?;
+            forget_tables(&*engine, TableId(first))?;
+        }
         let applied = read_position(&*snapshot, "applied")?;
         let oldest = read_mark(&*snapshot, "oldest")?.map_or(Timestamp::NULL, Timestamp::from_u64);
         let durable_mark = lock.is_some().then(|| DurableMark::open(dbpath)).transpose()?;
@@ -222,7 +245,14 @@ impl Store {
         // What a batch left half-way lies after `applied`: it is replayed, and not looked at before.
         let partial = read_mark(&*snapshot, "partial")?.is_some();
         let at = partial.then_some(applied.op_time.ts);
-        let reader = Reader { snapshot: Arc::clone(&snapshot), history: Arc::clone(&history), at };
+        let low = Arc::<LowKeys>::default();
+        let reader = Reader {
+            snapshot: Arc::clone(&snapshot),
+            history: Arc::clone(&history),
+            low: Arc::clone(&low),
+            number: 0,
+            at,
+        };
         let mut catalog = Catalog::read(&reader)?;
         // Drops leave no row that says when: earlier moments read their own catalog.
         catalog.note_change(applied.op_time.ts);
@@ -233,12 +263,16 @@ impl Store {
         let inner = Inner {
             dbpath: dbpath.to_owned(),
             marks: Arc::clone(oplog.marks()),
+            pins: Arc::default(),
+            low,
             present: RwLock::new(Arc::new(Present {
                 snapshot: Arc::clone(&snapshot),
+                number: 0,
                 catalog,
                 applied,
             })),
             ring: Mutex::default(),
+            batch_bytes: AtomicU64::new(0),
             counts: Mutex::new(read_counts(&*snapshot)?),
             next_table: AtomicU32::new(next_table),
             built: Mutex::default(),
@@ -391,7 +425,13 @@ impl Inner {
     pub(crate) fn present_reader(&self) -> Reader {
         let partial = self.partial.load(Ordering::SeqCst);
         let at = partial.then(|| self.marks.applied().op_time.ts);
-        Reader { snapshot: self.engine.snapshot(), history: Arc::clone(&self.history), at }
+        Reader {
+            number: self.low.latest(),
+            snapshot: self.engine.snapshot(),
+            history: Arc::clone(&self.history),
+            low: Arc::clone(&self.low),
+            at,
+        }
     }
 
     /// Makes what was just committed the present. Only the holder of the turn calls it.
@@ -402,10 +442,13 @@ impl Inner {
 
     /// The same without a move of `applied`.
     pub(crate) fn show(&self, catalog: Catalog, applied: OpTimeAndWall) {
-        let present = Arc::new(Present { snapshot: self.engine.snapshot(), catalog, applied });
+        let number = self.low.latest();
+        let present =
+            Arc::new(Present { snapshot: self.engine.snapshot(), number, catalog, applied });
         *self.present.write() = Arc::clone(&present);
         let mut ring = self.ring.lock();
-        ring.push_back((Instant::now(), present));
+        let bytes = self.batch_bytes.load(Ordering::Relaxed);
+        ring.push_back(Waiting { since: Instant::now(), bytes, present });
         while ring.len() > RING_LEN_MAX {
             ring.pop_front();
         }
@@ -418,8 +461,8 @@ impl Inner {
         let commit = self.marks.commit_point();
         self.trim_ring();
         let ring = self.ring.lock();
-        let found = ring.iter().rev().find(|(_, p)| p.applied.op_time <= commit.op_time)?;
-        Some(Arc::clone(&found.1))
+        let found = ring.iter().rev().find(|w| w.present.applied.op_time <= commit.op_time)?;
+        Some(Arc::clone(&found.present))
     }
 
     /// After a rollback: what lies beyond the common point is no moment any more.
@@ -429,9 +472,12 @@ impl Inner {
 
     fn trim_ring(&self) {
         let commit = self.marks.commit_point();
+        let written = self.batch_bytes.load(Ordering::Relaxed);
         let mut ring = self.ring.lock();
-        while ring.get(1).is_some_and(|(_, next)| next.applied.op_time <= commit.op_time)
-            || ring.front().is_some_and(|(since, _)| since.elapsed() > RING_AGE_MAX)
+        while ring.get(1).is_some_and(|next| next.present.applied.op_time <= commit.op_time)
+            || ring.front().is_some_and(|first| {
+                first.since.elapsed() > RING_AGE_MAX || written > first.bytes + RING_BYTES_MAX
+            })
         {
             ring.pop_front();
         }
@@ -443,6 +489,7 @@ impl Inner {
         let old = self.present();
         *self.present.write() = Arc::new(Present {
             snapshot: self.engine.snapshot(),
+            number: old.number,
             catalog: old.catalog.clone(),
             applied: old.applied,
         });
@@ -453,13 +500,16 @@ impl Inner {
     fn drop_history(&self) -> Result<(), StorageError> {
         let applied = self.marks.applied().op_time.ts;
         let stable = self.marks.stable().op_time.ts;
-        // Rollback goes back to `stable` at most.
-        let oldest = self.history.wanted_oldest(applied).min(stable);
-        if oldest <= self.marks.oldest() {
-            return Ok(());
+        let before = self.marks.oldest();
+        let oldest = self.pins.with_first(|pinned| {
+            // Rollback goes back to `stable` at most.
+            let oldest = self.history.wanted_oldest(applied, pinned).min(stable);
+            self.marks.set_oldest(oldest);
+            self.marks.oldest()
+        });
+        if oldest > before {
+            self.history.drop_before(oldest, &*self.engine)?;
         }
-        self.marks.set_oldest(oldest);
-        self.history.drop_before(oldest, &*self.engine)?;
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use crate::{
         prepared::{self, TxnId},
     },
     catalog::{Catalog, Collection, Index},
+    count_log,
     engine::{Keyspace, Slice},
     index::entry,
     keystring,
@@ -105,6 +106,8 @@ impl View {
         let reader = Reader {
             snapshot: Arc::clone(&present.snapshot),
             history: Arc::clone(&store.history),
+            low: Arc::clone(&store.low),
+            number: present.number,
             at,
         };
         let mut position = present.applied;
@@ -248,13 +251,12 @@ impl View {
         self.reader.scan(table, bounds.0, bounds.1, direction)
     }
 
-    /// How many documents the collection holds; exact for the newest moment, which an earlier one also gets, as
-    /// from a mongod.
+    /// How many documents the collection holds at this moment.
     pub fn count(&self, coll: &Collection) -> Result<u64, StorageError> {
         Ok(self.counts(coll)?.documents)
     }
 
-    /// How many bytes its documents have; exact like [`Self::count`].
+    /// How many bytes its documents have at this moment.
     pub fn data_size(&self, coll: &Collection) -> Result<u64, StorageError> {
         Ok(self.counts(coll)?.bytes)
     }
@@ -264,7 +266,9 @@ impl View {
         else {
             return Ok(Counts::default());
         };
-        Counts::parse(&value).ok_or_else(|| StorageError::corrupt("meta", "a row of counts"))
+        let newest = Counts::parse(&value)
+            .ok_or_else(|| StorageError::corrupt("meta", "a row of counts"))?;
+        count_log::counts_at(&self.reader, coll.table, newest)
     }
 
     /// The prepared transaction that holds the document with that `_id`, and since when: a reader at or after that

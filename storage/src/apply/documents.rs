@@ -103,9 +103,7 @@ impl Apply {
         }
         self.reindex(when, coll, &record, old.as_ref(), Some(doc))?;
         let (old_len, new_len) = (old.as_ref().map(len_of), len_of(doc));
-        let counts = self.counts(coll.table);
-        counts.documents += u64::from(old_len.is_none());
-        counts.bytes = (counts.bytes + new_len).saturating_sub(old_len.unwrap_or(0));
+        self.count(when, coll.table, old_len.is_none().into(), new_len - old_len.unwrap_or(0));
         self.spill_if_large(when)?;
         Ok(old)
     }
@@ -135,9 +133,7 @@ impl Apply {
             self.changes.remove(table, &key, when)?;
         }
         self.reindex(when, coll, record, Some(&old), None)?;
-        let counts = self.counts(coll.table);
-        counts.documents = counts.documents.saturating_sub(1);
-        counts.bytes = counts.bytes.saturating_sub(len_of(&old));
+        self.count(when, coll.table, -1, -len_of(&old));
         self.spill_if_large(when)?;
         Ok(Some(old))
     }
@@ -324,6 +320,6 @@ pub(crate) fn to_doc(version: Version) -> Result<RawDoc, StorageError> {
         .map_err(|e| StorageError::corrupt("a stored document", e.to_string()))
 }
 
-fn len_of(doc: &RawDoc) -> u64 {
-    doc.bytes().len() as u64
+fn len_of(doc: &RawDoc) -> i64 {
+    i64::try_from(doc.bytes().len()).unwrap_or(i64::MAX)
 }

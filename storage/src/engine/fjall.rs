@@ -10,6 +10,7 @@
 //! Keyspace options are stored at creation: a restart cannot change them, only a new dbpath.
 
 use std::{
+    io::ErrorKind,
     ops::Bound,
     path::{Path, PathBuf},
     sync::Arc,
@@ -247,9 +248,15 @@ impl CompactionFilter for ForgetFilter {
 fn error(path: &Path, e: fjall::Error) -> StorageError {
     let what = || path.display().to_string();
     match e {
-        fjall::Error::Io(source) => StorageError::Io { what: what(), source },
-        fjall::Error::Storage(fjall::LsmError::Io(source)) => {
-            StorageError::Io { what: what(), source }
+        fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
+            match source.kind() {
+                // A file that ends early, is gone, or holds what nobody wrote.
+                ErrorKind::UnexpectedEof
+                | ErrorKind::InvalidData
+                | ErrorKind::InvalidInput
+                | ErrorKind::NotFound => StorageError::corrupt(what(), source.to_string()),
+                _ => StorageError::Io { what: what(), source },
+            }
         }
         fjall::Error::Poisoned => StorageError::Poisoned(what()),
         other => StorageError::corrupt(what(), format!("{other:?}")),

@@ -14,7 +14,7 @@ use protocol::Timestamp;
 
 use crate::{
     StorageError,
-    engine::{Batch, Engine, Keyspace, Slice, Snapshot},
+    engine::{Batch, Engine, Keyspace, Snapshot},
     layout::{Epoch, Reader, TableId, meta_key, numbers, prefix_range},
 };
 
@@ -33,8 +33,15 @@ pub(crate) struct Window {
 pub(crate) struct Held {
     pub(crate) versions: u64,
     pub(crate) bytes: u64,
-    /// How many of them ended by a deletion: only then can a key that is absent now have lived before.
-    pub(crate) removals: u64,
+    /// When the last of them ended by a removal: only before that can a key that is absent now have lived.
+    pub(crate) last_removal: Timestamp,
+}
+
+impl Held {
+    /// A version ended at `stop` by a removal.
+    pub(crate) fn note_removal(&mut self, stop: Timestamp) {
+        self.last_removal = self.last_removal.max(stop);
+    }
 }
 
 /// The state of history; one per store.
@@ -52,7 +59,9 @@ struct State {
 impl History {
     /// Reads what the store remembers about its history.
     pub(crate) fn open(snapshot: &dyn Snapshot, window: Window) -> Result<Self, StorageError> {
-        let mut state = State { epochs: Vec::new(), held: BTreeMap::new(), window, next: 1 };
+        let next = snapshot.get(Keyspace::Meta, &meta_key(b'm', &[b"nextEpoch"]))?;
+        let next = next.and_then(|value| u32::try_from(Reader(&value).u64()?).ok()).unwrap_or(1);
+        let mut state = State { epochs: Vec::new(), held: BTreeMap::new(), window, next };
         for item in family(snapshot, b'e') {
             let (key, value) = item?;
             let row = (|| Some((Epoch(Reader(key.get(1..)?).u32()?), Reader(&value).ts()?)))();
@@ -66,7 +75,7 @@ impl History {
                 let at = (Epoch(key.u32()?), TableId(key.u32()?));
                 Some((
                     at,
-                    Held { versions: value.u64()?, bytes: value.u64()?, removals: value.u64()? },
+                    Held { versions: value.u64()?, bytes: value.u64()?, last_removal: value.ts()? },
                 ))
             })();
             let (at, held) = row.ok_or_else(|| StorageError::corrupt("meta", "a history row"))?;
@@ -97,7 +106,7 @@ impl History {
 
     /// True when a row of `table` that is not there now, or came after `ts`, may have lived at `ts`.
     pub(crate) fn may_have_removed(&self, ts: Timestamp, table: TableId) -> bool {
-        !self.0.lock().epochs_from(ts, table, |held| held.removals > 0).is_empty()
+        !self.0.lock().epochs_from(ts, table, |held| held.last_removal > ts).is_empty()
     }
 
     /// Begins a new epoch if one is due at `now`. M4: `now` is after all stops so far.
@@ -124,11 +133,11 @@ impl History {
             let held = state.held.entry(*at).or_default();
             held.versions += more.versions;
             held.bytes += more.bytes;
-            held.removals += more.removals;
+            held.last_removal = held.last_removal.max(more.last_removal);
             batch.put(
                 Keyspace::Meta,
                 meta_key(b'h', &[&at.0.prefix(), &at.1.0.to_be_bytes()]),
-                numbers([held.versions, held.bytes, held.removals]),
+                numbers([held.versions, held.bytes, held.last_removal.as_u64()]),
             );
         }
     }
@@ -138,20 +147,20 @@ impl History {
         self.0.lock().held.iter().map(|((epoch, table), held)| (*epoch, *table, *held)).collect()
     }
 
-    /// How far `oldest` could move: the window's begin at `now`, or further if there is too much.
-    pub(crate) fn wanted_oldest(&self, now: Timestamp) -> Timestamp {
+    /// How far `oldest` could move: the window's begin at `now`, or further if there is too much. A pinned moment
+    /// holds it back, up to a window of twice the length and size.
+    pub(crate) fn wanted_oldest(&self, now: Timestamp, pinned: Option<Timestamp>) -> Timestamp {
         let state = self.0.lock();
-        let secs = u32::try_from(state.window.length.as_secs()).unwrap_or(u32::MAX);
-        let mut oldest = Timestamp::new(now.secs().saturating_sub(secs), now.inc());
-        let mut bytes: u64 = state.held.values().map(|held| held.bytes).sum();
-        for (epoch, next) in state.epochs.iter().zip(state.epochs.iter().skip(1)) {
-            if state.window.bytes_max.is_none_or(|max| bytes <= max) {
-                break;
+        let wanted = state.begin_of(now, state.window);
+        match pinned {
+            Some(pinned) if pinned < wanted => {
+                let Window { length, bytes_max } = state.window;
+                let bytes_max = bytes_max.map(|max| max.saturating_mul(2));
+                let bound = Window { length: length.saturating_mul(2), bytes_max };
+                pinned.max(state.begin_of(now, bound))
             }
-            bytes = bytes.saturating_sub(state.bytes_in(epoch.0));
-            oldest = oldest.max(next.1);
+            _ => wanted,
         }
-        oldest
     }
 
     /// Drops the epochs that ended before `oldest`. M5 holds from here on: the caller has moved `oldest` first.
@@ -208,7 +217,7 @@ impl History {
             held.versions += 1;
             held.bytes += (key.len() + value.len()) as u64;
             // Which of them ended by a removal is not known any more; to look in vain is harmless.
-            held.removals += 1;
+            held.last_removal = Timestamp::MAX;
         }
         let mut state = self.0.lock();
         for (at, _) in state.held.split_off(&(first, TableId(0))) {
@@ -220,12 +229,18 @@ impl History {
         Ok(())
     }
 
-    /// Forgets everything: an initial sync begins. Numbers are not used again.
-    pub(crate) fn reset(&self) {
+    /// Forgets everything: an initial sync begins. Numbers are not used again: returns the next.
+    pub(crate) fn reset(&self) -> Epoch {
         let mut state = self.0.lock();
         state.next = state.epochs.last().map_or(state.next, |(epoch, _)| epoch.0 + 1);
         state.epochs.clear();
         state.held.clear();
+        Epoch(state.next)
+    }
+
+    /// Since when ended versions are kept.
+    pub(crate) fn begins(&self) -> Timestamp {
+        self.0.lock().epochs.first().map_or(Timestamp::NULL, |(_, from)| *from)
     }
 
     /// The first epoch that is kept: everything below is forgotten. For the engine, at open.
@@ -238,7 +253,7 @@ impl State {
     fn epoch_of(&self, stop: Timestamp) -> Epoch {
         let at = self.epochs.partition_point(|(_, from)| *from <= stop);
         let found = at.checked_sub(1).and_then(|i| self.epochs.get(i)).or(self.epochs.first());
-        found.map_or(Epoch(1), |(epoch, _)| *epoch)
+        found.map_or(Epoch(self.next), |(epoch, _)| *epoch)
     }
 
     fn epochs_from(
@@ -254,6 +269,21 @@ impl State {
             .filter(|epoch| *epoch >= first)
             .filter(|epoch| self.held.get(&(*epoch, table)).is_some_and(&want))
             .collect()
+    }
+
+    /// Where a window that ends at `now` begins.
+    fn begin_of(&self, now: Timestamp, window: Window) -> Timestamp {
+        let secs = u32::try_from(window.length.as_secs()).unwrap_or(u32::MAX);
+        let mut oldest = Timestamp::new(now.secs().saturating_sub(secs), now.inc());
+        let mut bytes: u64 = self.held.values().map(|held| held.bytes).sum();
+        for (epoch, next) in self.epochs.iter().zip(self.epochs.iter().skip(1)) {
+            if window.bytes_max.is_none_or(|max| bytes <= max) {
+                break;
+            }
+            bytes = bytes.saturating_sub(self.bytes_in(epoch.0));
+            oldest = oldest.max(next.1);
+        }
+        oldest
     }
 
     fn is_due(&self, now: Timestamp) -> bool {
@@ -276,9 +306,4 @@ impl State {
 fn family(snapshot: &dyn Snapshot, family: u8) -> crate::engine::Iter {
     let (from, to) = prefix_range(&[family]);
     snapshot.range(Keyspace::Meta, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
-}
-
-/// For rows that are only counted.
-pub(crate) fn held_of(value: &Slice, key_len: usize, removal: bool) -> Held {
-    Held { versions: 1, bytes: (key_len + value.len()) as u64, removals: u64::from(removal) }
 }

@@ -10,20 +10,22 @@
 //!
 //! M1 The version of a key that lives at T is the present one if its start <= T, else the one with the smallest
 //!    stop > T, if its start <= T.
-//! M2 The lives of a key's versions do not overlap. `REPLACED` on a version says that another one ends where it
-//!    starts, so that going back is a plain get.
+//! M2 The lives of a key's versions do not overlap. A version names the starts of the last few before it, each of
+//!    which ends where the one after it starts: going back is one plain get, not a search.
 //! M3 A batch writes at timestamps after everything applied before it, but for the commits of prepared
 //!    transactions, whose keys nobody else can have touched since they were prepared.
 //! M4 An epoch is only ever begun at a time later than every stop already stored.
 //! M5 What lies below `oldest` is never read; it may vanish at any time.
 
 pub(crate) mod history;
+pub(crate) mod low;
 pub(crate) mod read;
 pub(crate) mod scan;
 pub(crate) mod version;
 pub(crate) mod write;
 
 pub(crate) use history::History;
+pub(crate) use low::LowKeys;
 pub(crate) use read::Reader;
 pub(crate) use version::Version;
 pub(crate) use write::Changes;

@@ -4,22 +4,21 @@ use std::{ops::Bound, sync::Arc};
 
 use protocol::Timestamp;
 
-use super::{Direction, History, Version, scan::Scan};
+use super::{Direction, History, LowKeys, Version, scan::Scan};
 use crate::{
     StorageError,
     engine::{Keyspace, Snapshot},
     layout::{TableId, cut, history_key, split_history_key},
 };
 
-/// How many steps back a get goes one by one before it searches the epochs: a document that changed once or twice
-/// since needs no search, for one that changes all the time the search finds its place at once.
-const STEPS_MAX: usize = 2;
-
 /// One moment of all tables.
 #[derive(Clone)]
 pub(crate) struct Reader {
     pub(crate) snapshot: Arc<dyn Snapshot>,
     pub(crate) history: Arc<History>,
+    pub(crate) low: Arc<LowKeys>,
+    /// Which of the published moments the snapshot shows.
+    pub(crate) number: u64,
     /// `None`: the present of the snapshot.
     pub(crate) at: Option<Timestamp>,
 }
@@ -52,7 +51,7 @@ impl Reader {
     }
 
     /// M1, going back from the newest version.
-    fn settle(
+    pub(super) fn settle(
         &self,
         row: &[u8],
         table: TableId,
@@ -60,29 +59,29 @@ impl Reader {
         at: Timestamp,
     ) -> Result<Option<Version>, StorageError> {
         let mut version = newest;
-        for _ in 0..STEPS_MAX {
+        loop {
             match version {
                 Some(found) if found.start() <= at => return Ok(Some(found)),
+                // M2
                 Some(found) if found.replaced() => {
-                    let stop = found.start();
-                    let key = history_key(self.history.epoch_of(stop), row, stop);
-                    version = self
-                        .snapshot
-                        .get(Keyspace::History, &key)?
-                        .map(Version::parse)
-                        .transpose()?;
-                    if version.is_none() {
-                        return Err(StorageError::corrupt(
-                            "history",
-                            format!("the version that ends at {stop} is not there"),
-                        ));
-                    }
+                    version = Some(self.ended_at(row, found.way_back(at))?);
                 }
                 _ if !self.history.may_have_removed(at, table) => return Ok(None),
-                _ => break,
+                _ => return self.search(row, table, at),
             }
         }
-        self.search(row, table, at)
+    }
+
+    /// The version of a row that ended at `stop`, of which another one says that it is there.
+    fn ended_at(&self, row: &[u8], stop: Timestamp) -> Result<Version, StorageError> {
+        let key = history_key(self.history.epoch_of(stop), row, stop);
+        let found = self.snapshot.get(Keyspace::History, &key)?.map(Version::parse).transpose()?;
+        found.filter(|version| version.start() < stop).ok_or_else(|| {
+            StorageError::corrupt(
+                "history",
+                format!("the version that ends at {stop} is not there"),
+            )
+        })
     }
 
     /// M1 by epochs: the first version with stop > at.

@@ -1,14 +1,15 @@
 //! Walking a versioned table in key order.
 //!
-//! The present is one walk over `current`. At a time T the walk of `current` is merged with one walk of each
-//! epoch from T on; of the versions of a key M1 chooses one. Keys that were cut (see `layout`) stand in the order
+//! The present is one walk over `current`. At a time T, where no row was removed since, each row that changed since
+//! goes back on its own: history has the same order, so neighbours share their blocks. Where rows were removed, the
+//! walk of `current` is merged with one walk of each epoch from T on; of the versions of a key M1 chooses one. Keys that were cut (see `layout`) stand in the order
 //! of their first bytes only: runs that share those are collected and sorted by the whole key.
 
-use std::{cmp::Ordering, collections::VecDeque, ops::Bound};
+use std::{cmp::Ordering, collections::VecDeque, ops::Bound, sync::Arc};
 
 use protocol::Timestamp;
 
-use super::{Direction, Reader, Version};
+use super::{Direction, LowKeys, Reader, Version};
 use crate::{
     StorageError,
     engine::{Iter, Keyspace, Slice},
@@ -104,7 +105,8 @@ impl Iterator for Scan {
 
 /// The rows as the engine orders them.
 enum Merge {
-    Present { walk: Iter, direction: Direction },
+    Present(Walk),
+    Changed { walk: Walk, reader: Reader, table: TableId, at: Timestamp },
     At(MergeAt),
 }
 
@@ -117,12 +119,11 @@ impl Merge {
         direction: Direction,
     ) -> Self {
         let (from, to) = row_bounds(table, from, to);
-        let walk = reader.snapshot.range(
-            Keyspace::Current,
-            from.as_ref().map(Vec::as_slice),
-            to.as_ref().map(Vec::as_slice),
-        );
-        let Some(at) = reader.at else { return Self::Present { walk, direction } };
+        let walk = Walk::new(reader, table, &from, &to, direction);
+        let Some(at) = reader.at else { return Self::Present(walk) };
+        if !reader.history.may_have_removed(at, table) {
+            return Self::Changed { walk, reader: reader.clone(), table, at };
+        }
         let empty =
             is_empty_range(from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
         let epochs = if empty { Vec::new() } else { reader.history.epochs_from(at, table) };
@@ -143,16 +144,87 @@ impl Merge {
 
     fn next(&mut self) -> Result<Option<(Slice, Version)>, StorageError> {
         let (row, version) = match self {
-            Self::Present { walk, direction } => {
-                let Some((row, value)) = pull(walk, *direction)? else { return Ok(None) };
+            Self::Present(walk) => {
+                let Some((row, value)) = walk.next()? else { return Ok(None) };
                 (row, Version::parse(value)?)
             }
+            Self::Changed { walk, reader, table, at } => loop {
+                let Some((row, value)) = walk.next()? else { return Ok(None) };
+                let newest = Some(Version::parse(value)?);
+                if let Some(version) = reader.settle(&row, *table, newest, *at)? {
+                    break (row, version);
+                }
+            },
             Self::At(merge) => match merge.next()? {
                 None => return Ok(None),
                 Some(found) => found,
             },
         };
         Ok(Some((row.get(4..).unwrap_or_default().into(), version)))
+    }
+}
+
+/// A walk over `current` that begins where the rows of the table do.
+struct Walk {
+    rows: Iter,
+    direction: Direction,
+    /// It begins at the front of this table, and has yet to see where the rows begin.
+    front: Option<Front>,
+}
+
+impl Walk {
+    fn new(
+        reader: &Reader,
+        table: TableId,
+        from: &Bound<Vec<u8>>,
+        to: &Bound<Vec<u8>>,
+        direction: Direction,
+    ) -> Self {
+        let low = reader.low.of(table, reader.number);
+        // Nothing lies before the low key, or, where none is known, before the table.
+        let begin = low.as_deref().unwrap_or(&table.0.to_be_bytes()).to_vec();
+        let front = match from {
+            Bound::Included(row) => *row <= begin,
+            Bound::Excluded(row) => *row < begin,
+            Bound::Unbounded => true,
+        };
+        let from = if front { Bound::Included(&begin) } else { from.as_ref() };
+        let (from, to) = (from.map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        let rows = reader.snapshot.range(Keyspace::Current, from, to);
+        let front = (front && direction == Direction::Forward).then(|| Front {
+            table,
+            number: reader.number,
+            low: Arc::clone(&reader.low),
+            whole: to == Bound::Excluded(&table.end()[..]),
+        });
+        Self { rows, direction, front }
+    }
+
+    fn next(&mut self) -> Result<Option<(Slice, Slice)>, StorageError> {
+        let next = pull(&mut self.rows, self.direction)?;
+        if let Some(front) = self.front.take() {
+            front.came_to(next.as_ref().map(|(row, _)| &**row));
+        }
+        Ok(next)
+    }
+}
+
+/// The front of a table, on the way to its first row.
+struct Front {
+    table: TableId,
+    number: u64,
+    low: Arc<LowKeys>,
+    /// The walk goes to the end of the table.
+    whole: bool,
+}
+
+impl Front {
+    fn came_to(self, row: Option<&[u8]>) {
+        match row {
+            Some(row) => self.low.learn(self.table, self.number, row),
+            None if self.whole => self.low.learn(self.table, self.number, &self.table.end()),
+            None => {}
+        }
     }
 }
 
@@ -212,7 +284,7 @@ fn past_bounds(
 
 /// `current` and the epochs, merged by row.
 struct MergeAt {
-    present: Iter,
+    present: Walk,
     head: Option<(Slice, Version)>,
     primed: bool,
     past: Vec<Past>,
@@ -243,7 +315,7 @@ impl MergeAt {
     fn prime(&mut self) -> Result<(), StorageError> {
         if !self.primed {
             self.primed = true;
-            self.head = match pull(&mut self.present, self.direction)? {
+            self.head = match self.present.next()? {
                 None => None,
                 Some((key, value)) => Some((key, Version::parse(value)?)),
             };

@@ -3,14 +3,24 @@
 use bytes::Bytes;
 use protocol::Timestamp;
 
-use crate::{StorageError, engine::Slice, layout::Reader};
+use crate::{
+    StorageError,
+    engine::Slice,
+    layout::{Reader, push_varint},
+};
 
-/// Another version of this key ends where this one starts.
+/// Another version of this key ends where this one starts: the starts of those before it follow.
 const REPLACED: u8 = 1;
 /// The version came from a prepared transaction: the commit entry's ts follows the start.
 const DURABLE: u8 = 2;
 /// The key was cut: its length and the whole of it follow.
 const LONG_KEY: u8 = 4;
+
+/// How many of the versions before it a version names. A read at T finds its version by one get as long as no more
+/// were written since, and jumps this many at a time beyond that.
+pub(crate) const BEFORE_MAX: usize = 12;
+/// Smaller values are copied out of the engine's block before they are kept: a view of 400 bytes holds 4 KiB.
+const DETACH_BELOW: usize = 2 << 10;
 
 /// A version: its life's beginning and its payload.
 #[derive(Clone)]
@@ -24,7 +34,8 @@ pub(crate) struct Version {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Head<'a> {
     pub(crate) start: Timestamp,
-    pub(crate) replaced: bool,
+    /// Starts of the versions before it, newest first, each ending where the one after it starts.
+    pub(crate) before: &'a [Timestamp],
     pub(crate) durable: Option<Timestamp>,
     pub(crate) full_key: Option<&'a [u8]>,
 }
@@ -34,9 +45,9 @@ impl Version {
     pub(crate) fn new(head: Head<'_>, payload: &[&[u8]]) -> Self {
         let payload_len: usize = payload.iter().map(|part| part.len()).sum();
         let mut out =
-            Vec::with_capacity(9 + 8 + payload_len + head.full_key.map_or(0, |key| key.len() + 4));
+            Vec::with_capacity(64 + payload_len + head.full_key.map_or(0, |key| key.len() + 4));
         let mut flags = 0;
-        flags |= if head.replaced { REPLACED } else { 0 };
+        flags |= if head.before.is_empty() { 0 } else { REPLACED };
         flags |= if head.durable.is_some() { DURABLE } else { 0 };
         flags |= if head.full_key.is_some() { LONG_KEY } else { 0 };
         out.push(flags);
@@ -44,6 +55,7 @@ impl Version {
         if let Some(durable) = head.durable {
             out.extend_from_slice(&durable.as_u64().to_be_bytes());
         }
+        push_before(&mut out, head.start, head.before);
         if let Some(key) = head.full_key {
             out.extend_from_slice(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_be_bytes());
             out.extend_from_slice(key);
@@ -63,6 +75,10 @@ impl Version {
             let start = reader.ts()?;
             if flags & DURABLE != 0 {
                 reader.ts()?;
+            }
+            if flags & REPLACED != 0 {
+                let len = usize::from(reader.u8()?);
+                reader.bytes(len)?;
             }
             if flags & LONG_KEY != 0 {
                 let len = usize::try_from(reader.u32()?).ok()?;
@@ -89,6 +105,42 @@ impl Version {
         self.flags() & REPLACED != 0
     }
 
+    /// Starts of the versions before it, as far as it names them, newest first.
+    pub(crate) fn before(&self) -> Before<'_> {
+        let list = self.replaced().then(|| {
+            let mut reader = Reader(self.bytes.get(self.before_at()..)?);
+            let len = usize::from(reader.u8()?);
+            reader.bytes(len)
+        });
+        Before { list: Reader(list.flatten().unwrap_or_default()), secs: self.start.secs() }
+    }
+
+    fn before_at(&self) -> usize {
+        if self.flags() & DURABLE == 0 { 9 } else { 17 }
+    }
+
+    /// Where to look in history for the version that lives at `at`, which is before this one: the end of that
+    /// version, or of the earliest that this one names.
+    pub(crate) fn way_back(&self, at: Timestamp) -> Timestamp {
+        let mut stop = self.start;
+        let mut before = self.before().peekable();
+        while let Some(start) = before.next() {
+            if start <= at || before.peek().is_none() {
+                break;
+            }
+            stop = start;
+        }
+        stop
+    }
+
+    /// The same in memory of its own, where it would else keep a block of the engine alive.
+    pub(crate) fn detached(self) -> Self {
+        if self.bytes.len() >= DETACH_BELOW {
+            return self;
+        }
+        Self { bytes: Slice::from(&*self.bytes), ..self }
+    }
+
     /// When a rollback must undo it: the commit entry's time for a prepared transaction, else its start.
     pub(crate) fn effective(&self) -> Timestamp {
         if self.flags() & DURABLE == 0 {
@@ -102,7 +154,10 @@ impl Version {
         if self.flags() & LONG_KEY == 0 {
             return None;
         }
-        let at = if self.flags() & DURABLE == 0 { 9 } else { 17 };
+        let mut at = self.before_at();
+        if self.replaced() {
+            at += 1 + usize::from(*self.bytes.get(at)?);
+        }
         self.bytes.get(at + 4..self.payload_at)
     }
 
@@ -123,21 +178,62 @@ impl Version {
     }
 }
 
+/// Seconds back from the one after it, and increment, of each.
+fn push_before(out: &mut Vec<u8>, start: Timestamp, before: &[Timestamp]) {
+    if before.is_empty() {
+        return;
+    }
+    let len_at = out.len();
+    out.push(0);
+    let mut after = start.secs();
+    for ts in before.iter().take(BEFORE_MAX) {
+        for number in [after.saturating_sub(ts.secs()), ts.inc()] {
+            push_varint(out, usize::try_from(number).unwrap_or(usize::MAX));
+        }
+        after = ts.secs();
+    }
+    let len = out.len() - len_at - 1;
+    if let Some(slot) = out.get_mut(len_at) {
+        // At most twelve times two numbers of five bytes.
+        *slot = u8::try_from(len).unwrap_or(u8::MAX);
+    }
+}
+
+/// See [`Version::before`].
+pub(crate) struct Before<'a> {
+    list: Reader<'a>,
+    secs: u32,
+}
+
+impl Iterator for Before<'_> {
+    type Item = Timestamp;
+
+    fn next(&mut self) -> Option<Timestamp> {
+        let back = u32::try_from(self.list.varint()?).ok()?;
+        let inc = u32::try_from(self.list.varint()?).ok()?;
+        self.secs = self.secs.checked_sub(back)?;
+        Some(Timestamp::new(self.secs, inc))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_version_comes_back_as_it_was() {
-        let ts = Timestamp::new(7, 3);
-        for replaced in [false, true] {
+        let ts = Timestamp::new(1_794_792_414, 3);
+        let long: Vec<_> = (1..=12).map(|n| Timestamp::new(ts.secs() - n * 7, n * 99)).collect();
+        let early = [Timestamp::new(ts.secs(), 1), Timestamp::NULL];
+        for before in [&[][..], &early, &long] {
             for durable in [None, Some(Timestamp::new(9, 1))] {
                 for full_key in [None, Some(&b"the key"[..])] {
-                    let head = Head { start: ts, replaced, durable, full_key };
+                    let head = Head { start: ts, before, durable, full_key };
                     let version = Version::new(head, &[b"pay", b"load"]);
                     let back = Version::parse(version.bytes().clone()).unwrap();
                     assert_eq!(back.start(), ts);
-                    assert_eq!(back.replaced(), replaced);
+                    assert_eq!(back.replaced(), !before.is_empty());
+                    assert_eq!(back.before().collect::<Vec<_>>(), before);
                     assert_eq!(back.effective(), durable.unwrap_or(ts));
                     assert_eq!(back.full_key(), full_key);
                     assert_eq!(back.payload(), b"payload");
@@ -148,9 +244,25 @@ mod tests {
     }
 
     #[test]
+    fn the_way_back_leads_to_the_version_that_lives_then() {
+        let at = |secs| Timestamp::new(secs, 1);
+        let head = Head { start: at(40), before: &[at(30), at(20), at(10)], ..Head::default() };
+        let version = Version::new(head, &[]);
+        // The version that lives at 35 ends at 40; the one at 10 ends at 20, and so does all that is earlier.
+        for (when, stop) in [(35, 40), (30, 40), (29, 30), (15, 20), (10, 20), (5, 20)] {
+            assert_eq!(version.way_back(at(when)), at(stop), "{when}");
+        }
+    }
+
+    #[test]
     fn cut_short_bytes_are_refused() {
         let whole = Version::new(
-            Head { start: Timestamp::NULL, full_key: Some(b"abc"), ..Head::default() },
+            Head {
+                start: Timestamp::new(9, 9),
+                before: &[Timestamp::new(3, 1)],
+                full_key: Some(b"abc"),
+                ..Head::default()
+            },
             &[],
         );
         for len in 0..whole.bytes().len() {

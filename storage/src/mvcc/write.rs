@@ -6,8 +6,8 @@ use protocol::Timestamp;
 
 use super::{
     Direction, Reader, Version,
-    history::{Held, held_of},
-    version::Head,
+    history::Held,
+    version::{BEFORE_MAX, Head},
 };
 use crate::{
     StorageError,
@@ -24,6 +24,8 @@ pub(crate) struct Changes {
     /// Rows that a rollback must look at, since no version in `history` tells of them.
     undo: Vec<Undo>,
     keep_history: bool,
+    /// Where history begins.
+    kept_from: Timestamp,
     bytes: u64,
     /// While a batch that was left half-way is replayed: rows that its own parts have written.
     own: HashSet<Slice>,
@@ -39,9 +41,15 @@ pub(crate) struct Undo {
 
 struct Row {
     now: Option<Version>,
-    /// When it went, if it went in this batch.
-    gone_at: Option<Timestamp>,
+    /// When it went, if it went in this batch, and what a version that begins there names as before it.
+    gone: Option<(Timestamp, Vec<Timestamp>)>,
     changed: bool,
+}
+
+impl Row {
+    fn known(now: Option<Version>) -> Self {
+        Self { now, gone: None, changed: false }
+    }
 }
 
 /// When a write happens.
@@ -63,6 +71,7 @@ impl Changes {
     /// An empty batch over the present that `reader` shows.
     pub(crate) fn new(reader: Reader, keep_history: bool) -> Self {
         Self {
+            kept_from: reader.history.begins(),
             reader,
             rows: HashMap::new(),
             past: Vec::new(),
@@ -99,7 +108,7 @@ impl Changes {
     ) -> Result<Option<Version>, StorageError> {
         let short = cut(key);
         let row = table.key(short.as_deref().unwrap_or(key));
-        Ok(self.load(row)?.1.now.clone())
+        Ok(self.load(row)?.now.clone())
     }
 
     /// Sets a row and returns what it held.
@@ -126,7 +135,7 @@ impl Changes {
     ) {
         let short = cut(key);
         let row = table.key(short.as_deref().unwrap_or(key));
-        self.rows.entry(row.clone()).or_insert(Row { now: None, gone_at: None, changed: false });
+        self.rows.entry(row.clone()).or_insert(Row::known(None));
         self.put_loaded(table, row, short.is_some().then_some(key), when.into(), payload);
     }
 
@@ -138,19 +147,16 @@ impl Changes {
         when: When,
         payload: &[&[u8]],
     ) -> Option<Version> {
-        let slot = self.rows.entry(row.clone()).or_insert(Row {
-            now: None,
-            gone_at: None,
-            changed: false,
-        });
+        let slot = self.rows.entry(row.clone()).or_insert(Row::known(None));
         let old = slot.now.take();
-        // A second write at one ts replaces the first and leaves the life before it as it was.
-        let replaced = match &old {
-            Some(old) if old.start() == when.ts => old.replaced(),
-            Some(_) => self.keep_history,
-            None => self.keep_history && slot.gone_at == Some(when.ts),
+        let before = match (&old, slot.gone.take()) {
+            _ if !self.keep_history => Vec::new(),
+            (Some(old), _) => before(old, when.ts, self.kept_from),
+            (None, Some((at, before))) if at == when.ts => before,
+            (None, _) => Vec::new(),
         };
-        let head = Head { start: when.ts, replaced, durable: when.durable, full_key };
+        let fresh = self.keep_history && before.is_empty();
+        let head = Head { start: when.ts, before: &before, durable: when.durable, full_key };
         let version = Version::new(head, payload);
         self.bytes += (row.len() + version.bytes().len()) as u64;
         slot.now = Some(version);
@@ -158,7 +164,8 @@ impl Changes {
         match &old {
             Some(old) if old.start() == when.ts => {}
             Some(old) => self.move_to_history(table, &row, old, when.ts, false),
-            None if slot_is_fresh(replaced, self.keep_history) => {
+            // A row that came from nothing leaves no trace in history.
+            None if fresh => {
                 self.bytes += row.len() as u64;
                 self.undo.push(Undo { row: row.clone(), at: None });
             }
@@ -178,17 +185,19 @@ impl Changes {
         let when = when.into();
         let short = cut(key);
         let row = table.key(short.as_deref().unwrap_or(key));
-        let (_, slot) = self.load(row.clone())?;
+        let kept_from = self.kept_from;
+        let slot = self.load(row.clone())?;
         let Some(old) = slot.now.take() else { return Ok(None) };
         slot.changed = true;
-        slot.gone_at = (old.start() != when.ts || old.replaced()).then_some(when.ts);
+        let before = before(&old, when.ts, kept_from);
+        slot.gone = (!before.is_empty()).then_some((when.ts, before));
         self.bytes += row.len() as u64;
         if old.start() != when.ts {
             self.move_to_history(table, &row, &old, when.ts, true);
         } else if old.replaced() {
             // What it had replaced at this ts now ends by a removal.
             let epoch = self.reader.history.epoch_of(when.ts);
-            self.moved.entry((epoch, table)).or_default().removals += 1;
+            self.moved.entry((epoch, table)).or_default().note_removal(when.ts);
         }
         self.note_prepared(row, when);
         Ok(Some(old))
@@ -199,7 +208,7 @@ impl Changes {
         let short = cut(key);
         let row = table.key(short.as_deref().unwrap_or(key));
         self.bytes += row.len() as u64;
-        self.rows.insert(row, Row { now: None, gone_at: None, changed: true });
+        self.rows.insert(row, Row { changed: true, ..Row::known(None) });
     }
 
     /// Whether replaced versions are kept.
@@ -226,19 +235,21 @@ impl Changes {
         }
         let epoch = self.reader.history.epoch_of(stop);
         let key = history_key(epoch, row, stop);
-        let more = held_of(old.bytes(), key.len(), removal);
-        self.bytes += more.bytes;
+        let bytes = (key.len() + old.bytes().len()) as u64;
+        self.bytes += bytes;
         let held = self.moved.entry((epoch, table)).or_default();
         held.versions += 1;
-        held.bytes += more.bytes;
-        held.removals += more.removals;
+        held.bytes += bytes;
+        if removal {
+            held.note_removal(stop);
+        }
         self.past.push((key, old.bytes().clone()));
     }
 
-    fn load(&mut self, row: Vec<u8>) -> Result<(&[u8], &mut Row), StorageError> {
+    fn load(&mut self, row: Vec<u8>) -> Result<&mut Row, StorageError> {
         use std::collections::hash_map::Entry;
         match self.rows.entry(row) {
-            Entry::Occupied(entry) => Ok((&[], entry.into_mut())),
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
             Entry::Vacant(entry) => {
                 let table = TableId(Bytewise(entry.key()).u32().unwrap_or(0));
                 let now = if self.own.contains(entry.key().as_slice()) {
@@ -246,14 +257,14 @@ impl Changes {
                 } else {
                     self.reader.get_row(entry.key(), table)?
                 };
-                Ok((&[], entry.insert(Row { now, gone_at: None, changed: false })))
+                Ok(entry.insert(Row::known(now.map(Version::detached))))
             }
         }
     }
 
     /// Puts present versions into the batch's memory, read elsewhere.
     pub(crate) fn preload(&mut self, row: Vec<u8>, now: Option<Version>) {
-        self.rows.entry(row).or_insert(Row { now, gone_at: None, changed: false });
+        self.rows.entry(row).or_insert(Row::known(now.map(Version::detached)));
     }
 
     /// True when the row's present version is known.
@@ -321,7 +332,17 @@ impl Changes {
     }
 }
 
-/// A row that came from nothing leaves no trace in history.
-fn slot_is_fresh(replaced: bool, keep_history: bool) -> bool {
-    keep_history && !replaced
+/// What a version that follows `old` at `ts` names as before it. A second write at one ts replaces the first and
+/// leaves the life before it as it was.
+fn before(old: &Version, ts: Timestamp, kept_from: Timestamp) -> Vec<Timestamp> {
+    if old.start() == ts {
+        return old.before().collect();
+    }
+    let mut out = vec![old.start()];
+    // Nobody goes back further than to the version that lives where history begins.
+    out.extend(old.before().take(BEFORE_MAX - 1));
+    if let Some(last) = out.iter().position(|start| *start <= kept_from) {
+        out.truncate(last + 1);
+    }
+    out
 }

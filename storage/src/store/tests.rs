@@ -10,6 +10,9 @@ use uuid::Uuid;
 use super::*;
 use crate::{Direction, IndexState, OplogScan, keystring};
 
+mod damage;
+mod readers;
+
 struct Fixture {
     store: Store,
     dir: TempDir,

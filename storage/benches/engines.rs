@@ -1,0 +1,253 @@
+//! Why fjall: the same load, batches, reads and scan on the engines that were considered, each by its own best path.
+//!
+//! `cargo bench -p storage --bench engines` runs it; `N` sets the documents, `BATCHES` the batches, `READS` the reads.
+//! Every engine has a cache of 32 MiB and syncs once a batch; documents and keys are made before the clock starts. The
+//! three key ranges (documents, two indexes) are one table with a prefix each, as the store has them. ARCHITECTURE.md
+//! shows a run. RocksDB is left out here: it needs a C++ toolchain and minutes to build.
+
+#[allow(dead_code, reason = "each benchmark uses a part")]
+mod shared;
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use redb::ReadableDatabase;
+use shared::{
+    BATCH, Side, Write, batches, document, documents, end, figure, id_key, keys, reads, side,
+    writes,
+};
+
+const ENGINES: [&str; 3] = ["fjall", "redb", "sled"];
+const LOAD: &str = "bulk load, documents/s";
+const APPLY: &str = "apply, operations/s";
+const READ: &str = "point reads/s";
+const SCAN: &str = "full scan, documents/s";
+const CACHE_BYTES: usize = 32 << 20;
+
+fn main() {
+    let dir = tempfile::tempdir().expect("a directory");
+    match std::env::var("SIDE").as_deref() {
+        Ok("fjall") => {
+            let engine = shared::raw::Fjall::open(dir.path());
+            run(
+                dir.path(),
+                |n| engine.load(n),
+                |n, b| engine.apply(n, b),
+                |n| engine.gets(n),
+                || engine.scan(),
+            );
+        }
+        Ok("redb") => {
+            let engine = Redb::open(&dir.path().join("redb"));
+            run(
+                dir.path(),
+                |n| engine.load(n),
+                |n, b| engine.apply(n, b),
+                |n| engine.gets(n),
+                || engine.scan(),
+            );
+        }
+        Ok(_) => {
+            let engine = Sled::open(dir.path());
+            run(
+                dir.path(),
+                |n| engine.load(n),
+                |n, b| engine.apply(n, b),
+                |n| engine.gets(n),
+                || engine.scan(),
+            );
+        }
+        Err(_) => table(&ENGINES.map(side)),
+    }
+}
+
+fn run(
+    path: &Path,
+    load: impl Fn(u32) -> Duration,
+    apply: impl Fn(u32, u32) -> Duration,
+    gets: impl Fn(u32) -> Duration,
+    scan: impl Fn() -> (Duration, u32),
+) {
+    let (n, batches) = (documents(), batches());
+    figure(LOAD, n, load(n));
+    figure(APPLY, batches * BATCH, apply(n, batches));
+    figure(READ, reads(), gets(n));
+    let (took, seen) = scan();
+    figure(SCAN, seen, took);
+    end(path);
+}
+
+/// A table as ARCHITECTURE.md has it: what, then each engine with its ratio to the first.
+fn table(sides: &[Side; 3]) {
+    println!(
+        "{} documents of 400 bytes, two indexes; {} batches of {BATCH}",
+        documents(),
+        batches()
+    );
+    println!("| | {} |\n| --- | --- | --- | --- |", ENGINES.join(" | "));
+    let [first, ..] = sides;
+    for what in [LOAD, APPLY, READ, SCAN] {
+        let cells = sides.each_ref().map(|side| {
+            let figure = side.figures.iter().find(|f| f.what == what).expect("a figure");
+            let ratio = first.secs(what).expect("a figure") / figure.secs;
+            format!("{:.0} ({ratio:.2})", f64::from(figure.count) / figure.secs)
+        });
+        println!("| {what} | {} |", cells.join(" | "));
+    }
+    println!(
+        "| peak resident, MiB | {} |",
+        sides.each_ref().map(|s| s.peak.to_string()).join(" | ")
+    );
+    println!("| on disk, MiB | {} |", sides.each_ref().map(|s| s.disk.to_string()).join(" | "));
+}
+
+/// All rows of a load in key order, as a bulk path wants them.
+fn sorted_rows(n: u32) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    let mut entries: Vec<Vec<u8>> = (0..n)
+        .flat_map(|id| {
+            let [_, a, b] = keys(&document(id, 0));
+            [a, b]
+        })
+        .collect();
+    entries.sort_unstable();
+    let documents = (0..n).map(|id| (id_key(id), document(id, 0).into_bytes()));
+    documents.chain(entries.into_iter().map(|entry| (entry, Vec::new())))
+}
+
+const TABLE: redb::TableDefinition<'_, &[u8], &[u8]> = redb::TableDefinition::new("all");
+
+struct Redb(redb::Database);
+
+impl Redb {
+    fn open(path: &Path) -> Self {
+        let db = redb::Builder::new().set_cache_size(CACHE_BYTES).create(path).expect("a database");
+        let write = db.begin_write().expect("a transaction");
+        write.open_table(TABLE).expect("a table");
+        write.commit().expect("a commit");
+        Self(db)
+    }
+
+    fn load(&self, n: u32) -> Duration {
+        let before = Instant::now();
+        let write = self.0.begin_write().expect("a transaction");
+        {
+            let mut table = write.open_table(TABLE).expect("a table");
+            for (key, value) in sorted_rows(n) {
+                table.insert(key.as_slice(), value.as_slice()).expect("a write");
+            }
+        }
+        write.commit().expect("a commit");
+        before.elapsed()
+    }
+
+    fn apply(&self, n: u32, batches: u32) -> Duration {
+        let mut took = Duration::ZERO;
+        for batch in 0..batches {
+            let writes = writes(n, batch);
+            let before = Instant::now();
+            let transaction = self.0.begin_write().expect("a transaction");
+            {
+                let mut table = transaction.open_table(TABLE).expect("a table");
+                for write in &writes {
+                    match write {
+                        Write::Put(key, value) => {
+                            table.insert(key.as_slice(), value.as_slice()).map(drop)
+                        }
+                        Write::Remove(key) => table.remove(key.as_slice()).map(drop),
+                    }
+                    .expect("a write");
+                }
+            }
+            transaction.commit().expect("a commit");
+            took += before.elapsed();
+        }
+        took
+    }
+
+    fn gets(&self, n: u32) -> Duration {
+        let mut rng = StdRng::seed_from_u64(1);
+        let read = self.0.begin_read().expect("a transaction");
+        let table = read.open_table(TABLE).expect("a table");
+        let before = Instant::now();
+        for _ in 0..reads() {
+            let key = id_key(rng.random_range(0..n));
+            let value = table.get(key.as_slice()).expect("a read");
+            std::hint::black_box(value.map(|value| value.value().to_vec()));
+        }
+        before.elapsed()
+    }
+
+    fn scan(&self) -> (Duration, u32) {
+        let read = self.0.begin_read().expect("a transaction");
+        let table = read.open_table(TABLE).expect("a table");
+        let before = Instant::now();
+        let mut seen = 0;
+        let (from, to): (&[u8], &[u8]) = (&[0], &[1]);
+        for item in table.range(from..to).expect("a range") {
+            let (key, value) = item.expect("a read");
+            std::hint::black_box((key.value().to_vec(), value.value().to_vec()));
+            seen += 1;
+        }
+        (before.elapsed(), seen)
+    }
+}
+
+struct Sled(sled::Db);
+
+impl Sled {
+    fn open(path: &Path) -> Self {
+        let config = sled::Config::new().path(path).cache_capacity(CACHE_BYTES as u64);
+        Self(config.flush_every_ms(None).open().expect("a database"))
+    }
+
+    fn load(&self, n: u32) -> Duration {
+        let before = Instant::now();
+        for (key, value) in sorted_rows(n) {
+            self.0.insert(key, value).expect("a write");
+        }
+        self.0.flush().expect("a sync");
+        before.elapsed()
+    }
+
+    fn apply(&self, n: u32, batches: u32) -> Duration {
+        let mut took = Duration::ZERO;
+        for batch in 0..batches {
+            let writes = writes(n, batch);
+            let before = Instant::now();
+            let mut out = sled::Batch::default();
+            for write in writes {
+                match write {
+                    Write::Put(key, value) => out.insert(key, value),
+                    Write::Remove(key) => out.remove(key),
+                }
+            }
+            self.0.apply_batch(out).expect("a batch");
+            self.0.flush().expect("a sync");
+            took += before.elapsed();
+        }
+        took
+    }
+
+    fn gets(&self, n: u32) -> Duration {
+        let mut rng = StdRng::seed_from_u64(1);
+        let before = Instant::now();
+        for _ in 0..reads() {
+            let key = id_key(rng.random_range(0..n));
+            std::hint::black_box(self.0.get(key).expect("a read"));
+        }
+        before.elapsed()
+    }
+
+    fn scan(&self) -> (Duration, u32) {
+        let before = Instant::now();
+        let mut seen = 0;
+        for item in self.0.scan_prefix([0]) {
+            std::hint::black_box(item.expect("a read"));
+            seen += 1;
+        }
+        (before.elapsed(), seen)
+    }
+}

@@ -1,0 +1,151 @@
+//! Readers of one moment: what they hold, what they count, where they begin.
+
+use std::time::Duration;
+
+use super::*;
+
+#[test]
+fn a_pin_holds_oldest_back_up_to_twice_the_window() {
+    for fixture in fixtures() {
+        let store = &fixture.store;
+        store.set_history_window(Duration::from_secs(48), None);
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        let put = |from: u32, to: u32| {
+            for secs in from..to {
+                fixture.put(secs, uuid, rawdoc! { "_id": 1, "n": i64::from(secs) });
+            }
+            store.watermarks().set_commit_point(at(to - 1));
+            store.maintain(bson::DateTime::from_millis(0)).unwrap();
+        };
+        put(2, 50);
+        let pin = store.pin(ts(20)).unwrap();
+        let other = store.pin(ts(20)).unwrap();
+        put(50, 100);
+        assert_eq!(store.watermarks().oldest(), pin.ts());
+        drop(other);
+        put(100, 110);
+        let found = fixture.docs(ReadAt::Timestamp(ts(20)), "c", Direction::Forward);
+        assert_eq!(found, [rawdoc! { "_id": 1, "n": 20i64 }]);
+        // The bound: twice the window.
+        put(110, 200);
+        assert_eq!(store.watermarks().oldest(), ts(199 - 96));
+        assert!(matches!(
+            store.view(ReadAt::Timestamp(ts(20))),
+            Err(StorageError::HistoryGone { .. })
+        ));
+        drop(pin);
+        put(200, 201);
+        assert_eq!(store.watermarks().oldest(), ts(200 - 48));
+        assert!(matches!(store.pin(ts(20)), Err(StorageError::HistoryGone { .. })));
+        assert!(matches!(store.pin(ts(500)), Err(StorageError::NotYetApplied { .. })));
+    }
+}
+
+#[test]
+fn the_window_can_be_changed_while_it_runs_by_time_and_by_size() {
+    for fixture in fixtures() {
+        let store = &fixture.store;
+        store.set_history_window(Duration::from_secs(480), None);
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        let held = || store.stats().history.iter().map(|(_, _, bytes)| bytes).sum::<u64>();
+        let put = |from: u32, to: u32| {
+            for secs in from..to {
+                let text = "x".repeat(1000);
+                fixture.put(secs, uuid, rawdoc! { "_id": 1, "n": i64::from(secs), "text": text });
+            }
+            store.watermarks().set_commit_point(at(to - 1));
+            store.maintain(bson::DateTime::from_millis(0)).unwrap();
+        };
+        put(2, 300);
+        assert!(store.watermarks().oldest() <= ts(1));
+        store.set_history_window(Duration::from_secs(480), Some(100_000));
+        put(300, 400);
+        assert!(held() < 150_000, "{}", held());
+        store.set_history_window(Duration::from_secs(24), None);
+        put(400, 410);
+        assert_eq!(store.watermarks().oldest(), ts(409 - 24));
+    }
+}
+
+#[test]
+fn counts_are_those_of_the_moment() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        for secs in 2..40 {
+            let id = i64::from(secs % 10);
+            if secs % 3 == 0 {
+                fixture.apply(secs, |apply, ts| {
+                    let coll = apply.collection(uuid).unwrap();
+                    apply.delete(ts, &coll, id.into()).unwrap();
+                });
+            } else {
+                fixture.put(
+                    secs,
+                    uuid,
+                    rawdoc! { "_id": id, "text": "x".repeat(secs as usize % 10) },
+                );
+            }
+        }
+        let fixture = fixture.reopen();
+        for secs in 1..40 {
+            let moment = ReadAt::Timestamp(ts(secs));
+            let view = fixture.store.view(moment).unwrap();
+            let coll = view.catalog().by_uuid(uuid).unwrap();
+            let docs = fixture.docs(moment, "c", Direction::Forward);
+            let bytes: usize = docs.iter().map(|doc| doc.as_bytes().len()).sum();
+            assert_eq!(view.count(&coll).unwrap(), docs.len() as u64, "{secs}");
+            assert_eq!(view.data_size(&coll).unwrap(), bytes as u64, "{secs}");
+        }
+    }
+}
+
+/// A queue: rows come at its end and go at its front. Readers of every moment see what is there, also when a row comes
+/// before the front.
+#[test]
+fn the_front_of_a_queue_is_found_wherever_it_is() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        let first = |at: ReadAt| {
+            let found = fixture.docs(at, "c", Direction::Forward);
+            let backward = fixture.docs(at, "c", Direction::Backward);
+            assert!(found.iter().eq(backward.iter().rev()));
+            found.first().map(|doc| doc.get_i64("_id").unwrap())
+        };
+        let delete = |secs: u32, id: i64| {
+            fixture.apply(secs, |apply, ts| {
+                let coll = apply.collection(uuid).unwrap();
+                apply.delete(ts, &coll, id.into()).unwrap();
+            });
+        };
+        let mut secs = 1;
+        for n in 0..60i64 {
+            secs += 1;
+            fixture.put(secs, uuid, rawdoc! { "_id": n });
+            if n >= 5 {
+                secs += 1;
+                delete(secs, n - 5);
+            }
+            assert_eq!(first(ReadAt::Newest), Some((n - 4).max(0)));
+        }
+        let table = fixture.store.0.present().catalog.by_uuid(uuid).unwrap().table;
+        let low = || fixture.store.0.low.of(table, u64::MAX).unwrap();
+        assert!(*low() >= *table.key(&keystring::encode_raw(55i64.into()).unwrap()));
+        // A view that is older than the low key does not use it.
+        let view = fixture.store.view(ReadAt::Newest).unwrap();
+        for n in 55..60 {
+            secs += 1;
+            delete(secs, n);
+        }
+        assert_eq!(first(ReadAt::Newest), None);
+        assert_eq!(*low(), table.end());
+        let coll = view.catalog().by_uuid(uuid).unwrap();
+        assert_eq!(view.scan(&coll, Unbounded, Direction::Forward).count(), 5);
+        secs += 1;
+        fixture.put(secs, uuid, rawdoc! { "_id": 3i64 });
+        assert_eq!(first(ReadAt::Newest), Some(3));
+        assert_eq!(first(ReadAt::Timestamp(ts(2))), Some(0));
+        fixture.store.watermarks().set_commit_point(at(2));
+        fixture.store.rollback_to(at(2), &mut |_| {}).unwrap();
+        assert_eq!(first(ReadAt::Newest), Some(0));
+    }
+}
