@@ -19,6 +19,7 @@ mod framing;
 pub mod header;
 mod host;
 mod message;
+pub mod moment;
 mod namespace;
 mod op_compressed;
 mod op_msg;

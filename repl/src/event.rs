@@ -123,6 +123,8 @@ pub enum DataAction {
 /// What the data plane tells the core.
 #[derive(Clone, Debug)]
 pub enum DataEvent {
+    /// How far our oplog reaches beyond the positions: the private tail of a delayed member.
+    Fetched(OpTime),
     /// Written, durable or applied moved. During initial sync nothing is told.
     Progress(Positions),
     /// After each batch from the source, empty ones too.

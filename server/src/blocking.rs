@@ -14,6 +14,7 @@ use query::{QueryError, context::Context};
 use crate::{
     context::{Call, Outcome},
     error::Failure,
+    read_time::{self, ReadTime},
     shutdown::Phase,
 };
 
@@ -40,6 +41,15 @@ pub fn command(call: Call, work: fn(&Call) -> Outcome) -> crate::commands::Waiti
     Box::pin(async move {
         let inner = call.clone();
         run(&call, move || work(&inner)).await
+    })
+}
+
+/// A whole command that reads, on a blocking thread, once its moment can be read.
+pub fn reading(call: Call, work: fn(&Call, ReadTime) -> Outcome) -> crate::commands::Waiting {
+    Box::pin(async move {
+        let time = read_time::resolve(&call, call.node().store()?).await?;
+        let inner = call.clone();
+        run(&call, move || work(&inner, time)).await
     })
 }
 

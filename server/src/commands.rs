@@ -21,6 +21,7 @@ mod get_log;
 mod get_more;
 mod get_parameter;
 mod hello;
+mod history_window;
 mod host_info;
 mod is_self;
 mod kill_cursors;

@@ -18,7 +18,7 @@ use std::{
 use bson::{RawDocumentBuf, oid::ObjectId, rawdoc};
 use parking_lot::Mutex;
 use protocol::{Compressor, Compressors, DocSequence, ErrorCode, RawDoc, Timestamp};
-use repl::Repl;
+use repl::{Repl, io::delay::Delay};
 use storage::Store;
 use uuid::Uuid;
 
@@ -29,6 +29,7 @@ use crate::{
     logging::Log,
     metrics::Metrics,
     parameters::Parameters,
+    pins::{Pin, Pins},
     profile::Profile,
     sessions::{SessionId, Sessions},
     shutdown::{Phase, Shutdown},
@@ -60,9 +61,12 @@ pub struct Node {
     request_ids: AtomicI32,
     cluster_time: AtomicU64,
     repl: Option<Repl>,
+    delay: Option<Arc<Delay>>,
     store: Option<Store>,
     /// Open cursors.
     pub cursors: Cursors,
+    /// Moments that connections are pinned to.
+    pub pins: Pins,
 }
 
 impl Node {
@@ -90,11 +94,25 @@ impl Node {
             request_ids: AtomicI32::new(1),
             cluster_time: AtomicU64::new(0),
             repl,
+            delay: None,
             store,
             cursors: Cursors::default(),
+            pins: Pins::default(),
             settings,
             log,
         })
+    }
+
+    /// The same with the delay of a member.
+    #[must_use]
+    pub fn with_delay(mut self, delay: Option<Arc<Delay>>) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// The delay of a member.
+    pub fn delay(&self) -> Option<&Delay> {
+        self.delay.as_deref()
     }
 
     /// Replication, unless the server runs alone.
@@ -202,6 +220,8 @@ pub struct Handshake {
     pub compressors: Compressors,
     /// The `client` document: application, driver and system.
     pub metadata: Option<RawDoc>,
+    /// The moment that its appName asks for.
+    pub pin: Option<Arc<Pin>>,
 }
 
 impl Client {
@@ -228,6 +248,11 @@ impl Client {
     /// True for a member of a set or a router.
     pub fn is_internal(&self) -> bool {
         self.handshake.lock().internal
+    }
+
+    /// The moment that all its reads see, if it is pinned to one.
+    pub fn pinned(&self) -> Option<Timestamp> {
+        self.handshake.lock().pin.as_ref().map(|pin| pin.ts)
     }
 
     /// Changes what is settled.

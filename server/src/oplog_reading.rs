@@ -43,7 +43,14 @@ impl OplogReading {
     ) -> Result<Self, Failure> {
         let matcher = Matcher::parse(filter, &ParseContext::default())?;
         let direction = natural.unwrap_or(Direction::Forward);
-        let (low, high) = range_of_ts(filter);
+        let (low, mut high) = range_of_ts(filter);
+        // A pinned connection sees the oplog of its moment.
+        if let Some(pinned) = call.client.pinned() {
+            high = match high {
+                Bound::Included(ts) | Bound::Excluded(ts) if ts <= pinned => high,
+                _ => Bound::Included(pinned),
+            };
+        }
         refuse_in_startup(call)?;
         Ok(Self {
             matcher,

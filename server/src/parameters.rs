@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bson::{Bson, RawBson, RawBsonRef};
+use parking_lot::Mutex;
+use repl::io::delay::Clock;
 
-use crate::{config::Settings, logging::Log};
+use crate::{config::Settings, history_window::HistoryWindow, logging::Log};
 
 /// One parameter.
 pub struct Parameter {
@@ -18,6 +20,10 @@ pub struct Parameter {
 enum Kind {
     /// A number that is kept here, with its default and its bounds.
     Int { slot: Slot, default: i64, min: i64, max: i64, long: bool },
+    /// The clock of a delayed member; replication keeps it.
+    DelayedClock,
+    /// How much past is kept.
+    HistoryWindow,
     /// The verbosity of the log.
     LogLevel,
     /// Whether connections are logged.
@@ -39,6 +45,7 @@ const SLOTS: usize = 4;
 /// The values.
 pub struct Parameters {
     log: Log,
+    history_window: Mutex<HistoryWindow>,
     slots: [AtomicI64; SLOTS],
 }
 
@@ -61,7 +68,11 @@ pub enum ParameterError {
 impl Parameters {
     /// Defaults, and what the command line sets.
     pub fn new(settings: &Settings, log: &Log) -> Result<Self, ParameterError> {
-        let this = Self { log: log.clone(), slots: Default::default() };
+        let this = Self {
+            log: log.clone(),
+            history_window: Mutex::new(settings.history_window),
+            slots: Default::default(),
+        };
         for parameter in PARAMETERS {
             if let Kind::Int { slot, default, .. } = parameter.kind {
                 this.slot(slot).store(default, Ordering::Relaxed);
@@ -93,6 +104,8 @@ impl Parameters {
                     _ => Bson::Int64(value),
                 }
             }
+            Kind::DelayedClock => Bson::String(Clock::Run.to_string()),
+            Kind::HistoryWindow => Bson::String(self.history_window().to_string()),
             Kind::LogLevel => Bson::Int32(i32::from(self.log.verbosity())),
             Kind::Quiet => Bson::Boolean(self.log.quiet()),
             Kind::Fixed(value) => value(),
@@ -118,6 +131,18 @@ impl Parameters {
             RawBsonRef::Double(n) => Some(n as i64),
             _ => None,
         };
+        if let Kind::HistoryWindow = parameter.kind {
+            let text = match (value, number) {
+                (RawBsonRef::String(text), _) => text.to_owned(),
+                (_, Some(secs)) => secs.to_string(),
+                _ => return refused("it must be a string such as '24h,20GB', or seconds"),
+            };
+            match text.parse() {
+                Ok(window) => *self.history_window.lock() = window,
+                Err(error) => return refused(&format!("{error}")),
+            }
+            return Ok(());
+        }
         match (&parameter.kind, number) {
             (Kind::Int { slot, min, max, .. }, Some(n)) if (*min..=*max).contains(&n) => {
                 self.slot(*slot).store(n, Ordering::Relaxed);
@@ -126,6 +151,7 @@ impl Parameters {
                 self.log.set_verbosity(u8::try_from(n).unwrap_or(0))
             }
             (Kind::Quiet, Some(n)) => self.log.set_quiet(n != 0),
+            (Kind::DelayedClock, _) => return refused("it is set at run time only"),
             (Kind::Fixed(_), _) => return refused("it cannot be changed"),
             (_, Some(_)) => return refused("it is out of bounds"),
             (_, None) => return refused("it must be a number"),
@@ -148,11 +174,19 @@ impl Parameters {
         self.slot(Slot::SlowMs).load(Ordering::Relaxed)
     }
 
+    /// How much past is kept.
+    pub fn history_window(&self) -> HistoryWindow {
+        *self.history_window.lock()
+    }
+
     #[allow(clippy::indexing_slicing, reason = "the enum has as many values as the array")]
     fn slot(&self, slot: Slot) -> &AtomicI64 {
         &self.slots[slot as usize]
     }
 }
+
+/// The clock of a delayed member: `run`, `stop` before something bad becomes due, or `cut` the private tail off.
+pub const DELAYED_CLOCK: &str = "delayedClock";
 
 /// All parameters, by name.
 pub fn all() -> &'static [Parameter] {
@@ -188,7 +222,9 @@ static PARAMETERS: &[Parameter] = &[
             long: true,
         },
     },
+    Parameter { name: DELAYED_CLOCK, at_run_time: true, kind: Kind::DelayedClock },
     Parameter { at_run_time: false, ..int("enableTestCommands", Slot::TestCommands, 0, 0, 1) },
+    Parameter { name: "historyWindow", at_run_time: true, kind: Kind::HistoryWindow },
     fixed("localLogicalSessionTimeoutMinutes", || Bson::Int32(crate::sessions::TIMEOUT_MINUTES)),
     Parameter { name: "logLevel", at_run_time: true, kind: Kind::LogLevel },
     fixed("maxBSONDepth", || Bson::Int32(200)),

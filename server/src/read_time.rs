@@ -6,6 +6,7 @@
 //!   snapshot                  a timestamp: atClusterTime, or the newest that a majority holds
 //!   linearizable              refused: only a primary can
 //!   afterClusterTime T        as the level says, once T is applied (or, for majority, committed)
+//!   a pinned connection       its moment, whatever the read concern says, unless that names another moment
 //! ```
 
 use std::time::Duration;
@@ -48,6 +49,11 @@ pub async fn resolve(call: &Call, store: &Store) -> Result<ReadTime, Failure> {
         return Err(Failure::Linearizable);
     }
     let marks = store.watermarks();
+    if let Some(ts) = call.client.pinned().filter(|_| concern.at.is_none()) {
+        wait_for(marks.watch_applied(), ts, call.max_time).await?;
+        let snapshot = (concern.level == Level::Snapshot).then_some(ts);
+        return Ok(ReadTime { at: ReadAt::Timestamp(ts), snapshot });
+    }
     if let Some(ts) = concern.after.or(concern.at) {
         check_not_ahead(call, ts, concern.after.is_some(), marks.applied())?;
         let watched = match concern.level {

@@ -7,7 +7,7 @@ use bson::oid::ObjectId;
 use protocol::{Compressor, Compressors, client::ConnectOptions};
 use repl::{
     DataPlane, Profile, Repl,
-    io::{durable::DurableError, runner},
+    io::{delay::Delay, durable::DurableError, runner},
 };
 use storage::Store;
 use tokio::task::JoinHandle;
@@ -37,6 +37,11 @@ impl Recovered {
         let data_plane = DataPlane::recover(store.clone(), Arc::new(end_process))
             .context("Cannot recover the store from its own oplog")?;
         Ok(Self { store, data_plane })
+    }
+
+    /// The delay of this node.
+    pub(crate) fn delay(&self) -> Arc<Delay> {
+        self.data_plane.delay()
     }
 
     /// Becomes a member. The port must be listened on by now: the node asks itself who it is.

@@ -13,6 +13,7 @@ use tokio::{
 use crate::{
     config::{self, Asked, Settings},
     context::Node,
+    history_window::Warner,
     listener::Listener,
     logging::Log,
     replication::{Recovered, end_process},
@@ -103,6 +104,7 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     let store = open_store(&settings)?;
     let recovered =
         settings.repl_set.is_some().then(|| Recovered::from(store.clone())).transpose()?;
+    let delay = recovered.as_ref().map(Recovered::delay);
     let listener = Listener::bind(&settings).await.map_err(CannotListen)?;
     let process_id = ObjectId::new();
     let replication = match (recovered, &settings.repl_set) {
@@ -110,7 +112,8 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
         _ => None,
     };
     let repl = replication.as_ref().map(|member| member.repl.clone());
-    let node = Arc::new(Node::new(settings, log, process_id, repl, Some(store))?);
+    let node = Node::new(settings, log, process_id, repl, Some(store))?.with_delay(delay);
+    let node = Arc::new(node);
     tracing::info!(target: "NETWORK", id = 23015, ctx = "listener",
         address = node.settings.bind_ips.join(","), "Listening on");
     tracing::info!(target: "NETWORK", id = 23016, ctx = "listener", port = node.settings.port,
@@ -138,15 +141,13 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
     if let Some(megabytes) = settings.oplog_size_mb {
         options.oplog_max_bytes = megabytes.saturating_mul(1024 * 1024);
     }
-    if let Some(window) = settings.history_window {
-        options.history_window = window;
-        options.history_max_bytes = None;
-    }
     std::fs::create_dir_all(&settings.db_path).with_context(|| {
         format!("Data directory {} cannot be created", settings.db_path.display())
     })?;
-    Store::open(&settings.db_path, options)
-        .with_context(|| format!("Cannot open the data in {}", settings.db_path.display()))
+    let store = Store::open(&settings.db_path, options)
+        .with_context(|| format!("Cannot open the data in {}", settings.db_path.display()))?;
+    settings.history_window.set(&store);
+    Ok(store)
 }
 
 /// How often idle cursors, old history and the durable mark are looked at: the mark is at most this old.
@@ -156,11 +157,15 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 async fn upkeep(node: Arc<Node>) {
     let mut ticks = tokio::time::interval(UPKEEP_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut warner = Warner::default();
     loop {
         ticks.tick().await;
         let timeout = u64::try_from(node.parameters.cursor_timeout_millis()).unwrap_or(u64::MAX);
         node.cursors.expire(std::time::Instant::now(), Duration::from_millis(timeout));
         let Ok(store) = node.store().cloned() else { continue };
+        let window = node.parameters.history_window();
+        window.set(&store);
+        warner.look(&window, &store);
         let done = tokio::task::spawn_blocking(move || store.maintain(bson::DateTime::now())).await;
         match done {
             Ok(Ok(())) => {}

@@ -1,9 +1,9 @@
 //! What the store can tell about itself.
 
-use std::ops::Bound;
+use std::{collections::HashMap, ops::Bound};
 
 use bson::RawBsonRef;
-use protocol::{RawDoc, Timestamp};
+use protocol::{Namespace, RawDoc, Timestamp};
 
 use crate::{
     Collection, StorageError, Store,
@@ -59,6 +59,37 @@ impl Store {
             oplog_bytes: inner.oplog.bytes(),
             history,
         }
+    }
+
+    /// Bytes of all documents, as they stand now.
+    pub fn data_bytes(&self) -> u64 {
+        self.0.counts.lock().values().map(|counts| counts.bytes).sum()
+    }
+
+    /// Bytes of all old versions.
+    pub fn history_bytes(&self) -> u64 {
+        self.0.history.bytes()
+    }
+
+    /// Old versions and their bytes by collection, the largest first. What the present does not name any more has
+    /// no name here.
+    pub fn history_by_collection(&self) -> Vec<(Option<Namespace>, u64, u64)> {
+        let mut names: HashMap<TableId, Namespace> = HashMap::new();
+        for coll in self.0.present().catalog.all() {
+            let indexes = coll.indexes.iter().map(|index| index.table);
+            for table in [coll.table].into_iter().chain(coll.id_table).chain(indexes) {
+                names.insert(table, coll.ns().clone());
+            }
+        }
+        let mut sums: HashMap<Option<Namespace>, (u64, u64)> = HashMap::new();
+        for (_, table, held) in self.0.history.held() {
+            let sum = sums.entry(names.get(&table).cloned()).or_default();
+            sum.0 += held.versions;
+            sum.1 += held.bytes;
+        }
+        let mut list: Vec<_> = sums.into_iter().map(|(ns, (n, bytes))| (ns, n, bytes)).collect();
+        list.sort_by_key(|(_, _, bytes)| std::cmp::Reverse(*bytes));
+        list
     }
 
     /// Old versions of a collection's documents and index entries, and their bytes.

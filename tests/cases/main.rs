@@ -28,11 +28,13 @@ macro_rules! on_each_version {
 
 mod bad_input;
 mod connections;
+mod delayed;
 mod failover;
 mod handshake;
 mod harness;
 mod initial_sync;
 mod kill;
 mod members;
+mod past;
 mod replies;
 mod steady;

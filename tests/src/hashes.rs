@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocumentBuf, Timestamp, doc};
 
 use crate::compare;
 use crate::node::Node;
@@ -61,36 +61,72 @@ fn capped(hashes: &Document) -> Vec<String> {
 
 /// All that differs now, in words.
 pub fn differences(primary: &Node, other: &Node) -> Result<Vec<String>> {
-    let mut differences = Vec::new();
-    let (want, got) = (databases(primary)?, databases(other)?);
-    if want != got {
-        differences.push(format!("databases: {want:?} and {got:?}"));
-    }
-    for db in want.iter().filter(|db| got.contains(db)) {
-        compare_hashes(db, primary, other, &mut differences)?;
-        let (want, got) = (collections(primary, db)?, collections(other, db)?);
-        compare_maps(&format!("listCollections of {db}"), &want, &got, &mut differences);
-        for (name, info) in &want {
-            let kind = info.as_document().and_then(|info| info.get_str("type").ok());
-            if kind == Some("view") || !got.contains_key(name) {
-                continue;
-            }
-            let of = format!("listIndexes of {db}.{name}");
-            let (want, got) = (indexes(primary, db, name)?, indexes(other, db, name)?);
-            compare_maps(&of, &want, &got, &mut differences);
-        }
-    }
-    Ok(differences)
+    Ok(Picture::take(primary, None)?.differences(&Picture::take(other, None)?))
 }
 
-fn compare_hashes(db: &str, a: &Node, b: &Node, differences: &mut Vec<String>) -> Result<()> {
-    let (want, got) = (db_hash(a, db)?, db_hash(b, db)?);
+/// What a node holds at one moment: hashes, collections and indexes of every database.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    databases: BTreeMap<String, Database>,
+}
+
+#[derive(Clone, Debug)]
+struct Database {
+    hashes: Document,
+    collections: BTreeMap<String, Bson>,
+    indexes: BTreeMap<String, BTreeMap<String, Bson>>,
+}
+
+impl Picture {
+    /// The node as it stands now, or as it stood at a moment.
+    pub fn take(node: &Node, at: Option<Timestamp>) -> Result<Self> {
+        let reader = Reader { node, at };
+        let mut databases = BTreeMap::new();
+        for db in reader.databases()? {
+            let collections = reader.collections(&db)?;
+            let mut indexes = BTreeMap::new();
+            for (name, info) in &collections {
+                let kind = info.as_document().and_then(|info| info.get_str("type").ok());
+                if kind != Some("view") {
+                    indexes.insert(name.clone(), reader.indexes(&db, name)?);
+                }
+            }
+            let hashes = reader.run(&db, doc! { "dbHash": 1 })?;
+            databases.insert(db, Database { hashes, collections, indexes });
+        }
+        Ok(Self { databases })
+    }
+
+    /// What `other` has otherwise, in words.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let mut differences = Vec::new();
+        let names = |picture: &Self| picture.databases.keys().cloned().collect::<Vec<_>>();
+        let (want, got) = (names(self), names(other));
+        if want != got {
+            differences.push(format!("databases: {want:?} and {got:?}"));
+        }
+        for (db, want) in &self.databases {
+            let Some(got) = other.databases.get(db) else { continue };
+            compare_hashes(db, &want.hashes, &got.hashes, &mut differences);
+            let of = format!("listCollections of {db}");
+            compare_maps(&of, &want.collections, &got.collections, &mut differences);
+            for (name, want) in &want.indexes {
+                if let Some(got) = got.indexes.get(name) {
+                    let of = format!("listIndexes of {db}.{name}");
+                    compare_maps(&of, want, got, &mut differences);
+                }
+            }
+        }
+        differences
+    }
+}
+
+fn compare_hashes(db: &str, want: &Document, got: &Document, differences: &mut Vec<String>) {
     for part in ["collections", "uuids"] {
         let want = compared(want.get_document(part).unwrap_or(&Document::new()), db);
         let got = compared(got.get_document(part).unwrap_or(&Document::new()), db);
         compare_maps(&format!("dbHash {part} of {db}"), &want, &got, differences);
     }
-    Ok(())
 }
 
 /// `md5` of the whole follows from the parts; comparing the parts says which collection it is.
@@ -110,24 +146,42 @@ fn differs_among_mongods(db: &str, collection: &str) -> bool {
 
 /// All databases but `local`, which is each node's own.
 pub fn databases(node: &Node) -> Result<Vec<String>> {
-    let reply = node.admin(doc! { "listDatabases": 1, "nameOnly": true })?;
-    let mut names: Vec<String> = reply
-        .get_array("databases")?
-        .iter()
-        .filter_map(|db| Some(db.as_document()?.get_str("name").ok()?.to_owned()))
-        .filter(|name| name != "local")
-        .collect();
-    names.sort_unstable();
-    Ok(names)
+    Reader { node, at: None }.databases()
 }
 
-fn collections(node: &Node, db: &str) -> Result<BTreeMap<String, Bson>> {
-    let reply = node.run(db, doc! { "listCollections": 1, "cursor": { "batchSize": ALL } })?;
-    by_name(reply)
+/// Reads a node, now or at a moment.
+struct Reader<'a> {
+    node: &'a Node,
+    at: Option<Timestamp>,
 }
 
-fn indexes(node: &Node, db: &str, collection: &str) -> Result<BTreeMap<String, Bson>> {
-    by_name(node.run(db, doc! { "listIndexes": collection, "cursor": { "batchSize": ALL } })?)
+impl Reader<'_> {
+    fn run(&self, db: &str, mut command: Document) -> Result<Document> {
+        if let Some(at) = self.at {
+            command.insert("readConcern", doc! { "level": "snapshot", "atClusterTime": at });
+        }
+        self.node.run(db, command)
+    }
+
+    fn databases(&self) -> Result<Vec<String>> {
+        let reply = self.run("admin", doc! { "listDatabases": 1, "nameOnly": true })?;
+        let mut names: Vec<String> = reply
+            .get_array("databases")?
+            .iter()
+            .filter_map(|db| Some(db.as_document()?.get_str("name").ok()?.to_owned()))
+            .filter(|name| name != "local")
+            .collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn collections(&self, db: &str) -> Result<BTreeMap<String, Bson>> {
+        by_name(self.run(db, doc! { "listCollections": 1, "cursor": { "batchSize": ALL } })?)
+    }
+
+    fn indexes(&self, db: &str, collection: &str) -> Result<BTreeMap<String, Bson>> {
+        by_name(self.run(db, doc! { "listIndexes": collection, "cursor": { "batchSize": ALL } })?)
+    }
 }
 
 /// The documents of a whole first batch, by their `name`.

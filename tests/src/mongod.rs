@@ -33,7 +33,9 @@ pub(crate) fn command(
     if !args.iter().any(|arg| arg == CACHE) {
         command.args([CACHE, "0.25"]);
     }
-    command.args(["--oplogSize", "256"]);
+    if !args.iter().any(|arg| arg == OPLOG) {
+        command.args([OPLOG, "256"]);
+    }
     command.args(["--setParameter", "enableTestCommands=1"]);
     command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
     if let Some(set) = repl_set {
@@ -44,3 +46,4 @@ pub(crate) fn command(
 }
 
 const CACHE: &str = "--wiredTigerCacheSizeGB";
+const OPLOG: &str = "--oplogSize";

@@ -67,6 +67,8 @@ pub struct Node {
     initial_sync_done: bool,
     initial_sync_status: Option<RawDoc>,
     positions: Positions,
+    /// The end of what we have, shown to the set or not.
+    fetched: OpTime,
     commit: CommitPoint,
     rbid: i32,
 
@@ -113,6 +115,7 @@ impl Node {
             initial_sync_done: start.initial_sync_done,
             initial_sync_status: None,
             positions: start.positions,
+            fetched: start.positions.written.op_time,
             commit: CommitPoint::default(),
             rbid: start.rbid,
             following: Following::default(),
@@ -263,6 +266,7 @@ impl Node {
     fn data_event(&mut self, now: Now, event: DataEvent) {
         match event {
             DataEvent::Progress(positions) => self.progress(now, positions),
+            DataEvent::Fetched(last) => self.fetched = last,
             DataEvent::RollbackId(rbid) => self.rbid = rbid,
             DataEvent::Halted { why } => self.halt(why),
             event => self.task_event(now, event),
@@ -371,7 +375,7 @@ impl Node {
     fn last_fetched(&self) -> OpTime {
         match self.mode {
             Mode::InitialSync => OpTime::NULL,
-            Mode::Secondary | Mode::Rollback => self.positions.written.op_time,
+            Mode::Secondary | Mode::Rollback => self.positions.written.op_time.max(self.fetched),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bson::oid::ObjectId;
-use protocol::{HostAndPort, OpTime, OpTimeAndWall, RawDoc};
+use protocol::{HostAndPort, OpTime, OpTimeAndWall, RawDoc, Timestamp};
 
 use crate::{
     core::{
@@ -62,6 +62,19 @@ impl Snapshot {
             && self.profile == other.profile
             && config(self) == config(other)
             && self.sync_source == other.sync_source
+    }
+
+    /// Shows an earlier moment as the newest, for a reader who sees nothing later.
+    pub fn show_moment(&mut self, ts: Timestamp) {
+        let wall = bson::DateTime::from_millis(i64::from(ts.secs()) * 1000);
+        let clamp = |at: &mut OpTimeAndWall| {
+            if at.op_time.ts > ts {
+                *at = OpTimeAndWall { op_time: OpTime { ts, ..at.op_time }, wall };
+            }
+        };
+        let Positions { written, durable, applied } = &mut self.positions;
+        [written, durable, applied, &mut self.committed].into_iter().for_each(clamp);
+        self.stable.ts = self.stable.ts.min(ts);
     }
 
     /// The address of the primary.

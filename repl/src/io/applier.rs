@@ -13,11 +13,17 @@ use std::{
     thread::JoinHandle,
 };
 
-use protocol::RawDoc;
+use protocol::{RawDoc, Timestamp};
 use storage::{Direction, StorageError, Store};
 use tokio::{runtime::Handle, sync::Notify};
 
-use crate::apply::{Applier, ApplyError};
+use crate::{
+    apply::{Applier, ApplyError},
+    io::{
+        clock,
+        delay::{Delay, DelayState},
+    },
+};
 
 /// Entries read ahead of the engine batches, at most.
 const READ_BYTES_MAX: usize = 16 << 20;
@@ -36,6 +42,7 @@ impl ApplierThread {
     pub(crate) fn start(
         store: Store,
         applier: Applier,
+        delay: Arc<Delay>,
         failed: impl FnOnce(Result<ApplyError, &'static str>) + Send + 'static,
     ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -46,7 +53,7 @@ impl ApplierThread {
             .name("oplog-applier".into())
             .spawn(move || {
                 let ended = catch_unwind(AssertUnwindSafe(|| {
-                    run(&store, &applier, &stopped, &waker, &runtime)
+                    run(&store, &applier, &delay, &stopped, &waker, &runtime)
                 }));
                 match ended {
                     Ok(Ok(())) => {}
@@ -72,20 +79,28 @@ impl ApplierThread {
 fn run(
     store: &Store,
     applier: &Applier,
+    delay: &Delay,
     stop: &AtomicBool,
     wake: &Notify,
     runtime: &Handle,
 ) -> Result<(), ApplyError> {
     let mut written = store.watermarks().watch_written();
+    let mut delays = delay.watch();
     while !stop.load(Ordering::Acquire) {
         // Marked as seen before the look, so that what comes after the look wakes us.
         written.borrow_and_update();
-        if apply_some(store, applier)? {
-            continue;
-        }
+        let state = *delays.borrow_and_update();
+        let due_in = match apply_some(store, applier, state)? {
+            Outcome::Applied => continue,
+            Outcome::Nothing => None,
+            Outcome::Undue(first) => state.due_in(first, clock::now().wall),
+        };
         runtime.block_on(async {
             tokio::select! {
-                _ = written.changed() => {}
+                // Behind an undue entry more entries change nothing.
+                _ = written.changed(), if due_in.is_none() => {}
+                () = tokio::time::sleep(due_in.unwrap_or_default()), if due_in.is_some() => {}
+                _ = delays.changed() => {}
                 () = wake.notified() => {}
             }
         });
@@ -93,32 +108,50 @@ fn run(
     Ok(())
 }
 
-/// Applies everything that is written, and returns when nothing is left: recovery at start.
-pub(crate) fn apply_all(store: &Store, applier: &Applier) -> Result<(), ApplyError> {
-    while apply_some(store, applier)? {}
+/// Applies everything that is written and due, and returns when nothing is left: recovery at start.
+pub(crate) fn apply_all(
+    store: &Store,
+    applier: &Applier,
+    delay: DelayState,
+) -> Result<(), ApplyError> {
+    while let Outcome::Applied = apply_some(store, applier, delay)? {}
     Ok(())
 }
 
-fn apply_some(store: &Store, applier: &Applier) -> Result<bool, ApplyError> {
-    let entries = read_some(store)?;
-    if entries.is_empty() {
-        return Ok(false);
-    }
-    applier.apply(&entries)?;
-    Ok(true)
+enum Outcome {
+    Applied,
+    Nothing,
+    /// The next entry has its time still to come.
+    Undue(Timestamp),
 }
 
-fn read_some(store: &Store) -> Result<Vec<RawDoc>, StorageError> {
+fn apply_some(store: &Store, applier: &Applier, delay: DelayState) -> Result<Outcome, ApplyError> {
+    let (entries, undue) = read_some(store, delay.due_until(clock::now().wall))?;
+    if entries.is_empty() {
+        return Ok(undue.map_or(Outcome::Nothing, Outcome::Undue));
+    }
+    applier.apply(&entries)?;
+    Ok(Outcome::Applied)
+}
+
+/// The next entries up to `until`, and the first one beyond it if they end there.
+fn read_some(
+    store: &Store,
+    until: Timestamp,
+) -> Result<(Vec<RawDoc>, Option<Timestamp>), StorageError> {
     let after = Bound::Excluded(store.watermarks().applied().op_time.ts);
     let mut entries = Vec::new();
     let mut bytes = 0;
     for entry in store.oplog().scan_written(after, Direction::Forward) {
-        let (_, entry) = entry?;
+        let (ts, entry) = entry?;
+        if ts > until {
+            return Ok((entries, Some(ts)));
+        }
         bytes += entry.bytes().len();
         entries.push(entry);
         if bytes >= READ_BYTES_MAX || entries.len() >= READ_ENTRIES_MAX {
             break;
         }
     }
-    Ok(entries)
+    Ok((entries, None))
 }

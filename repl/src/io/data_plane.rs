@@ -23,6 +23,7 @@ use crate::{
     io::{
         applier::{ApplierThread, apply_all},
         build_votes, clock,
+        delay::Delay,
         follow::Follower,
         initial_sync::InitialSync,
         peer::Peer,
@@ -41,6 +42,7 @@ pub struct DataPlane {
     store: Store,
     fatal: Fatal,
     builds: Arc<IndexBuilds>,
+    delay: Arc<Delay>,
     ready: mpsc::UnboundedReceiver<BuildReady>,
 }
 
@@ -48,6 +50,7 @@ impl DataPlane {
     /// Brings the store from its "applied through" mark to the end of its own oplog.
     pub fn recover(store: Store, fatal: Fatal) -> Result<Self, ApplyError> {
         let build_indexes = kept_build_indexes(&store)?;
+        let delay = Arc::new(Delay::load(store.clone())?);
         let (sender, ready) = mpsc::unbounded_channel();
         let builds = IndexBuilds::new(sender);
         if !store.initial_sync_pending() {
@@ -57,14 +60,19 @@ impl DataPlane {
                 tracing::info!(from = %applied.op_time, to = %written.op_time, "replaying our own oplog");
             }
             let applier = Applier::new(store.clone(), Mode::Steady, build_indexes, builds.clone());
-            apply_all(&store, &applier)?;
+            apply_all(&store, &applier, delay.state())?;
         }
-        Ok(Self { store, fatal, builds, ready })
+        Ok(Self { store, fatal, builds, delay, ready })
     }
 
-    /// Where the store stands.
+    /// Where the store stands, as the set may know.
     pub fn positions(&self) -> Positions {
-        positions(&self.store)
+        positions(&self.store, &self.delay)
+    }
+
+    /// The delay of this node.
+    pub fn delay(&self) -> Arc<Delay> {
+        self.delay.clone()
     }
 
     /// Starts it; `actions` come from the runner of `repl`.
@@ -78,7 +86,12 @@ impl DataPlane {
         let buffer = writer::start(self.store.clone(), move |why| fatal(&why));
         let syncing = Arc::new(AtomicBool::new(false));
         let settings = watch::Sender::new(None);
-        tokio::spawn(tell_progress(self.store.clone(), repl.clone(), syncing.clone()));
+        tokio::spawn(tell_progress(
+            self.store.clone(),
+            repl.clone(),
+            syncing.clone(),
+            self.delay.clone(),
+        ));
         tokio::spawn(build_votes::run(
             self.ready,
             repl.clone(),
@@ -89,6 +102,7 @@ impl DataPlane {
             store: self.store,
             fatal: self.fatal,
             builds: self.builds,
+            delay: self.delay,
             repl,
             peer,
             buffer,
@@ -106,6 +120,7 @@ struct Running {
     store: Store,
     fatal: Fatal,
     builds: Arc<IndexBuilds>,
+    delay: Arc<Delay>,
     repl: Repl,
     peer: Peer,
     buffer: Buffer,
@@ -151,13 +166,9 @@ impl Running {
     async fn act(&mut self, action: DataAction) {
         match action {
             DataAction::Configure(settings) => {
-                if settings.delay_secs > 0 {
-                    tracing::warn!(
-                        secs = settings.delay_secs,
-                        "this node is configured as a delayed member, but applies entries at once"
-                    );
-                }
-                if let Err(error) = keep_build_indexes(&self.store, settings.build_indexes) {
+                let kept = keep_build_indexes(&self.store, settings.build_indexes)
+                    .and_then(|()| self.delay.configure(settings.delay_secs));
+                if let Err(error) = kept {
                     (self.fatal)(&error.to_string());
                 }
                 self.settings.send_replace(Some(settings));
@@ -194,6 +205,7 @@ impl Running {
             repl: self.repl.clone(),
             peer: self.peer.clone(),
             settings,
+            delay: self.delay.clone(),
         };
         let stop = CancellationToken::new();
         let stopped = stop.clone();
@@ -270,15 +282,20 @@ impl Running {
             self.builds.clone(),
         );
         let (repl, fatal) = (self.repl.clone(), self.fatal.clone());
-        self.applier =
-            Some(ApplierThread::start(self.store.clone(), applier, move |ended| match ended {
+        let delay = self.delay.clone();
+        self.applier = Some(ApplierThread::start(
+            self.store.clone(),
+            applier,
+            delay,
+            move |ended| match ended {
                 Err(panicked) => fatal(panicked),
                 Ok(ApplyError::Storage(error)) if is_fatal(&error) => fatal(&error.to_string()),
                 Ok(error) => {
                     tracing::error!(%error, "replication has stopped");
                     repl.tell(DataEvent::Halted { why: error.to_string() });
                 }
-            }));
+            },
+        ));
     }
 
     fn unconfigured(&self, task: TaskId) {
@@ -322,29 +339,34 @@ fn is_fatal(error: &StorageError) -> bool {
     )
 }
 
-fn positions(store: &Store) -> Positions {
+fn positions(store: &Store, delay: &Delay) -> Positions {
     // Read so that written is never older than the others.
     let marks = store.watermarks();
     let (applied, durable) = (marks.applied(), marks.durable());
-    Positions { written: marks.written(), durable, applied }
+    delay.state().shown(Positions { written: marks.written(), durable, applied })
 }
 
 /// Tells the node every move of our positions, except while the store is being cloned.
-async fn tell_progress(store: Store, repl: Repl, syncing: Arc<AtomicBool>) {
+async fn tell_progress(store: Store, repl: Repl, syncing: Arc<AtomicBool>, delay: Arc<Delay>) {
     let marks = store.watermarks();
     let (mut written, mut durable, mut applied) =
         (marks.watch_written(), marks.watch_durable(), marks.watch_applied());
+    let mut state = delay.watch();
     loop {
         let changed = tokio::select! {
             changed = written.changed() => changed,
             changed = durable.changed() => changed,
             changed = applied.changed() => changed,
+            changed = state.changed() => changed,
         };
         if changed.is_err() {
             return;
         }
         if !syncing.load(Ordering::Acquire) {
-            repl.tell(DataEvent::Progress(positions(&store)));
+            if delay.state().hides_tail() {
+                repl.tell(DataEvent::Fetched(store.watermarks().written().op_time));
+            }
+            repl.tell(DataEvent::Progress(positions(&store, &delay)));
         }
     }
 }

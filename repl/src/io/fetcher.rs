@@ -78,7 +78,9 @@ pub(crate) async fn fetch_oplog(
     }
 }
 
-async fn oldest_entry(connection: &mut Connection) -> Result<Option<Timestamp>, FetchError> {
+pub(crate) async fn oldest_entry(
+    connection: &mut Connection,
+) -> Result<Option<Timestamp>, FetchError> {
     let reply =
         connection.run("local", oldest_entry_command(), INITIAL_FIND_MAX).await.map_err(failed)?;
     let batch = OplogBatch::parse(&reply)?;
@@ -86,7 +88,7 @@ async fn oldest_entry(connection: &mut Connection) -> Result<Option<Timestamp>, 
 }
 
 /// A failed request as a reason to leave a source.
-fn failed(error: ClientError) -> FetchError {
+pub(crate) fn failed(error: ClientError) -> FetchError {
     match error {
         ClientError::Command(refused) => {
             FetchError::Refused { code: refused.code, message: refused.message.clone() }

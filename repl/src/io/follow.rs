@@ -1,5 +1,7 @@
 //! Steady state: from the source's oplog into ours, until something ends it.
 
+use std::sync::Arc;
+
 use protocol::OpTime;
 use storage::Store;
 use tokio_util::sync::CancellationToken;
@@ -8,8 +10,10 @@ use crate::{
     DataEvent, MemberSettings, Repl, SyncSource, TaskId,
     core::fetch::{FetchError, OplogBatch},
     io::{
+        delay::Delay,
         fetcher::{FetchFrom, Sink, fetch_oplog},
         peer::Peer,
+        tail,
         writer::Buffer,
     },
 };
@@ -22,6 +26,7 @@ pub(crate) struct Follower {
     pub(crate) repl: Repl,
     pub(crate) peer: Peer,
     pub(crate) settings: MemberSettings,
+    pub(crate) delay: Arc<Delay>,
 }
 
 impl Follower {
@@ -29,20 +34,54 @@ impl Follower {
     pub(crate) async fn run(self, task: TaskId, source: SyncSource, stop: CancellationToken) {
         tracing::info!(source = %source.host, after = %self.store.watermarks().written().op_time, "following the oplog of a sync source");
         let ended = tokio::select! {
-            ended = self.follow(task, &source) => ended,
-            () = stop.cancelled() => FetchError::Stopped("replication was told to leave the source".into()),
+            ended = self.follow_unless_cut(task, &source, &stop) => ended,
+            () = stop.cancelled() => stopped(),
         };
-        if self.buffer.flush().await.is_err() {
-            tracing::warn!(
-                "the oplog writer stopped before the entries of {} were written",
-                source.host
-            );
-        }
         self.repl.tell(DataEvent::FollowEnded {
             task,
             remedy: ended.remedy(),
             why: ended.to_string(),
         });
+    }
+
+    /// Follows, but not while the private tail of a delayed member is cut off.
+    async fn follow_unless_cut(
+        &self,
+        task: TaskId,
+        source: &SyncSource,
+        stop: &CancellationToken,
+    ) -> FetchError {
+        loop {
+            let fetching = self.delay.may_fetch().await;
+            let ended = tokio::select! {
+                ended = self.follow(task, source) => Some(ended),
+                () = self.delay.is_cut() => None,
+                () = stop.cancelled() => Some(stopped()),
+            };
+            if self.buffer.flush().await.is_err() {
+                tracing::warn!(
+                    "the oplog writer stopped before the entries of {} were written",
+                    source.host
+                );
+            }
+            drop(fetching);
+            match ended {
+                Some(parted @ FetchError::Diverged { .. }) if self.has_private_tail() => {
+                    match tail::cut_parted(&self.store, &self.peer, &source.host).await {
+                        Ok(true) => {}
+                        Ok(false) => return parted,
+                        Err(error) => return error,
+                    }
+                }
+                Some(ended) => return ended,
+                None => {}
+            }
+        }
+    }
+
+    fn has_private_tail(&self) -> bool {
+        let marks = self.store.watermarks();
+        self.delay.state().hides_tail() && marks.written().op_time > marks.applied().op_time
     }
 
     async fn follow(&self, task: TaskId, source: &SyncSource) -> FetchError {
@@ -60,6 +99,10 @@ impl Follower {
             Err(error) => error,
         }
     }
+}
+
+fn stopped() -> FetchError {
+    FetchError::Stopped("replication was told to leave the source".into())
 }
 
 /// Entries go to the writer, metadata to the node.

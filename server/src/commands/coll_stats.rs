@@ -2,7 +2,7 @@
 
 use bson::{RawArrayBuf, RawBson, RawDocumentBuf, raw::CString, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, Namespace};
-use storage::{Collection, ReadAt, View};
+use storage::{Collection, View};
 
 use super::{Auth, Command, On, Run, sizes, target::Target, views};
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     context::{Call, Outcome},
     error::Failure,
     local,
+    read_time::ReadTime,
 };
 
 pub(super) const COLL_STATS: Command = Command {
@@ -19,7 +20,7 @@ pub(super) const COLL_STATS: Command = Command {
     auth: Auth::Monitor,
     on: On::Serving,
     takes_concerns: true,
-    run: Run::Waiting(|call| blocking::command(call, coll_stats)),
+    run: Run::Waiting(|call| blocking::reading(call, coll_stats)),
     ..Command::DEFAULT
 };
 
@@ -30,7 +31,7 @@ pub(super) const DATA_SIZE: Command = Command {
     auth: Auth::Read,
     on: On::Serving,
     takes_concerns: true,
-    run: Run::Waiting(|call| blocking::command(call, data_size)),
+    run: Run::Waiting(|call| blocking::reading(call, data_size)),
     ..Command::DEFAULT
 };
 
@@ -44,11 +45,11 @@ pub(super) fn scale(call: &Call) -> Result<u64, Failure> {
     })
 }
 
-fn coll_stats(call: &Call) -> Outcome {
+fn coll_stats(call: &Call, time: ReadTime) -> Outcome {
     let scale = scale(call)?;
     let target = Target::parse(call)?;
     let store = call.node().store()?;
-    let view = store.view(ReadAt::Newest)?;
+    let view = store.view(time.at)?;
     let scaled = |bytes: u64| sizes::number(bytes / scale);
     let Some(collection) = target.collection(&view)? else {
         let ns = target.name()?;
@@ -159,13 +160,13 @@ fn absent(
     Ok(body)
 }
 
-fn data_size(call: &Call) -> Outcome {
+fn data_size(call: &Call, time: ReadTime) -> Outcome {
     let name = Fields::idl("dataSize", &call.body).required(&call.name)?.str()?;
     let ns = Namespace::parse(name).ok_or_else(|| {
         let text = format!("Invalid namespace specified '{name}'");
         Failure::said(ErrorCode::InvalidNamespace, text)
     })?;
-    let view = call.node().store()?.view(ReadAt::Newest)?;
+    let view = call.node().store()?.view(time.at)?;
     let (size, count) = match view.catalog().collection(&ns) {
         Some(collection) => (view.data_size(&collection)?, view.count(&collection)?),
         None => (0, 0),

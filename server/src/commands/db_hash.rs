@@ -8,13 +8,14 @@ use std::{fmt::Write, ops::Bound, time::Instant};
 use bson::{Binary, RawArrayBuf, RawDocumentBuf, raw::CString, rawdoc, spec::BinarySubtype};
 use md5::{Digest, Md5};
 use protocol::{ErrorCode, Fields};
-use storage::{Collection, Direction, ReadAt, View};
+use storage::{Collection, Direction, View};
 
 use super::{Auth, Command, On, Run};
 use crate::{
     blocking,
     context::{Call, Outcome},
     error::Failure,
+    read_time::ReadTime,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -24,11 +25,11 @@ pub(super) const COMMAND: Command = Command {
     auth: Auth::Monitor,
     on: On::Serving,
     takes_concerns: true,
-    run: Run::Waiting(|call| blocking::command(call, run)),
+    run: Run::Waiting(|call| blocking::reading(call, run)),
     ..Command::DEFAULT
 };
 
-fn run(call: &Call) -> Outcome {
+fn run(call: &Call, time: ReadTime) -> Outcome {
     let started = Instant::now();
     let fields = Fields::idl("dbHash", &call.body);
     let mut wanted: Vec<String> = Vec::new();
@@ -42,7 +43,7 @@ fn run(call: &Call) -> Outcome {
     }
     let skip_temp =
         fields.optional("skipTempCollections")?.map_or(Ok(false), |flag| flag.safe_bool())?;
-    let view = call.node().store()?.view(read_at(call)?)?;
+    let view = call.node().store()?.view(time.at)?;
     let mut collections: Vec<_> = view
         .catalog()
         .list(&call.db)
@@ -83,15 +84,6 @@ fn run(call: &Call) -> Outcome {
         "timeMillis": millis,
     }
     .into())
-}
-
-/// The newest moment, or the one that a snapshot read concern names.
-fn read_at(call: &Call) -> Result<ReadAt, Failure> {
-    let at = call.body.get_document("readConcern").ok().and_then(|concern| {
-        concern.get_timestamp("atClusterTime").ok().map(protocol::Timestamp::from)
-    });
-    let older = call.body.get_timestamp("$_internalReadAtClusterTime").ok();
-    Ok(at.or(older.map(protocol::Timestamp::from)).map_or(ReadAt::Newest, ReadAt::Timestamp))
 }
 
 /// What differs from member to member is left out.

@@ -1,12 +1,12 @@
 //! dbStats: how large a database is.
 
 use bson::{RawBson, RawDocumentBuf, raw::CStr, raw::cstr, rawdoc};
-use storage::ReadAt;
 
 use super::{Auth, Command, On, Run, coll_stats::scale, sizes, views};
 use crate::{
     blocking,
     context::{Call, Outcome},
+    read_time::ReadTime,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -16,7 +16,7 @@ pub(super) const COMMAND: Command = Command {
     auth: Auth::Monitor,
     on: On::Serving,
     takes_concerns: true,
-    run: Run::Waiting(|call| blocking::command(call, run)),
+    run: Run::Waiting(|call| blocking::reading(call, run)),
     ..Command::DEFAULT
 };
 
@@ -30,10 +30,10 @@ struct Totals {
     index: u64,
 }
 
-fn run(call: &Call) -> Outcome {
+fn run(call: &Call, time: ReadTime) -> Outcome {
     let scale = scale(call)?;
     let store = call.node().store()?;
-    let view = store.view(ReadAt::Newest)?;
+    let view = store.view(time.at)?;
     let mut totals =
         Totals { views: views::all(&view, &call.db)?.len() as u64, ..Totals::default() };
     for collection in view.catalog().list(&call.db) {

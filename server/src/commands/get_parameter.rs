@@ -7,7 +7,7 @@ use super::{Auth, Command, Run};
 use crate::{
     context::{Call, Outcome},
     error::Failure,
-    parameters::{self, Parameter},
+    parameters::{self, DELAYED_CLOCK, Parameter},
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -53,7 +53,10 @@ fn run(call: &Call) -> Outcome {
 }
 
 fn value(call: &Call, parameter: &Parameter) -> RawBson {
-    let value = call.node().parameters.get(parameter);
+    let value = match call.node().delay() {
+        Some(delay) if parameter.name == DELAYED_CLOCK => delay.state().clock.to_string().into(),
+        _ => call.node().parameters.get(parameter),
+    };
     RawBson::try_from(value).unwrap_or(RawBson::Null)
 }
 

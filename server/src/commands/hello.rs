@@ -3,7 +3,7 @@
 //! With `topologyVersion` and `maxAwaitTimeMS` the answer waits until the topology changes; with the exhaust
 //! flag it repeats itself, each time with the topology version just sent.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocumentBuf, oid::ObjectId, raw::cstr};
 use protocol::{ErrorCode, Fields, RawDoc};
@@ -12,6 +12,7 @@ use super::{Api, Auth, Command, Run, Waiting};
 use crate::{
     context::{Call, Outcome, Reply, Then},
     error::Failure,
+    pins::Pin,
     sessions::TIMEOUT_MINUTES,
     shutdown::Phase,
 };
@@ -50,7 +51,7 @@ enum Words {
 
 async fn hello(call: Call, words: Words) -> Outcome {
     let asked = Asked::parse(&call)?;
-    settle(&call, &asked);
+    settle(&call, &asked)?;
     refuse_when_quiescing(&call)?;
     if let Some(wait) = &asked.wait {
         wait_for_change(&call, wait, words).await?;
@@ -158,7 +159,20 @@ fn wait(fields: &Fields<'_>) -> Result<Option<Wait>, Failure> {
     Ok(Some(Wait { process_id, counter, max }))
 }
 
-fn settle(call: &Call, asked: &Asked) {
+/// The moment that the appName of a first hello asks for.
+fn pin(call: &Call, asked: &Asked) -> Result<Option<Arc<Pin>>, Failure> {
+    let client = &call.client;
+    let Some(metadata) = asked.metadata.as_ref().filter(|_| asked.internal.is_none()) else {
+        return Ok(None);
+    };
+    if client.handshake().metadata.is_some() {
+        return Ok(None);
+    }
+    call.node().pins.pin(call.node().store()?, client.remote.ip(), metadata)
+}
+
+fn settle(call: &Call, asked: &Asked) -> Result<(), Failure> {
+    let pin = pin(call, asked)?;
     call.client.settle(|handshake| {
         handshake.hello_ok |= asked.hello_ok;
         handshake.internal |= asked.internal.is_some();
@@ -167,6 +181,7 @@ fn settle(call: &Call, asked: &Asked) {
         }
         if handshake.metadata.is_none() {
             handshake.metadata.clone_from(&asked.metadata);
+            handshake.pin = pin;
         }
     });
     if let (Some(repl), Some(internal)) = (call.node().repl(), &asked.internal) {
@@ -178,6 +193,7 @@ fn settle(call: &Call, asked: &Asked) {
         tracing::info!(target: "NETWORK", id = 51800, ctx = call.client.name(),
                 remote = %call.client.remote, doc = crate::logging::shown(metadata), "client metadata");
     }
+    Ok(())
 }
 
 /// Returns when the topology is not the one that the client knows, or when the time is over.
@@ -254,7 +270,11 @@ fn wire_versions(call: &Call, asked: &Asked) -> (i32, i32) {
 fn append_role(call: &Call, words: Words, body: &mut RawDocumentBuf) {
     let node = call.node();
     if let Some(repl) = node.repl() {
-        for (name, value) in repl.snapshot().hello(words == Words::Hello).iter().flatten() {
+        let mut snapshot = repl.snapshot();
+        if let Some(pinned) = call.client.pinned() {
+            Arc::make_mut(&mut snapshot).show_moment(pinned);
+        }
+        for (name, value) in snapshot.hello(words == Words::Hello).iter().flatten() {
             body.append(name, value);
         }
         return;

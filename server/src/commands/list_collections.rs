@@ -3,7 +3,7 @@
 use bson::{Binary, RawDocumentBuf, raw::cstr, rawdoc, spec::BinarySubtype};
 use protocol::{Fields, Namespace, RawDoc};
 use query::matcher::{Matcher, ParseContext};
-use storage::{Collection, ReadAt};
+use storage::Collection;
 
 use super::{Api, Auth, Command, On, Run, list_cursor, views};
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
     context::{Call, Outcome},
     local,
     profile::Profile,
+    read_time::ReadTime,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -20,17 +21,17 @@ pub(super) const COMMAND: Command = Command {
     on: On::Readable,
     api: Api::V1,
     takes_concerns: true,
-    run: Run::Waiting(|call| blocking::command(call, run)),
+    run: Run::Waiting(|call| blocking::reading(call, run)),
     ..Command::DEFAULT
 };
 
-fn run(call: &Call) -> Outcome {
+fn run(call: &Call, time: ReadTime) -> Outcome {
     let fields = Fields::idl("listCollections", &call.body);
     let filter = fields.optional("filter")?.map(|filter| filter.document()).transpose()?;
     let filter = filter.map(|doc| Matcher::parse(doc, &ParseContext::default())).transpose()?;
     let name_only = fields.optional("nameOnly")?.map_or(Ok(false), |flag| flag.safe_bool())?;
     let store = call.node().store()?;
-    let view = store.view(ReadAt::Newest)?;
+    let view = store.view(time.at)?;
     let profile = call.node().profile();
     let mut listed: Vec<RawDocumentBuf> =
         view.catalog().list(&call.db).map(|collection| describe(&collection, profile)).collect();

@@ -3,13 +3,14 @@
 use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::Fields;
 use query::matcher::{Matcher, ParseContext};
-use storage::{ReadAt, View};
+use storage::View;
 
 use super::{Api, Auth, Command, On, Run, sizes};
 use crate::{
     blocking,
     context::{Call, Outcome},
     error::Failure,
+    read_time::ReadTime,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -20,16 +21,16 @@ pub(super) const COMMAND: Command = Command {
     admin_only: true,
     api: Api::V1,
     takes_concerns: true,
-    run: Run::Waiting(|call| blocking::command(call, run)),
+    run: Run::Waiting(|call| blocking::reading(call, run)),
     ..Command::DEFAULT
 };
 
-fn run(call: &Call) -> Outcome {
+fn run(call: &Call, time: ReadTime) -> Outcome {
     let fields = Fields::idl("listDatabases", &call.body);
     let name_only = fields.optional("nameOnly")?.map_or(Ok(false), |flag| flag.safe_bool())?;
     let filter = fields.optional("filter")?.map(|filter| filter.document()).transpose()?;
     let filter = filter.map(|doc| Matcher::parse(doc, &ParseContext::default())).transpose()?;
-    let view = call.node().store()?.view(ReadAt::Newest)?;
+    let view = call.node().store()?.view(time.at)?;
     let mut names = view.catalog().databases();
     names.push("local".to_owned());
     names.sort_unstable();

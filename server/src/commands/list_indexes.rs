@@ -2,7 +2,7 @@
 
 use bson::{Binary, rawdoc, spec::BinarySubtype};
 use protocol::{ErrorCode, Fields, Namespace, RawDoc};
-use storage::{Collection, IndexState, ReadAt, View};
+use storage::{Collection, IndexState, View};
 
 use super::{Api, Auth, Command, On, Run, list_cursor, target::Target, views};
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     context::{Call, Outcome},
     error::Failure,
     local,
+    read_time::ReadTime,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -19,16 +20,16 @@ pub(super) const COMMAND: Command = Command {
     on: On::Readable,
     api: Api::V1,
     takes_concerns: true,
-    run: Run::Waiting(|call| blocking::command(call, run)),
+    run: Run::Waiting(|call| blocking::reading(call, run)),
     ..Command::DEFAULT
 };
 
-fn run(call: &Call) -> Outcome {
+fn run(call: &Call, time: ReadTime) -> Outcome {
     let fields = Fields::idl("listIndexes", &call.body);
     let build_ids =
         fields.optional("includeBuildUUIDs")?.map_or(Ok(false), |flag| flag.safe_bool())?;
     let target = Target::parse(call)?;
-    let view = call.node().store()?.view(ReadAt::Newest)?;
+    let view = call.node().store()?.view(time.at)?;
     let Some(collection) = target.collection(&view)? else {
         let ns = target.name()?;
         if let Some(specs) = of_time_series(&view, ns)? {

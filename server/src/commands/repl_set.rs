@@ -1,10 +1,10 @@
 //! The commands of replica sets, answered by the replication node.
 
-use bson::rawdoc;
+use bson::{raw::cstr, rawdoc};
 use protocol::{ErrorCode, RawDoc};
 use repl::Request;
 
-use super::{Auth, Command, Run, Waiting};
+use super::{Auth, Command, Run, Waiting, history_window};
 use crate::{
     context::{Call, Outcome},
     error::Failure,
@@ -39,7 +39,10 @@ fn ask(call: Call) -> Waiting {
         let (Some(repl), Some((.., request))) = (call.node().repl(), row) else {
             return Err(Failure::NoReplication("not running with --replSet"));
         };
-        let body = repl.ask(request(call.body.clone())).await?;
+        let mut body = repl.ask(request(call.body.clone())).await?;
+        if call.name == "replSetGetStatus" {
+            body.append(cstr!("historyWindow"), history_window::extent(call.node()));
+        }
         Ok(body.into())
     })
 }

@@ -2,7 +2,7 @@
 
 use bson::{DateTime, RawBsonRef, RawDocumentBuf, raw::CString, raw::cstr, rawdoc};
 
-use super::{Auth, Command, OpClass, Run};
+use super::{Auth, Command, OpClass, Run, history_window};
 use crate::{
     context::{Call, Node, Outcome},
     metrics::Counter,
@@ -23,8 +23,10 @@ type Section = (&'static str, fn(&Node) -> RawDocumentBuf);
 const SECTIONS: &[Section] = &[
     ("asserts", asserts),
     ("connections", connections),
+    ("delayedMember", delayed_member),
     ("extra_info", extra_info),
     ("globalLock", global_lock),
+    ("historyWindow", history_window::section),
     ("logicalSessionRecordCache", session_cache),
     ("network", network),
     ("opLatencies", op_latencies),
@@ -53,7 +55,10 @@ fn run(call: &Call) -> Outcome {
         if *name == "storageEngine" && wanted(call, "repl") {
             append_repl(call, &mut body);
         }
+        let absent =
+            *name == "delayedMember" && node.delay().is_none_or(|it| !it.state().hides_tail());
         if wanted(call, name)
+            && !absent
             && let Ok(name) = CString::try_from(*name)
         {
             body.append(name, section(node));
@@ -110,6 +115,21 @@ fn connections(node: &Node) -> RawDocumentBuf {
         "exhaustHello": metrics.exhaust_hello.get(),
         "awaitingTopologyChanges": metrics.awaiting_topology_changes.get(),
         "loadBalanced": 0_i64,
+    }
+}
+
+/// How far the private tail of a delayed member reaches.
+fn delayed_member(node: &Node) -> RawDocumentBuf {
+    let (Some(delay), Ok(store)) = (node.delay(), node.store()) else { return rawdoc! {} };
+    let (state, marks) = (delay.state(), store.watermarks());
+    let (shown, last) = (marks.applied().op_time.ts, marks.written().op_time.ts);
+    let tail_secs = if last > shown { last.secs().saturating_sub(shown.secs()) } else { 0 };
+    rawdoc! {
+        "secondaryDelaySecs": i64::from(state.secs),
+        "clock": state.clock.to_string(),
+        "shownThrough": bson::Timestamp::from(shown),
+        "tailThrough": bson::Timestamp::from(last),
+        "tailSecs": i64::from(tail_secs),
     }
 }
 

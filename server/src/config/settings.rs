@@ -1,6 +1,6 @@
 //! Step two: meanings, defaults and limits.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use bson::{Bson, Document};
 
@@ -8,7 +8,7 @@ use super::{
     ConfigError,
     options::{Given, Kind, OPTIONS, Support, by_key},
 };
-use crate::profile::Profile;
+use crate::{history_window::HistoryWindow, profile::Profile};
 
 /// Everything that is decided before the server starts.
 #[derive(Debug, Clone)]
@@ -31,8 +31,8 @@ pub struct Settings {
     pub db_path: PathBuf,
     /// Name of the storage engine.
     pub storage_engine: String,
-    /// How far back reads can go; `None` leaves the choice to the store.
-    pub history_window: Option<Duration>,
+    /// How far back reads can go.
+    pub history_window: HistoryWindow,
     /// The replica set to join; `None` runs alone.
     pub repl_set: Option<String>,
     /// Size of our oplog.
@@ -123,7 +123,7 @@ impl Settings {
             compressors: compressors(given.text("net.compression.compressors"))?,
             db_path: text("storage.dbPath").unwrap_or_else(|| "/data/db".to_owned()).into(),
             storage_engine: engine(given.text("storage.engine"))?,
-            history_window: given.text("storage.historyWindow").map(duration).transpose()?,
+            history_window: history_window(given.text("storage.historyWindow"))?,
             repl_set: replication,
             oplog_size_mb: given
                 .int("replication.oplogSizeMB")?
@@ -200,20 +200,9 @@ fn set_name(text: &str) -> Result<String, ConfigError> {
     Ok(name.to_owned())
 }
 
-fn duration(text: &str) -> Result<Duration, ConfigError> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let wrong =
-        || ConfigError::Value(format!("historyWindow '{text}' is not like 24h, 90m, 3600s or 0"));
-    let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let secs = match unit {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err(wrong()),
-    };
-    number.checked_mul(secs).map(Duration::from_secs).ok_or_else(wrong)
+fn history_window(text: Option<&str>) -> Result<HistoryWindow, ConfigError> {
+    text.map_or(Ok(HistoryWindow::default()), str::parse)
+        .map_err(|error| ConfigError::Value(error.to_string()))
 }
 
 fn profile(text: &str) -> Result<&'static Profile, ConfigError> {

@@ -33,7 +33,7 @@ fn defaults_are_mongods() {
     assert_eq!(settings.compressors, ["snappy", "zstd", "zlib"]);
     assert_eq!(settings.db_path.to_str(), Some("/data/db"));
     assert_eq!(settings.repl_set, None);
-    assert_eq!(settings.history_window, None);
+    assert_eq!(settings.history_window.to_string(), "24h,half");
 }
 
 #[test]
@@ -112,8 +112,11 @@ fn verbosity_counts_letters() {
 
 #[test]
 fn windows_and_sets_are_read() {
-    let window = |text| settings(&["--historyWindow", text]).history_window.unwrap().as_secs();
-    assert_eq!((window("24h"), window("90m"), window("0"), window("7")), (86_400, 5_400, 0, 7));
+    let window = |text| settings(&["--historyWindow", text]).history_window.to_string();
+    assert_eq!(
+        (window("24h,20GB"), window("90m"), window("0")),
+        ("24h,20GB".to_owned(), "90m".to_owned(), "0".to_owned())
+    );
     assert!(refusal(&["--historyWindow", "soon"]).contains("historyWindow"));
     assert_eq!(settings(&["--replSet", "rs/a:1,b:2"]).repl_set.as_deref(), Some("rs"));
     assert_eq!(settings(&["--impersonate", "5.0"]).impersonate.unwrap().fcv, "5.0");

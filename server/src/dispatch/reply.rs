@@ -70,7 +70,7 @@ impl Ending {
                     signature: (!unsigned).then_some(Signature::DUMMY),
                 }
             }),
-            operation_time: applied,
+            operation_time: applied.map(|applied| client.pinned().unwrap_or(applied)),
             repl_data: snapshot.clone().filter(|_| generic.repl_data),
             oplog_query_data: snapshot.filter(|_| generic.oplog_query_data),
         }

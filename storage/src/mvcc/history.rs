@@ -147,6 +147,11 @@ impl History {
         self.0.lock().held.iter().map(|((epoch, table), held)| (*epoch, *table, *held)).collect()
     }
 
+    /// Bytes of all that is held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.lock().held.values().map(|held| held.bytes).sum()
+    }
+
     /// How far `oldest` could move: the window's begin at `now`, or further if there is too much. A pinned moment
     /// holds it back, up to a window of twice the length and size.
     pub(crate) fn wanted_oldest(&self, now: Timestamp, pinned: Option<Timestamp>) -> Timestamp {

@@ -194,6 +194,7 @@ impl Node {
         match kind {
             Kind::InitialSync => {
                 self.positions = Positions::default();
+                self.fetched = OpTime::NULL;
                 self.commit.reset();
             }
             Kind::RollBack => self.mode = Mode::Rollback,
@@ -274,6 +275,7 @@ impl Node {
                 if self.following.end(task).is_some() {
                     self.info(format!("rolled back to {}", positions.applied.op_time));
                     self.positions = positions;
+                    self.fetched = positions.written.op_time;
                     self.mode = Mode::Secondary;
                 }
             }
@@ -282,7 +284,10 @@ impl Node {
                     self.rollback_failed(now, &task, remedy, why);
                 }
             }
-            DataEvent::Progress(_) | DataEvent::RollbackId(_) | DataEvent::Halted { .. } => {}
+            DataEvent::Progress(_)
+            | DataEvent::Fetched(_)
+            | DataEvent::RollbackId(_)
+            | DataEvent::Halted { .. } => {}
         }
     }
 

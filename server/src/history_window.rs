@@ -1,0 +1,174 @@
+//! How much past is kept: `--historyWindow`, and the parameter of that name.
+//!
+//! ```text
+//!   24h          that long, whatever it takes          24h,20GB    that long, and never more than that
+//!   20GB         as long as it fits                    24h,half    that long, at most half as large as the data
+//!   0            only what a rollback may need         (default)   24h,half
+//! ```
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use storage::Store;
+
+/// The bounds of history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryWindow {
+    /// By time; `None` has no end.
+    pub length: Option<Duration>,
+    /// By size.
+    pub size: SizeBound,
+}
+
+/// A bound by size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeBound {
+    /// None.
+    Unbounded,
+    /// Half of what the documents of all collections take, but never less than [`HALF_MIN`].
+    HalfOfData,
+    /// So many bytes.
+    Bytes(u64),
+}
+
+/// Below this the past costs too little to be cut.
+pub const HALF_MIN: u64 = 256 << 20;
+
+/// From here on a warning says that the size is about to cut the time.
+const WARN_AT_PERCENT: u64 = 90;
+
+impl Default for HistoryWindow {
+    fn default() -> Self {
+        Self { length: Some(Duration::from_secs(24 * 3600)), size: SizeBound::HalfOfData }
+    }
+}
+
+/// A text that is no window.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("historyWindow '{0}' is not like 24h, 90m, 3600s, 20GB, '24h,20GB', '24h,half' or 0")]
+pub struct WindowError(String);
+
+impl FromStr for HistoryWindow {
+    type Err = WindowError;
+
+    fn from_str(text: &str) -> Result<Self, WindowError> {
+        let wrong = || WindowError(text.to_owned());
+        let mut window = Self { length: None, size: SizeBound::Unbounded };
+        for part in text.split(',').map(str::trim) {
+            if part == "half" && window.size == SizeBound::Unbounded {
+                window.size = SizeBound::HalfOfData;
+                continue;
+            }
+            let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+            let (number, unit) = part.split_at_checked(digits).ok_or_else(wrong)?;
+            let number: u64 = number.parse().map_err(|_| wrong())?;
+            let times = |by: u64| number.checked_mul(by).ok_or_else(wrong);
+            match (unit, window.length, window.size) {
+                ("" | "s", None, _) => window.length = Some(Duration::from_secs(number)),
+                ("m", None, _) => window.length = Some(Duration::from_secs(times(60)?)),
+                ("h", None, _) => window.length = Some(Duration::from_secs(times(3600)?)),
+                ("d", None, _) => window.length = Some(Duration::from_secs(times(86_400)?)),
+                ("MB", _, SizeBound::Unbounded) => window.size = SizeBound::Bytes(times(1 << 20)?),
+                ("GB", _, SizeBound::Unbounded) => window.size = SizeBound::Bytes(times(1 << 30)?),
+                ("TB", _, SizeBound::Unbounded) => window.size = SizeBound::Bytes(times(1 << 40)?),
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(window)
+    }
+}
+
+impl fmt::Display for HistoryWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        match self.length.map(|length| length.as_secs()) {
+            None => {}
+            Some(0) => parts.push("0".to_owned()),
+            Some(secs) if secs % 3600 == 0 => parts.push(format!("{}h", secs / 3600)),
+            Some(secs) if secs % 60 == 0 => parts.push(format!("{}m", secs / 60)),
+            Some(secs) => parts.push(format!("{secs}s")),
+        }
+        match self.size {
+            SizeBound::Unbounded => {}
+            SizeBound::HalfOfData => parts.push("half".to_owned()),
+            SizeBound::Bytes(n) if n % (1 << 30) == 0 => parts.push(format!("{}GB", n >> 30)),
+            SizeBound::Bytes(n) => parts.push(format!("{}MB", n >> 20)),
+        }
+        f.write_str(&parts.join(","))
+    }
+}
+
+impl HistoryWindow {
+    /// The bound by size for this much data.
+    pub fn bytes_max(&self, data_bytes: u64) -> Option<u64> {
+        match self.size {
+            SizeBound::Unbounded => None,
+            SizeBound::HalfOfData => Some((data_bytes / 2).max(HALF_MIN)),
+            SizeBound::Bytes(bytes) => Some(bytes),
+        }
+    }
+
+    /// Tells the store, which trims by it from now on.
+    pub fn set(&self, store: &Store) {
+        let length = self.length.unwrap_or(Duration::from_secs(u64::from(u32::MAX)));
+        store.set_history_window(length, self.bytes_max(store.data_bytes()));
+    }
+}
+
+/// Says once, and again after it was better, that the size is about to cut the time.
+#[derive(Debug, Default)]
+pub struct Warner {
+    warned: bool,
+}
+
+impl Warner {
+    /// To be called every now and then.
+    pub fn look(&mut self, window: &HistoryWindow, store: &Store) {
+        let Some(max) = window.bytes_max(store.data_bytes()) else { return };
+        let bytes = store.history_bytes();
+        let marks = store.watermarks();
+        let (oldest, applied) = (marks.oldest(), marks.applied().op_time.ts);
+        let reach = u64::from(applied.secs().saturating_sub(oldest.secs()));
+        let whole = window.length.is_some_and(|length| reach >= length.as_secs());
+        let near = bytes.saturating_mul(100) >= max.saturating_mul(WARN_AT_PERCENT) && !whole;
+        if near && !self.warned {
+            tracing::warn!(target: "STORAGE", ctx = "history", bytes, bytesMax = max, window = %window,
+                oldestReadable = protocol::moment::shown(oldest), reachSecs = reach,
+                "The history window is about to be cut by its size; raise the size by setParameter historyWindow to keep more");
+        }
+        self.warned = near;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_bounds_by_time_and_by_size_and_shows_them_again() {
+        for text in ["24h", "90m", "59s", "20GB", "24h,20GB", "24h,half", "half", "1500MB", "0"] {
+            assert_eq!(text.parse::<HistoryWindow>().unwrap().to_string(), text);
+        }
+        assert_eq!(HistoryWindow::default().to_string(), "24h,half");
+        assert_eq!("2d".parse::<HistoryWindow>().unwrap().to_string(), "48h");
+        for text in [
+            "",
+            "x",
+            "24h,24h",
+            "1GB,2GB",
+            "half,1GB",
+            "-1h",
+            "24hours",
+            "24h,",
+            "99999999999999999999h",
+        ] {
+            assert!(text.parse::<HistoryWindow>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn half_of_the_data_has_a_floor() {
+        let window = HistoryWindow::default();
+        assert_eq!(window.bytes_max(0), Some(HALF_MIN));
+        assert_eq!(window.bytes_max(10 << 30), Some(5 << 30));
+    }
+}

@@ -1,0 +1,123 @@
+//! Connections pinned to a moment by their appName: for tools that cannot set a read concern.
+//!
+//! ```text
+//!   appName=@2026-11-16T12:00:00Z     appName=@-15m     appName=@Timestamp(1794792414,3)
+//! ```
+//! Every read of such a connection sees that moment, whatever its read concern. Connections of one program (the same
+//! host and the same client metadata) share the moment for as long as one of them is open: an offset means the same
+//! to all connections of a mongodump.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Weak},
+};
+
+use bson::DateTime;
+use parking_lot::Mutex;
+use protocol::{ErrorCode, RawDoc, Timestamp, moment};
+use storage::Store;
+
+use crate::error::Failure;
+
+/// The moments in use.
+#[derive(Default)]
+pub struct Pins(Mutex<HashMap<Program, Weak<Pin>>>);
+
+/// A moment that connections share.
+#[derive(Debug)]
+pub struct Pin {
+    /// The moment.
+    pub ts: Timestamp,
+}
+
+type Program = (IpAddr, Vec<u8>);
+
+impl Pins {
+    /// The moment that the client's metadata ask for, if they ask for one.
+    pub fn pin(
+        &self,
+        store: &Store,
+        from: IpAddr,
+        metadata: &RawDoc,
+    ) -> Result<Option<Arc<Pin>>, Failure> {
+        let Some(text) = wanted(metadata) else { return Ok(None) };
+        let moment: moment::Moment = text
+            .parse()
+            .map_err(|error: moment::MomentError| refused(ErrorCode::BadValue, &error, store))?;
+        let mut pins = self.0.lock();
+        pins.retain(|_, pin| pin.strong_count() > 0);
+        let program = (from, metadata.as_bytes().to_vec());
+        if let Some(pin) = pins.get(&program).and_then(Weak::upgrade) {
+            return Ok(Some(pin));
+        }
+        let pin = Arc::new(Pin { ts: within_window(store, moment, DateTime::now())? });
+        pins.insert(program, Arc::downgrade(&pin));
+        Ok(Some(pin))
+    }
+}
+
+/// The text after the `@` of an appName. `@scope/name` is what packages are called, and no moment.
+fn wanted(metadata: &RawDoc) -> Option<&str> {
+    let name = metadata.get_document("application").ok()?.get_str("name").ok()?;
+    let text = name.strip_prefix('@')?;
+    let like_a_time = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    (like_a_time || !text.contains('/')).then_some(text)
+}
+
+/// A moment that has passed and can still be read. What is not applied yet is waited for by the reads.
+fn within_window(
+    store: &Store,
+    moment: moment::Moment,
+    now: DateTime,
+) -> Result<Timestamp, Failure> {
+    let marks = store.watermarks();
+    let (oldest, applied) = (marks.oldest(), marks.applied().op_time.ts);
+    if store.initial_sync_pending() || applied.is_null() {
+        let why = "this node has no data yet, so there is no past to read";
+        return Err(Failure::said(ErrorCode::SnapshotUnavailable, why));
+    }
+    let ts = moment.resolve(now);
+    let present = moment::Moment::Ago(std::time::Duration::ZERO).resolve(now).max(applied);
+    if ts > present {
+        let why = format!("{ts} ({}) lies in the future", moment::shown(ts));
+        return Err(refused(ErrorCode::BadValue, &why, store));
+    }
+    if ts < oldest {
+        let why = format!("{ts} ({}) lies before the history window", moment::shown(ts));
+        return Err(refused(ErrorCode::SnapshotTooOld, &why, store));
+    }
+    Ok(match moment {
+        // So long before now means what there is, at the latest.
+        moment::Moment::Ago(_) => ts.min(applied),
+        moment::Moment::At(_) => ts,
+    })
+}
+
+fn refused(code: ErrorCode, why: &dyn std::fmt::Display, store: &Store) -> Failure {
+    let marks = store.watermarks();
+    let (oldest, newest) = (marks.oldest(), marks.applied().op_time.ts);
+    let text = format!(
+        "This connection asks by its appName to read the past, and cannot: {why}. Readable are {oldest} ({}) to {newest} ({})",
+        moment::shown(oldest),
+        moment::shown(newest)
+    );
+    Failure::said(code, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::rawdoc;
+
+    #[test]
+    fn an_app_name_that_begins_with_an_at_sign_is_a_moment_unless_it_is_a_package() {
+        let named = |name: &str| RawDoc::from(rawdoc! { "application": { "name": name } });
+        assert_eq!(wanted(&named("@-15m")), Some("-15m"));
+        assert_eq!(wanted(&named("@yesterday")), Some("yesterday"));
+        assert_eq!(wanted(&named("@2026/11/16")), Some("2026/11/16"));
+        assert_eq!(wanted(&named("@acme/app")), None);
+        assert_eq!(wanted(&named("mongodump")), None);
+        assert_eq!(wanted(&RawDoc::from(rawdoc! {})), None);
+    }
+}
