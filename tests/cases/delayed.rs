@@ -32,7 +32,7 @@ fn a_delayed_member_is_like_a_delayed_mongod(version: Version) -> Result<()> {
     set.await_state(set.node(real)?, "SECONDARY", PATIENCE)?;
     set_delay(&set, version, delay())?;
     for node in [set.ours()?, set.node(real)?] {
-        await_delay(node, version, delay())?;
+        await_delay(node, delay())?;
     }
     let marker = insert(set.primary()?, "seen later")?;
     let begun = Instant::now();
@@ -89,7 +89,7 @@ fn look(node: &Node, version: Version) -> Result<Look> {
         moments.push(optimes.get_document("writtenOpTime")?.get_timestamp("ts")?);
     }
     Ok(Look {
-        in_config: hello.get(delay_field(version)).cloned(),
+        in_config: hello.get("secondaryDelaySecs").cloned(),
         hello: hello.keys().cloned().collect(),
         moments,
     })
@@ -123,7 +123,7 @@ fn the_clock_of_a_delayed_member_can_be_stopped(version: Version) -> Result<()> 
     let refused = clock(set.ours()?, "stop").err().map(|e| format!("{e:#}")).unwrap_or_default();
     ensure!(refused.contains("not a delayed member"), "{refused}");
     set_delay(&set, version, delay)?;
-    await_delay(set.ours()?, version, delay)?;
+    await_delay(set.ours()?, delay)?;
     clock(set.ours()?, "stop")?;
     let stopped_at = applied(set.ours()?)?;
     set.primary()?.run("shop", doc! { "drop": "c" })?;
@@ -166,7 +166,7 @@ fn a_rolled_over_source_does_not_leave_a_delayed_member_behind(version: Version)
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
     set.primary()?.run("shop", doc! { "create": "bulk" })?;
     set_delay(&set, version, 60)?;
-    await_delay(set.ours()?, version, 60)?;
+    await_delay(set.ours()?, 60)?;
     let shown = applied(set.ours()?)?;
     let mut filled = 0;
     wait_until("the primary's oplog begins after what we show", PATIENCE, || {
@@ -205,11 +205,11 @@ fn set_delay(set: &ReplSet, version: Version, secs: u32) -> Result<()> {
     })
 }
 
-fn await_delay(node: &Node, version: Version, secs: u32) -> Result<()> {
+fn await_delay(node: &Node, secs: u32) -> Result<()> {
     let what = format!("{} has its delay of {secs} s", node.name());
     wait_until(&what, PATIENCE, || {
         let hello = node.admin(doc! { "hello": 1 })?;
-        let told = hello.get(delay_field(version)).map(|told| told.to_string());
+        let told = hello.get("secondaryDelaySecs").map(|told| told.to_string());
         // Ours says how it is meant before it is so.
         let status = node.admin(doc! { "serverStatus": 1 })?;
         let is_so = !node.is_ours() || status.contains_key("delayedMember");
@@ -217,6 +217,7 @@ fn await_delay(node: &Node, version: Version, secs: u32) -> Result<()> {
     })
 }
 
+/// In the config; in hello all versions have the new word.
 fn delay_field(version: Version) -> &'static str {
     if version >= Version::V5_0 { "secondaryDelaySecs" } else { "slaveDelay" }
 }

@@ -3,8 +3,6 @@
 //! A node shows the version of the set that it joins. The version is known by its highest wire
 //! version, which is told by the first peer that talks to us, before there is a config.
 
-use bson::raw::{CStr, cstr};
-
 /// What differs on the wire from one MongoDB version to another.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Profile {
@@ -27,8 +25,6 @@ pub struct Profile {
     pub primary_id_in_heartbeat: bool,
     /// `syncSourceHost` in `$oplogQueryData`.
     pub sync_source_host_in_oplog_query_data: bool,
-    /// `secondaryDelaySecs` (5.0 and later) or `slaveDelay`.
-    pub delay_field: &'static CStr,
     /// `maxTimeMSOpOnly` in internal requests.
     pub max_time_ms_op_only: bool,
     /// `lastAppliedWallTime` and the like for each member of `replSetGetStatus`.
@@ -67,7 +63,6 @@ static PROFILES: [Profile; 7] = [
         no_config_version: 1,
         primary_id_in_heartbeat: false,
         sync_source_host_in_oplog_query_data: false,
-        delay_field: cstr!("slaveDelay"),
         max_time_ms_op_only: false,
         wall_times_in_members: false,
         majority_wall_time_in_status: true,
@@ -108,7 +103,6 @@ const fn modern(
         no_config_version: i32::MAX as i64,
         primary_id_in_heartbeat: true,
         sync_source_host_in_oplog_query_data: true,
-        delay_field: cstr!("secondaryDelaySecs"),
         max_time_ms_op_only: true,
         wall_times_in_members: true,
         majority_wall_time_in_status: false,

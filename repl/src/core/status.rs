@@ -41,8 +41,8 @@ pub fn hello(at: &Snapshot, hello: bool) -> RawDocumentBuf {
         doc.append(cstr!("buildIndexes"), false);
     }
     if own.delay_secs > 0 {
-        let name = if hello { at.profile.delay_field } else { cstr!("slaveDelay") };
-        doc.append(name, i64::from(own.delay_secs));
+        let name = if hello { cstr!("secondaryDelaySecs") } else { cstr!("slaveDelay") };
+        doc.append(name, int32(i64::from(own.delay_secs)));
     }
     if !own.tags.is_empty() {
         doc.append(cstr!("tags"), own.tags.as_raw());
