@@ -110,6 +110,8 @@ impl HistoryWindow {
     /// Tells the store, which trims by it from now on.
     pub fn set(&self, store: &Store) {
         let length = self.length.unwrap_or(Duration::from_secs(u64::from(u32::MAX)));
+        // Told to keep nothing, the store would forget what a rollback to the stable point needs, too.
+        let length = length.max(Duration::from_secs(1));
         store.set_history_window(length, self.bytes_max(store.data_bytes()));
     }
 }

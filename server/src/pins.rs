@@ -16,7 +16,7 @@ use std::{
 use bson::DateTime;
 use parking_lot::Mutex;
 use protocol::{ErrorCode, RawDoc, Timestamp, moment};
-use storage::Store;
+use storage::{StorageError, Store};
 
 use crate::error::Failure;
 
@@ -25,10 +25,17 @@ use crate::error::Failure;
 pub struct Pins(Mutex<HashMap<Program, Weak<Pin>>>);
 
 /// A moment that connections share.
-#[derive(Debug)]
 pub struct Pin {
     /// The moment.
     pub ts: Timestamp,
+    /// Keeps it readable; a moment that is still to come needs no keeping.
+    _held: Option<storage::Pin>,
+}
+
+impl std::fmt::Debug for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pin").field("ts", &self.ts).finish()
+    }
 }
 
 type Program = (IpAddr, Vec<u8>);
@@ -51,7 +58,13 @@ impl Pins {
         if let Some(pin) = pins.get(&program).and_then(Weak::upgrade) {
             return Ok(Some(pin));
         }
-        let pin = Arc::new(Pin { ts: within_window(store, moment, DateTime::now())? });
+        let ts = within_window(store, moment, DateTime::now())?;
+        let held = match store.pin(ts) {
+            Ok(held) => Some(held),
+            Err(StorageError::NotYetApplied { .. }) => None,
+            Err(error) => return Err(refused(ErrorCode::SnapshotTooOld, &error, store)),
+        };
+        let pin = Arc::new(Pin { ts, _held: held });
         pins.insert(program, Arc::downgrade(&pin));
         Ok(Some(pin))
     }
