@@ -17,8 +17,8 @@ use bson::{RawDocumentBuf, rawdoc};
 use protocol::{Namespace, OpTime, OpTimeAndWall, RawDoc, Timestamp};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use shared::{
-    BATCH, Op, batches, disk_mib, document, documents, end, figure, memory_mib, number, operations,
-    reads, side,
+    BATCH, Op, batches, cpu_secs, disk_mib, document, documents, end, figure, memory_mib, number,
+    operations, reads, side,
 };
 use storage::{Collection, Direction, IndexState, ReadAt, Store, StoreOptions};
 use uuid::Uuid;
@@ -77,7 +77,9 @@ fn raw_side() {
     let dir = tempfile::tempdir().expect("a directory");
     let raw = shared::raw::Fjall::open(dir.path());
     figure("bulk load", n, raw.load(n));
+    let before = cpu_secs();
     figure("apply, one fsync a batch", batches * BATCH, raw.apply(n, batches));
+    println!("apply with its making of documents: {:.2} s of processor", cpu_secs() - before);
     figure("point reads by _id", reads(), raw.gets(n));
     let (took, seen) = raw.scan();
     figure("full scan", seen, took);
@@ -90,7 +92,9 @@ fn ours_side() {
     let ours = Ours::open(&dir.path().join("db"), history());
     figure("bulk load", n, ours.load(n));
     ours.say("after the load");
+    let before = cpu_secs();
     figure("apply, one fsync a batch", batches * BATCH, ours.apply(n, batches, 1));
+    println!("apply with its making of documents: {:.2} s of processor", cpu_secs() - before);
     ours.say("after apply");
     figure("point reads by _id", reads(), ours.gets(n, ReadAt::Newest));
     let (took, seen) = ours.scan(ReadAt::Newest);

@@ -2,8 +2,9 @@
 //!
 //! | setting | why |
 //! | --- | --- |
-//! | memtables of 8 MiB, cache of 32 MiB | peak of 90 MiB at the apply speed of 64 MiB memtables (370 MiB) |
-//! | blocks of 4 KiB in `current`, 16 KiB in `history` and `oplog` | point reads there; long runs and half the bytes here |
+//! | memtables of 8 MiB in `current`, 4 in `history` and `oplog`, cache of 32 MiB | each counts two or three times: the one being written, the one being flushed, the one that a snapshot still holds |
+//! | blocks of 4 KiB in `current`, 8 in `history`, 16 in `oplog` | point reads, reads at T, long runs |
+//! | journals of 128 MiB together | `meta` fills so slowly that it would hold them all; they are replayed at open |
 //! | values above 64 KiB in blob files | documents of 16 MiB at 330 MiB instead of 950 |
 //! | lz4 everywhere | the default leaves the first levels plain |
 //!
@@ -27,12 +28,10 @@ use parking_lot::RwLock;
 use super::{Batch, Engine, Item, Iter, Keyspace, Slice, Snapshot, Sync};
 use crate::StorageError;
 
-/// Memory for writes that are not yet in a table, per keyspace.
-const MEMTABLE_BYTES: u64 = 8 << 20;
 /// Larger values live in blob files.
 const BLOB_THRESHOLD: u32 = 64 << 10;
 /// The journal is cut by flushing memtables when it grows beyond this.
-const JOURNAL_BYTES_MAX: u64 = 512 << 20;
+const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 
 /// The engine on disk.
 pub(crate) struct Fjall {
@@ -71,12 +70,14 @@ impl Fjall {
 }
 
 fn options(ks: Keyspace) -> KeyspaceCreateOptions {
-    let block = match ks {
-        Keyspace::Current | Keyspace::Prepared | Keyspace::Meta => 4 << 10,
-        Keyspace::History | Keyspace::Oplog => 16 << 10,
+    let (block, memtable) = match ks {
+        Keyspace::Current => (4 << 10, 8 << 20),
+        Keyspace::History => (8 << 10, 4 << 20),
+        Keyspace::Oplog => (16 << 10, 4 << 20),
+        Keyspace::Prepared | Keyspace::Meta => (4 << 10, 2 << 20),
     };
     KeyspaceCreateOptions::default()
-        .max_memtable_size(MEMTABLE_BYTES)
+        .max_memtable_size(memtable)
         .data_block_size_policy(BlockSizePolicy::all(block))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
         .with_kv_separation(Some(

@@ -14,7 +14,7 @@ use query::{
     value::{Element, Elements, Value},
 };
 
-use super::hash::hash64;
+use super::{hash::hash64, wildcard::Wildcard};
 use crate::{StorageError, keystring};
 
 /// What an index is good for.
@@ -24,7 +24,9 @@ pub enum IndexKind {
     Btree,
     /// One field by its hash.
     Hashed,
-    /// Kept and listed, without keys: text, 2d, 2dsphere, wildcard, and whatever else a primary may have.
+    /// Every value at every path, with the path; perhaps between plain fields.
+    Wildcard,
+    /// Kept and listed, without keys: text, 2d, 2dsphere, and whatever else a primary may have.
     Other,
 }
 
@@ -36,6 +38,7 @@ pub(crate) struct KeyGen {
     sparse: bool,
     partial: Option<Matcher>,
     collator: Option<Arc<Collator>>,
+    wildcard: Option<Wildcard>,
 }
 
 #[derive(Debug)]
@@ -57,6 +60,7 @@ impl KeyGen {
     pub(crate) fn new(spec: &RawDocument, collator: Option<Arc<Collator>>) -> Self {
         let mut kind = IndexKind::Btree;
         let mut fields = Vec::new();
+        let mut wildcard = None;
         let pattern = spec.get_document("key").ok();
         for element in pattern.into_iter().flat_map(Elements::new) {
             let hashed = matches!(element.value(), Value::String(b"hashed"));
@@ -66,13 +70,16 @@ impl KeyGen {
                 _ => {}
             }
             if element.key.ends_with(b"$**") {
-                kind = IndexKind::Other;
+                wildcard = Wildcard::new(fields.len(), element.key, spec);
             }
             fields.push(Field {
                 path: element.key.split(|&b| b == b'.').map(<[u8]>::to_vec).collect(),
                 descending: is_negative(element.value()),
                 hashed,
             });
+        }
+        if kind == IndexKind::Btree && wildcard.is_some() {
+            kind = IndexKind::Wildcard;
         }
         let filter = spec.get_document("partialFilterExpression").ok();
         let cx = ParseContext { collator: collator.clone() };
@@ -88,7 +95,7 @@ impl KeyGen {
             kind = IndexKind::Other;
         }
         let sparse = spec.get("sparse").is_ok_and(|found| found.is_some_and(is_true));
-        Self { kind, fields, sparse, partial, collator }
+        Self { kind, fields, sparse, partial, collator, wildcard }
     }
 
     pub(crate) fn kind(&self) -> IndexKind {
@@ -122,6 +129,9 @@ impl KeyGen {
         if !self.has_keys() || self.partial.as_ref().is_some_and(|filter| !filter.matches(doc)) {
             return Ok(Keys::default());
         }
+        if let (IndexKind::Wildcard, Some(wildcard)) = (self.kind, &self.wildcard) {
+            return self.wildcard_keys(wildcard, doc);
+        }
         let start = State {
             rest: self.fields.iter().map(|field| field.path.as_slice()).collect(),
             fixed: vec![Value::Missing; self.fields.len()],
@@ -141,6 +151,49 @@ impl KeyGen {
             paths.dedup();
         }
         Ok(Keys { keys: out.keys, multikey: out.multikey })
+    }
+
+    /// The plain fields have one value each: an array there has no keys, as mongod refuses it (code 7246301).
+    fn wildcard_keys(&self, wildcard: &Wildcard, doc: &RawDocument) -> Result<Keys, StorageError> {
+        let mut plain = Vec::with_capacity(self.fields.len());
+        for field in &self.fields {
+            let (first, rest) =
+                field.path.split_first().map_or((&[][..], &[][..]), |(f, r)| (f, r));
+            let found = Elements::new(doc).find(first).and_then(|element| extract(element, rest));
+            plain.push(found.map(|found| found.value));
+        }
+        let others = || plain.iter().enumerate().filter(|(at, _)| *at != wildcard.at);
+        if others().any(|(_, value)| matches!(value, Some(Value::Array(_)))) {
+            return Ok(Keys::default());
+        }
+        let found = wildcard.find(doc.as_bytes());
+        let key = |path: Value<'_>, value: Value<'_>, others_min: bool| {
+            let mut key = Vec::with_capacity(32);
+            for (at, (field, plain)) in self.fields.iter().zip(&plain).enumerate() {
+                if at == wildcard.at {
+                    keystring::append(&mut key, path, false, None)?;
+                    keystring::append(&mut key, value, field.descending, self.collator())?;
+                    continue;
+                }
+                let plain = if others_min { Value::MinKey } else { plain.unwrap_or(Value::Null) };
+                keystring::append(&mut key, plain, field.descending, self.collator())?;
+            }
+            Ok::<_, StorageError>(key)
+        };
+        let mut keys = Vec::with_capacity(found.values.len() + found.arrays.len());
+        for (path, holder) in &found.values {
+            let value = Elements::of_bytes(holder).next().map_or(Value::Missing, |e| e.value());
+            keys.push(key(Value::String(path.as_bytes()), value, false)?);
+        }
+        if keys.is_empty() && others().any(|(_, value)| value.is_some()) {
+            keys.push(key(Value::MinKey, Value::MinKey, false)?);
+        }
+        for path in &found.arrays {
+            keys.push(key(Value::Int32(1), Value::String(path.as_bytes()), true)?);
+        }
+        keys.sort();
+        keys.dedup();
+        Ok(Keys { keys, multikey: Vec::new() })
     }
 
     fn walk<'a>(

@@ -3,6 +3,7 @@
 pub(crate) mod entry;
 pub(crate) mod hash;
 pub(crate) mod keygen;
+pub(crate) mod wildcard;
 
 #[cfg(test)]
 mod tests;

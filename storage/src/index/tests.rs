@@ -53,6 +53,45 @@ fn keys_are_those_of_a_mongod() {
     assert!(checked > 500, "{checked}");
 }
 
+/// `wildcard.json` was made in the same way, by `validate` alone: it counts the paths of arrays too.
+#[test]
+fn wildcard_keys_are_as_many_as_a_mongod_has() {
+    for case in cases(include_str!("testdata/wildcard.json")) {
+        let mut spec = doc! { "key": case.get_document("pattern").unwrap().clone(), "name": "w" };
+        if let Some(projection) = case.get("projection") {
+            spec.insert("wildcardProjection", projection.clone());
+        }
+        let doc = raw(case.get_document("doc").unwrap());
+        let keys = KeyGen::new(&raw(&spec), None).keys(&doc).unwrap();
+        let count = case.get_i32("count").unwrap_or(0);
+        assert_eq!(keys.keys.len(), usize::try_from(count).unwrap(), "{case}");
+    }
+}
+
+#[test]
+fn wildcard_keys_hold_path_and_value() {
+    let keys =
+        |spec: Document, of: Document| KeyGen::new(&raw(&spec), None).keys(&raw(&of)).unwrap().keys;
+    let key = |values: &[(Bson, bool)]| {
+        let mut out = Vec::new();
+        for (value, descending) in values {
+            let holder = raw(&doc! { "": value.clone() });
+            let value = Elements::new(&holder).next().unwrap().value();
+            keystring::append(&mut out, value, *descending, None).unwrap();
+        }
+        out
+    };
+    let up = |value: Bson| (value, false);
+    let found = keys(doc! { "key": { "$**": -1 } }, doc! { "_id": 1, "a": { "b": 5 }, "c.d": 1 });
+    assert_eq!(found, [key(&[up("a.b".into()), (5.into(), true)])]);
+    let found = keys(
+        doc! { "key": { "t": 1, "$**": 1 }, "wildcardProjection": { "t": 0 } },
+        doc! { "_id": 1, "t": 7, "a": [3] },
+    );
+    let array = key(&[up(Bson::MinKey), up(1.into()), up("a".into())]);
+    assert_eq!(found, [array, key(&[up(7.into()), up("a".into()), up(3.into())])]);
+}
+
 /// "a.b" is the second component: 1.
 fn components(paths: &Bson) -> Vec<u32> {
     let paths = paths.as_array().unwrap().iter();

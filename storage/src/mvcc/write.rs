@@ -108,7 +108,7 @@ impl Changes {
     ) -> Result<Option<Version>, StorageError> {
         let short = cut(key);
         let row = table.key(short.as_deref().unwrap_or(key));
-        Ok(self.load(row)?.now.clone())
+        Ok(self.load(&row)?.now.clone())
     }
 
     /// Sets a row and returns what it held.
@@ -121,7 +121,7 @@ impl Changes {
     ) -> Result<Option<Version>, StorageError> {
         let short = cut(key);
         let row = table.key(short.as_deref().unwrap_or(key));
-        self.load(row.clone())?;
+        self.load(&row)?;
         Ok(self.put_loaded(table, row, short.is_some().then_some(key), when.into(), payload))
     }
 
@@ -135,7 +135,6 @@ impl Changes {
     ) {
         let short = cut(key);
         let row = table.key(short.as_deref().unwrap_or(key));
-        self.rows.entry(row.clone()).or_insert(Row::known(None));
         self.put_loaded(table, row, short.is_some().then_some(key), when.into(), payload);
     }
 
@@ -147,7 +146,10 @@ impl Changes {
         when: When,
         payload: &[&[u8]],
     ) -> Option<Version> {
-        let slot = self.rows.entry(row.clone()).or_insert(Row::known(None));
+        let slot = match self.rows.get_mut(&row) {
+            Some(slot) => slot,
+            None => self.rows.entry(row.clone()).or_insert(Row::known(None)),
+        };
         let old = slot.now.take();
         let before = match (&old, slot.gone.take()) {
             _ if !self.keep_history => Vec::new(),
@@ -186,7 +188,7 @@ impl Changes {
         let short = cut(key);
         let row = table.key(short.as_deref().unwrap_or(key));
         let kept_from = self.kept_from;
-        let slot = self.load(row.clone())?;
+        let slot = self.load(&row)?;
         let Some(old) = slot.now.take() else { return Ok(None) };
         slot.changed = true;
         let before = before(&old, when.ts, kept_from);
@@ -246,20 +248,19 @@ impl Changes {
         self.past.push((key, old.bytes().clone()));
     }
 
-    fn load(&mut self, row: Vec<u8>) -> Result<&mut Row, StorageError> {
-        use std::collections::hash_map::Entry;
-        match self.rows.entry(row) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => {
-                let table = TableId(Bytewise(entry.key()).u32().unwrap_or(0));
-                let now = if self.own.contains(entry.key().as_slice()) {
-                    self.reader.present(entry.key())?
-                } else {
-                    self.reader.get_row(entry.key(), table)?
-                };
-                Ok(entry.insert(Row::known(now.map(Version::detached))))
-            }
+    fn load(&mut self, row: &[u8]) -> Result<&mut Row, StorageError> {
+        // Most rows were prefetched: no copy of the key for those.
+        if !self.rows.contains_key(row) {
+            let table = TableId(Bytewise(row).u32().unwrap_or(0));
+            let now = if self.own.contains(row) {
+                self.reader.present(row)?
+            } else {
+                self.reader.get_row(row, table)?
+            };
+            self.preload(row.to_vec(), now);
         }
+        let missing = || StorageError::corrupt("a batch", "it forgot a row");
+        self.rows.get_mut(row).ok_or_else(missing)
     }
 
     /// Puts present versions into the batch's memory, read elsewhere.
