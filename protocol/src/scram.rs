@@ -17,15 +17,16 @@ use hmac::{Hmac, KeyInit, Mac};
 use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
 mod client;
 mod server;
 
-pub use client::{ClientStep, ScramClient};
+pub use client::{ClientStep, SaltedPassword, ScramClient};
 pub use server::{ScramServer, ServerChallenge};
 
 /// Which hash a conversation uses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mechanism {
     /// SCRAM-SHA-1.
     ScramSha1,
@@ -49,6 +50,8 @@ impl Mechanism {
 
     /// Iterations below this are refused, as MongoDB's drivers refuse them.
     const ITERATIONS_MIN: u32 = 4096;
+    /// Iterations above this are refused: a false server could keep us busy for hours. mongod's default is 15,000.
+    const ITERATIONS_MAX: u32 = 2_000_000;
 
     /// What mongod makes of a password before it is salted.
     fn prepare<'a>(self, user: &str, password: &'a str) -> Result<Cow<'a, str>, ScramError> {
@@ -154,8 +157,8 @@ pub enum ScramError {
     /// The nonce is not the one that was agreed on.
     #[error("the nonce of the SCRAM conversation changed")]
     Nonce,
-    /// The server wants fewer iterations than are safe.
-    #[error("the server offers only {0} iterations, fewer than 4096")]
+    /// The server wants fewer iterations than are safe, or more than are sane.
+    #[error("the server asks for {0} iterations, which is not between 4096 and 2000000")]
     Iterations(u32),
     /// The client does not know the password.
     #[error("the client's proof is wrong")]
@@ -178,7 +181,7 @@ fn attribute<'a>(message: &'a str, key: &str) -> Option<&'a str> {
 
 /// Compares without telling by its time where the first difference is.
 fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+    a.ct_eq(b).into()
 }
 
 fn xor(a: &[u8], b: &[u8]) -> Vec<u8> {

@@ -37,6 +37,7 @@ mod ping;
 mod profile;
 mod refused;
 mod repl_set;
+mod roles_info;
 mod sasl;
 mod server_status;
 mod sessions;
@@ -50,7 +51,15 @@ mod whats_my_uri;
 
 use std::{collections::HashMap, future::Future, pin::Pin, sync::LazyLock};
 
-use crate::context::{Call, Outcome};
+use crate::{
+    auth::{
+        action::{Action, action},
+        privilege::Target,
+        requirement,
+    },
+    context::{Call, Outcome},
+    error::Failure,
+};
 
 /// One command.
 pub struct Command {
@@ -83,22 +92,42 @@ pub struct Command {
 }
 
 /// What a client must be allowed to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Auth {
     /// Nothing: it comes before authentication.
     None,
-    /// Anybody who is logged in.
+    /// Anybody who is logged in; the handler looks closer where that is not all.
     User,
-    /// To read the database.
-    Read,
-    /// To write to the database.
-    Write,
-    /// To watch the cluster.
-    Monitor,
-    /// To manage the cluster.
-    Manage,
-    /// To be a member of it.
-    Internal,
+    /// This, on the cluster.
+    Cluster(Action),
+    /// This, on the database.
+    Database(Action),
+    /// This, on the collection that the command names first.
+    Collection(Action),
+    /// What the body says, in words and as a check.
+    Body(&'static str, fn(&Call) -> Result<(), Failure>),
+}
+
+/// To be a member of the set.
+pub const MEMBER: Auth = Auth::Cluster(action("internal"));
+
+impl Auth {
+    /// Refuses whoever may not do it.
+    pub fn check(self, call: &Call) -> Result<(), Failure> {
+        if !call.who.is_restricted() {
+            return Ok(());
+        }
+        match self {
+            Self::None | Self::User => Ok(()),
+            Self::Cluster(action) => call.require(Target::Cluster, action),
+            Self::Database(action) => call.require(Target::Database(&call.db), action),
+            Self::Collection(action) => {
+                let coll = requirement::collection(call)?;
+                call.require(Target::Collection(&call.db, &coll), action)
+            }
+            Self::Body(_, check) => check(call),
+        }
+    }
 }
 
 /// Which members answer a command.
@@ -260,8 +289,8 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
         sessions::START_SESSION,
         set_parameter::COMMAND,
         shutdown::COMMAND,
-        users_info::ROLES_INFO,
-        users_info::USERS_INFO,
+        roles_info::COMMAND,
+        users_info::COMMAND,
         whats_my_uri::COMMAND,
     ];
     let mut table: Vec<Command> =

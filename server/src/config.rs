@@ -12,10 +12,12 @@
 mod file;
 mod flags;
 mod options;
+mod security;
 mod settings;
 
 use std::path::Path;
 
+pub use security::{ClusterAuthMode, SecuritySettings};
 pub use settings::{LogFormat, LogRotate, LogSettings, Settings};
 
 use options::Given;

@@ -23,6 +23,7 @@ use storage::Store;
 use uuid::Uuid;
 
 use crate::{
+    auth::{Access, Who, action::Action, login::Login, privilege::Target},
     config::Settings,
     cursors::Cursors,
     error::Failure,
@@ -54,6 +55,8 @@ pub struct Node {
     pub sessions: Sessions,
     /// Server parameters.
     pub parameters: Parameters,
+    /// Who may do what.
+    pub auth: Access,
     /// The end, when it comes.
     pub shutdown: Shutdown,
     max_connections: usize,
@@ -74,6 +77,7 @@ impl Node {
     pub fn new(
         settings: Settings,
         log: Log,
+        auth: Access,
         process_id: ObjectId,
         repl: Option<Repl>,
         store: Option<Store>,
@@ -86,6 +90,7 @@ impl Node {
             metrics: Metrics::new(),
             sessions: Sessions::default(),
             parameters,
+            auth,
             shutdown: Shutdown::default(),
             max_connections: settings.max_conns.min(system::open_files_max() / 5 * 4).max(1),
             compressors: Compressors::new(
@@ -206,6 +211,8 @@ pub struct Client {
     pub local: SocketAddr,
     /// What connectionStatus shows.
     pub uuid: Uuid,
+    /// Who is logged in.
+    pub login: Login,
     handshake: Mutex<Handshake>,
 }
 
@@ -214,8 +221,8 @@ pub struct Client {
 pub struct Handshake {
     /// The client knows the words `hello` and `primary`.
     pub hello_ok: bool,
-    /// The client is a member of a set, or a router.
-    pub internal: bool,
+    /// The client says that it is a member of a set, or a router, and which wire version it speaks.
+    pub internal: Option<i32>,
     /// Envelopes that it may send.
     pub compressors: Compressors,
     /// The `client` document: application, driver and system.
@@ -227,7 +234,8 @@ pub struct Handshake {
 impl Client {
     /// A connection that has said nothing yet.
     pub fn new(node: Arc<Node>, id: i32, remote: SocketAddr, local: SocketAddr) -> Self {
-        Self { node, id, remote, local, uuid: Uuid::new_v4(), handshake: Mutex::default() }
+        let (login, handshake) = (Login::default(), Mutex::default());
+        Self { node, id, remote, local, uuid: Uuid::new_v4(), login, handshake }
     }
 
     /// What is settled so far.
@@ -245,9 +253,18 @@ impl Client {
         self.handshake.lock().hello_ok
     }
 
-    /// True for a member of a set or a router.
+    /// True for a member of a set or a router; where members must prove it, for one that did.
     pub fn is_internal(&self) -> bool {
-        self.handshake.lock().internal
+        let says_so = self.handshake.lock().internal.is_some();
+        says_so && (!self.node.auth.required() || self.login.is_member())
+    }
+
+    /// A member has said hello and, where it must, proven to be one: its version is the set's.
+    pub fn member_is_known(&self) {
+        let wire_version = self.handshake.lock().internal;
+        if let (Some(repl), Some(wire_version)) = (self.node.repl(), wire_version) {
+            repl.internal_client_said_hello(wire_version);
+        }
     }
 
     /// The moment that all its reads see, if it is pinned to one.
@@ -283,6 +300,8 @@ pub struct Call {
     pub exhaust_allowed: bool,
     /// The client is content with a secondary.
     pub secondary_ok: bool,
+    /// What is open to whoever asks.
+    pub who: Who,
     /// The session.
     pub lsid: Option<SessionId>,
     /// `maxTimeMS`, unless it is without limit.
@@ -302,6 +321,19 @@ impl Call {
     /// The version that is shown.
     pub fn profile(&self) -> &'static Profile {
         self.client.node.profile()
+    }
+
+    /// Refuses unless the action on the target is allowed.
+    pub fn require(&self, target: Target<'_>, action: Action) -> Result<(), Failure> {
+        if self.who.may(target, action) { Ok(()) } else { Err(self.unauthorized()) }
+    }
+
+    /// The refusal, with the command as mongod shows it.
+    pub fn unauthorized(&self) -> Failure {
+        Failure::Unauthorized {
+            db: self.db.clone(),
+            command: crate::auth::shown::command(&self.body),
+        }
     }
 }
 

@@ -12,7 +12,9 @@ use std::{
 use parking_lot::Mutex;
 use protocol::{ErrorCode, Namespace};
 
-use crate::{batch::BatchWriter, context::Call, error::Failure, sessions::SessionId};
+use crate::{
+    auth::user::UserName, batch::BatchWriter, context::Call, error::Failure, sessions::SessionId,
+};
 
 /// What a cursor reads from.
 pub trait Reading: Send {
@@ -58,6 +60,8 @@ pub struct Cursor {
     pub ns: Namespace,
     /// The session that it belongs to.
     pub session: Option<SessionId>,
+    /// Who opened it: nobody else may go on with it.
+    pub owners: Vec<UserName>,
     /// It does not end of itself when it is idle.
     pub no_timeout: bool,
     /// It waits at the end for more.
@@ -77,6 +81,8 @@ enum Slot {
     },
     /// Out of the map, in a getMore.
     Running {
+        ns: Namespace,
+        owners: Vec<UserName>,
         session: Option<SessionId>,
         killed: bool,
     },
@@ -124,8 +130,9 @@ impl Cursors {
                 Err(Failure::said(ErrorCode::CursorInUse, text))
             }
             Some(Slot::Idle { cursor, .. }) => {
-                let session = cursor.session;
-                slots.insert(id, Slot::Running { session, killed: false });
+                let (session, owners) = (cursor.session, cursor.owners.clone());
+                let ns = cursor.ns.clone();
+                slots.insert(id, Slot::Running { ns, owners, session, killed: false });
                 Ok(cursor)
             }
         }
@@ -139,6 +146,14 @@ impl Cursors {
     /// True if a cursor that runs was killed.
     pub fn is_killed(&self, id: i64) -> bool {
         matches!(self.slots.lock().get(&id), Some(Slot::Running { killed: true, .. }))
+    }
+
+    /// What a cursor reads and who opened it.
+    pub fn whose(&self, id: i64) -> Option<(Namespace, Vec<UserName>)> {
+        match self.slots.lock().get(&id)? {
+            Slot::Idle { cursor, .. } => Some((cursor.ns.clone(), cursor.owners.clone())),
+            Slot::Running { ns, owners, .. } => Some((ns.clone(), owners.clone())),
+        }
     }
 
     /// Ends a cursor; false if there is none with this number.
@@ -165,7 +180,7 @@ impl Cursors {
         };
         self.slots.lock().retain(|_, slot| match slot {
             Slot::Idle { cursor, .. } => !fits(cursor.session),
-            Slot::Running { session, killed } => {
+            Slot::Running { session, killed, .. } => {
                 *killed |= fits(*session);
                 true
             }
@@ -214,6 +229,7 @@ mod tests {
             id,
             ns: Namespace::new("a", "b"),
             session,
+            owners: Vec::new(),
             no_timeout: false,
             tailable: false,
             await_data: false,

@@ -20,9 +20,11 @@ use protocol::{DocSequence, ErrorCode, RawDoc};
 use repl::MemberState;
 
 use crate::{
-    commands::{self, Command, Fields, On, Run},
+    auth::Who,
+    commands::{self, Auth, Command, Fields, On, Run},
     context::{Call, Client, Node, Outcome, Reply, Then},
     error::Failure,
+    profile::Profile,
 };
 use generic::Generic;
 
@@ -126,9 +128,14 @@ fn prepare(
         let help = format!("help for: {} {}", command.name, command.help);
         return Ok(Prepared::Answered(rawdoc! { "help": help }.into()));
     }
+    let who = who(client, command)?;
+    if profile.login_comes_first {
+        require_login(&who, command, profile)?;
+    }
     if command.admin_only && db != "admin" {
         return Err(Failure::AdminOnly(command.name));
     }
+    require_login(&who, command, profile)?;
     generic.check_api(command)?;
     if let Fields::Only(own) = command.fields
         && profile.strict_fields
@@ -136,14 +143,7 @@ fn prepare(
         generic::refuse_unknown(&incoming.body, &name, own)?;
     }
     generic.check_concerns(command, &name)?;
-    gate(client, command, generic, &db)?;
-    if let Some(id) = generic.lsid {
-        node.sessions.touch(id, now);
-    }
-    if let Some(ts) = generic.cluster_time {
-        advance_cluster_time(node, ts)?;
-    }
-    Ok(Prepared::Run(Call {
+    let call = Call {
         client: client.clone(),
         body: incoming.body,
         name,
@@ -151,11 +151,40 @@ fn prepare(
         sequences: incoming.sequences,
         exhaust_allowed: incoming.exhaust_allowed,
         secondary_ok: generic.secondary_ok,
+        who,
         lsid: generic.lsid,
         max_time: generic.max_time,
         started: now,
         abandoned: Arc::default(),
-    }))
+    };
+    command.auth.check(&call)?;
+    gate(client, command, generic, &call.db)?;
+    if let Some(id) = generic.lsid {
+        node.sessions.touch(id, now);
+    }
+    if let Some(ts) = generic.cluster_time {
+        advance_cluster_time(node, ts)?;
+    }
+    Ok(Prepared::Run(call))
+}
+
+/// Whoever asks, as the documents of now have them; what is open to everybody needs no look at them.
+fn who(client: &Client, command: &Command) -> Result<Who, Failure> {
+    match command.auth {
+        Auth::None if client.node.auth.required() => {
+            Ok(Who::restricted(client.login.users(), false))
+        }
+        Auth::None => Ok(Who::unrestricted(client.login.users())),
+        _ => client.login.who(client),
+    }
+}
+
+fn require_login(who: &Who, command: &Command, profile: &Profile) -> Result<(), Failure> {
+    if matches!(command.auth, Auth::None) || who.is_known() {
+        return Ok(());
+    }
+    let capital = profile.login_comes_first;
+    Err(Failure::LoginRequired { command: command.name, capital })
 }
 
 fn refuse_duplicates(incoming: &Incoming) -> Result<(), Failure> {

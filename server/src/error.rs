@@ -26,6 +26,25 @@ pub enum Failure {
     /// The command belongs to `admin`.
     #[error("{0} may only be run against the admin database.")]
     AdminOnly(&'static str),
+    /// The mechanism is none that we have.
+    #[error("Received authentication for mechanism {0} which is not enabled")]
+    MechanismUnavailable(String),
+    /// Nobody is logged in.
+    #[error("{} {command} requires authentication", if *.capital { "Command" } else { "command" })]
+    LoginRequired {
+        /// What was asked for.
+        command: &'static str,
+        /// Newer versions begin their sentence as one.
+        capital: bool,
+    },
+    /// Somebody is logged in, and that is not enough.
+    #[error("not authorized on {db} to execute command {command}")]
+    Unauthorized {
+        /// The database.
+        db: String,
+        /// The command, without its secrets.
+        command: String,
+    },
     /// A field that is missing, mistyped or unknown.
     #[error(transparent)]
     Field(#[from] FieldError),
@@ -88,6 +107,16 @@ impl Failure {
         Self::Said { code, message: message.into() }
     }
 
+    /// All that somebody who fails to log in needs to know.
+    pub fn authentication_failed() -> Self {
+        Self::said(ErrorCode::AuthenticationFailed, "Authentication failed.")
+    }
+
+    /// A message that is none of this login.
+    pub fn sasl(message: &str) -> Self {
+        Self::said(ErrorCode::ProtocolError, message)
+    }
+
     /// A field that must be there.
     pub fn missing(path: impl Into<String>) -> Self {
         FieldError::Missing { path: path.into() }.into()
@@ -121,7 +150,10 @@ impl Failure {
         match self {
             Self::UnknownCommand(_) => ErrorCode::CommandNotFound,
             Self::OpQueryCommand(_) => ErrorCode::from_code(352),
-            Self::AdminOnly(_) => ErrorCode::Unauthorized,
+            Self::AdminOnly(_) | Self::LoginRequired { .. } | Self::Unauthorized { .. } => {
+                ErrorCode::Unauthorized
+            }
+            Self::MechanismUnavailable(_) => ErrorCode::MechanismUnavailable,
             Self::Field(error) => error.code(),
             Self::NotWritablePrimary { .. } => ErrorCode::NotWritablePrimary,
             Self::NotPrimaryNoSecondaryOk { .. } => ErrorCode::NotPrimaryNoSecondaryOk,

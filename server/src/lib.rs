@@ -7,6 +7,7 @@
 //! ```
 //! [`context`] holds what handlers may touch, [`profile`] whom we look like, [`error`] how failures look on the wire.
 
+pub mod auth;
 pub mod batch;
 pub mod blocking;
 pub mod commands;

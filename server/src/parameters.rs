@@ -38,9 +38,10 @@ enum Slot {
     CursorTimeoutMillis,
     SlowMs,
     TestCommands,
+    LocalhostAuthBypass,
 }
 
-const SLOTS: usize = 4;
+const SLOTS: usize = 5;
 
 /// The values.
 pub struct Parameters {
@@ -169,6 +170,11 @@ impl Parameters {
         self.slot(Slot::CursorTimeoutMillis).load(Ordering::Relaxed)
     }
 
+    /// Whether somebody on the same machine may make the first user.
+    pub fn localhost_auth_bypass(&self) -> bool {
+        self.slot(Slot::LocalhostAuthBypass).load(Ordering::Relaxed) != 0
+    }
+
     /// Operations slower than this are logged.
     pub fn slow_ms(&self) -> i64 {
         self.slot(Slot::SlowMs).load(Ordering::Relaxed)
@@ -225,6 +231,10 @@ static PARAMETERS: &[Parameter] = &[
     Parameter { name: DELAYED_CLOCK, at_run_time: true, kind: Kind::DelayedClock },
     Parameter { at_run_time: false, ..int("enableTestCommands", Slot::TestCommands, 0, 0, 1) },
     Parameter { name: "historyWindow", at_run_time: true, kind: Kind::HistoryWindow },
+    Parameter {
+        at_run_time: false,
+        ..int("enableLocalhostAuthBypass", Slot::LocalhostAuthBypass, 1, 0, 1)
+    },
     fixed("localLogicalSessionTimeoutMinutes", || Bson::Int32(crate::sessions::TIMEOUT_MINUTES)),
     Parameter { name: "logLevel", at_run_time: true, kind: Kind::LogLevel },
     fixed("maxBSONDepth", || Bson::Int32(200)),

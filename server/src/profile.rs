@@ -48,6 +48,10 @@ pub struct Profile {
     pub implicit_rw_concern: bool,
     /// dbHash goes through capped collections in natural order, not by `_id`.
     pub db_hash_by_capped_order: bool,
+    /// A connection is one user's; earlier versions let a user of each database log in.
+    pub one_user_a_connection: bool,
+    /// "Command", not "command", requires authentication; and nobody is told what is only on `admin`.
+    pub login_comes_first: bool,
 }
 
 /// The order and spelling of buildInfo's fields.
@@ -108,6 +112,8 @@ const V4_4: Profile = Profile {
     resume_tokens_name_initial_sync: false,
     implicit_rw_concern: false,
     db_hash_by_capped_order: false,
+    one_user_a_connection: false,
+    login_comes_first: false,
 };
 
 const V5_0: Profile = Profile {
@@ -155,6 +161,8 @@ const V8_0: Profile = Profile {
     hello_compression_first: true,
     log_lines_end_in_newline: true,
     connection_status_uuid: true,
+    one_user_a_connection: true,
+    login_comes_first: true,
     host_info_cores: true,
     answers_http: false,
     resume_tokens_name_initial_sync: true,

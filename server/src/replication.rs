@@ -50,6 +50,7 @@ impl Recovered {
         settings: &Settings,
         set_name: &str,
         process_id: ObjectId,
+        connect: ConnectOptions,
     ) -> anyhow::Result<Replication> {
         let Self { store, data_plane } = self;
         let positions = data_plane.positions();
@@ -65,7 +66,7 @@ impl Recovered {
                 pinned_profile: pinned,
                 positions,
                 initial_sync_done: synced,
-                connect: ConnectOptions { compressors, ..ConnectOptions::default() },
+                connect: ConnectOptions { compressors, ..connect },
             },
             Arc::new(store.clone()),
         )?;

@@ -4,6 +4,7 @@ use std::{io::Write, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use bson::oid::ObjectId;
+use protocol::client::{Authenticator, ConnectOptions, ScramAuthenticator};
 use storage::{Store, StoreOptions};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -11,6 +12,7 @@ use tokio::{
 };
 
 use crate::{
+    auth::{Access, key_file::Keys},
     config::{self, Asked, Settings},
     context::Node,
     history_window::Warner,
@@ -99,8 +101,13 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
         tracing::warn!(target: "CONTROL", ctx = "initandlisten", startup_warning = true, option,
             "Option tunes an engine that is not used here and has no effect");
     }
-    tracing::warn!(target: "CONTROL", id = 22120, ctx = "initandlisten", startup_warning = true,
-        "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted");
+    let keys = read_keys(&settings)?;
+    let security = &settings.security;
+    if !security.authorization {
+        tracing::warn!(target: "CONTROL", id = 22120, ctx = "initandlisten", startup_warning = true,
+            "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted");
+    }
+    let auth = Access::new(security.authorization, security.cluster_auth_mode, keys.as_ref())?;
     let store = open_store(&settings)?;
     let recovered =
         settings.repl_set.is_some().then(|| Recovered::from(store.clone())).transpose()?;
@@ -108,11 +115,14 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     let listener = Listener::bind(&settings).await.map_err(CannotListen)?;
     let process_id = ObjectId::new();
     let replication = match (recovered, &settings.repl_set) {
-        (Some(recovered), Some(set)) => Some(recovered.join(&settings, set, process_id)?),
+        (Some(recovered), Some(set)) => {
+            let connect = connect_options(&settings, keys.as_ref());
+            Some(recovered.join(&settings, set, process_id, connect)?)
+        }
         _ => None,
     };
     let repl = replication.as_ref().map(|member| member.repl.clone());
-    let node = Node::new(settings, log, process_id, repl, Some(store))?.with_delay(delay);
+    let node = Node::new(settings, log, auth, process_id, repl, Some(store))?.with_delay(delay);
     let node = Arc::new(node);
     tracing::info!(target: "NETWORK", id = 23015, ctx = "listener",
         address = node.settings.bind_ips.join(","), "Listening on");
@@ -131,6 +141,26 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     tracing::info!(target: "CONTROL", id = 20565, ctx = "initandlisten", "Now exiting");
     tracing::info!(target: "CONTROL", id = 23138, ctx = "initandlisten", exitCode = 0, "Shutting down");
     Ok(())
+}
+
+/// The key file's keys; mongod's words if it is of no use.
+fn read_keys(settings: &Settings) -> anyhow::Result<Option<Keys>> {
+    let Some(path) = &settings.security.key_file else { return Ok(None) };
+    let keys = Keys::read(path).map_err(|error| {
+        tracing::error!(target: "ACCESS", id = 20254, ctx = "initandlisten", %error,
+            "Read security file failed");
+        anyhow::anyhow!("Unable to acquire security key[s]")
+    })?;
+    Ok(Some(keys))
+}
+
+/// How we prove ourselves to other members.
+fn connect_options(settings: &Settings, keys: Option<&Keys>) -> ConnectOptions {
+    let member = keys.map(|keys| {
+        let member = ScramAuthenticator::member(keys.iter().map(str::to_owned));
+        Arc::new(member.optional(settings.security.transition)) as Arc<dyn Authenticator>
+    });
+    ConnectOptions { authenticator: member, ..ConnectOptions::default() }
 }
 
 fn open_store(settings: &Settings) -> anyhow::Result<Store> {

@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 use bson::{Document, RawDocument, doc, oid::ObjectId, rawdoc};
 use protocol::{Namespace, OpTime, OpTimeAndWall, RawDoc, Timestamp};
 use server::{
+    auth::Access,
     config::{self, Asked, LogFormat},
     context::{Client, Node, Then},
     dispatch::{self, Answer, Incoming},
@@ -102,7 +103,8 @@ fn client(store: &Store) -> Client {
     let Ok(Asked::Run(mut settings)) = config::parse(&argv) else { panic!("settings") };
     settings.log.format = Some(LogFormat::Json);
     let log = Log::open(&settings.log).unwrap();
-    let node = Node::new(*settings, log, ObjectId::new(), None, Some(store.clone())).unwrap();
+    let node = Node::new(*settings, log, Access::off(), ObjectId::new(), None, Some(store.clone()))
+        .unwrap();
     let address = "127.0.0.1:1".parse().unwrap();
     Client::new(Arc::new(node), 1, address, address)
 }

@@ -33,6 +33,7 @@ mod failover;
 mod handshake;
 mod harness;
 mod initial_sync;
+mod key_file;
 mod kill;
 mod members;
 mod past;

@@ -9,22 +9,65 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
-use mongodb::options::{ClientOptions, ServerAddress};
+use mongodb::options::{AuthMechanism, ClientOptions, Credential, ServerAddress};
 use mongodb::sync::Client;
 
 /// A client of the server on this port, with direct connection: it answers whatever its state.
 pub fn connect(port: u16) -> Result<Client> {
-    client(port, false)
+    client(port, false, &Security::default())
 }
 
 /// The same, with retryable writes: the driver's collection methods send `lsid` and `txnNumber`.
 pub fn connect_with_retries(port: u16) -> Result<Client> {
-    client(port, true)
+    client(port, true, &Security::default())
 }
 
-fn client(port: u16, retries: bool) -> Result<Client> {
+/// The same, logged in and encrypted as the set wants it.
+pub fn connect_as(port: u16, security: &Security) -> Result<Client> {
+    client(port, false, security)
+}
+
+/// How a client comes to a server with access control or TLS.
+#[derive(Clone, Debug, Default)]
+pub struct Security {
+    /// Who logs in.
+    pub credential: Option<Credential>,
+}
+
+impl Security {
+    /// Nobody, without TLS.
+    pub fn nobody() -> Self {
+        Self::default()
+    }
+
+    /// A user with a password, by the strongest mechanism that the server has.
+    pub fn user(name: &str, password: &str, db: &str) -> Self {
+        let credential = Credential::builder()
+            .username(name.to_owned())
+            .password(password.to_owned())
+            .source(db.to_owned())
+            .build();
+        Self { credential: Some(credential) }
+    }
+
+    /// A member, by the set's key.
+    pub fn member(key: &str) -> Self {
+        Self::user("__system", key, "local")
+    }
+
+    /// By this mechanism.
+    #[must_use]
+    pub fn by(mut self, mechanism: AuthMechanism) -> Self {
+        if let Some(credential) = &mut self.credential {
+            credential.mechanism = Some(mechanism);
+        }
+        self
+    }
+}
+
+fn client(port: u16, retries: bool, security: &Security) -> Result<Client> {
     let address = ServerAddress::Tcp { host: Ipv4Addr::LOCALHOST.to_string(), port: Some(port) };
-    let options = ClientOptions::builder()
+    let mut options = ClientOptions::builder()
         .hosts(vec![address])
         .direct_connection(true)
         .app_name("understudy-tests".to_owned())
@@ -33,6 +76,7 @@ fn client(port: u16, retries: bool) -> Result<Client> {
         .retry_writes(retries)
         .retry_reads(retries)
         .build();
+    options.credential = security.credential.clone();
     Client::with_options(options).context("make a client")
 }
 
@@ -58,6 +102,12 @@ pub fn code_of(error: &anyhow::Error) -> Option<i32> {
         ErrorKind::Command(refused) => Some(refused.code),
         _ => None,
     }
+}
+
+/// Whether the server did not let the client in.
+pub fn is_login_refused(error: &anyhow::Error) -> bool {
+    let error = error.chain().find_map(|cause| cause.downcast_ref::<Error>());
+    error.is_some_and(|error| matches!(error.kind.as_ref(), ErrorKind::Authentication { .. }))
 }
 
 /// Whether the server answered and said no.

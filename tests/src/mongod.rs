@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::driver::Security;
 use crate::node::{NodeOptions, Program};
 use crate::servers::{MongodBinary, Version};
 
@@ -16,6 +17,7 @@ pub fn options(name: &str, version: Version, repl_set: Option<&str>) -> Result<N
         repl_set: repl_set.map(str::to_owned),
         args: Vec::new(),
         proxied: false,
+        security: Security::default(),
     })
 }
 

@@ -13,7 +13,7 @@ use bson::{Document, doc};
 use mongodb::sync::Client;
 use rustix::process::Signal;
 
-use crate::driver;
+use crate::driver::{self, Security};
 use crate::logs;
 use crate::port::Port;
 use crate::process::Process;
@@ -45,6 +45,8 @@ pub struct NodeOptions {
     pub args: Vec<String>,
     /// Whether the set reaches it through a proxy.
     pub proxied: bool,
+    /// How the test's own client comes to it.
+    pub security: Security,
 }
 
 /// A server with its port, its data directory and its log.
@@ -75,7 +77,7 @@ impl Node {
         scratch.watch_log(&options.name, &dir.join("log"));
         let port = Port::take()?;
         let proxy = options.proxied.then(|| Proxy::to(port.number())).transpose()?;
-        let client = driver::connect(port.number())?;
+        let client = driver::connect_as(port.number(), &options.security)?;
         let children = scratch.children().clone();
         Ok(Self { options, port, dir, process: None, client, proxy, children })
     }
@@ -101,8 +103,12 @@ impl Node {
                 return Ok(Some(false));
             }
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.port.number()))?;
-            driver::run(&self.client, "admin", doc! { "ping": 1 })?;
-            Ok(Some(true))
+            match driver::answer(&self.client, "admin", doc! { "ping": 1 }) {
+                Ok(_) => Ok(Some(true)),
+                // It refuses our login: it is up, and the test wants to know no more yet.
+                Err(error) if driver::is_login_refused(&error) => Ok(Some(true)),
+                Err(error) => Err(error),
+            }
         });
         let tail = || logs::tail(&self.log_path(), 15);
         match answered {
@@ -133,7 +139,7 @@ impl Node {
             bail!("{} still runs", self.name());
         }
         // A new client: the old one's pool is full of dead connections.
-        self.client = driver::connect(self.port.number())?;
+        self.client = driver::connect_as(self.port.number(), &self.options.security)?;
         self.launch()?;
         self.await_answer()
     }
@@ -161,6 +167,21 @@ impl Node {
     /// Runs one command and gives the answer, also a refusal.
     pub fn answer(&self, db: &str, command: Document) -> Result<Document> {
         driver::answer(&self.client, db, command).with_context(|| self.name().to_owned())
+    }
+
+    /// Another client of this node alone: as somebody else.
+    pub fn client_as(&self, security: &Security) -> Result<Client> {
+        driver::connect_as(self.port(), security)
+    }
+
+    /// The arguments, to be changed before it is started again.
+    pub fn args_mut(&mut self) -> &mut Vec<String> {
+        &mut self.options.args
+    }
+
+    /// How the test's own client comes to it, to be changed before it is started again.
+    pub fn security_mut(&mut self) -> &mut Security {
+        &mut self.options.security
     }
 
     /// The driver's client for this node alone.

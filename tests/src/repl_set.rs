@@ -7,11 +7,14 @@
 //! set.finish()?; // same data, no unexpected log line, nothing left running
 //! ```
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use bson::{Bson, Document, Timestamp, doc};
 
+use crate::driver::Security;
 use crate::hashes;
 use crate::logs;
 use crate::node::{Node, NodeOptions};
@@ -28,6 +31,14 @@ pub struct ReplSet {
     nodes: Vec<Node>,
     scratch: Scratch,
     expected_log: Vec<String>,
+    key: Option<Key>,
+}
+
+/// The secret of a set.
+#[derive(Debug)]
+struct Key {
+    file: PathBuf,
+    text: String,
 }
 
 /// What a set is to be.
@@ -39,6 +50,7 @@ pub struct ReplSetOptions {
     ours: Vec<Member>,
     mongod_args: Vec<String>,
     our_args: Vec<String>,
+    key: Option<String>,
     election_timeout: Duration,
     proxied: bool,
     limit: Duration,
@@ -94,6 +106,13 @@ impl ReplSetOptions {
         self
     }
 
+    /// A key file for every node, with this text; the test's own clients are members then.
+    #[must_use]
+    pub fn key_file(mut self, key: &str) -> Self {
+        self.key = Some(key.to_owned());
+        self
+    }
+
     /// electionTimeoutMillis; the default of ten seconds keeps a busy machine from needless elections.
     #[must_use]
     pub fn election_timeout(mut self, timeout: Duration) -> Self {
@@ -123,10 +142,15 @@ impl ReplSetOptions {
             nodes: Vec::new(),
             scratch,
             expected_log: Vec::new(),
+            key: None,
         };
+        if let Some(key) = &self.key {
+            set.key = Some(Key { file: write_key(set.scratch.path(), key)?, text: key.clone() });
+        }
         for i in 0..self.mongods {
             let mut node = mongod::options(&format!("mongod-{i}"), self.version, Some(&set.name))?;
             node.args = self.mongod_args.clone();
+            set.secure(&mut node);
             node.proxied = self.proxied;
             let mut node = Node::prepare(node, &mut set.scratch)?;
             node.launch()?;
@@ -139,6 +163,7 @@ impl ReplSetOptions {
         for (i, member) in self.ours.iter().enumerate() {
             let mut node = understudy::options(&format!("ours-{i}"), Some(&set.name))?;
             node.args = self.our_args.clone();
+            set.secure(&mut node);
             node.proxied = self.proxied;
             set.add(node, *member)?;
         }
@@ -156,10 +181,24 @@ impl ReplSet {
             ours: Vec::new(),
             mongod_args: Vec::new(),
             our_args: Vec::new(),
+            key: None,
             election_timeout: Duration::from_secs(10),
             proxied: false,
             limit: CASE_LIMIT,
         }
+    }
+
+    /// Gives a node what it needs to be a member of this set.
+    pub fn secure(&self, node: &mut NodeOptions) {
+        if let Some(key) = &self.key {
+            node.args.extend(["--keyFile".to_owned(), key.file.display().to_string()]);
+            node.security = Security::member(&key.text);
+        }
+    }
+
+    /// The directory of the test.
+    pub fn scratch(&mut self) -> &mut Scratch {
+        &mut self.scratch
     }
 
     /// Starts a node (ours or a mongod) and adds it as a hidden member. Returns its index.
@@ -368,6 +407,14 @@ impl ReplSet {
         })?;
         self.await_caught_up()
     }
+}
+
+/// Writes a key file that only we can read.
+pub fn write_key(dir: &Path, key: &str) -> Result<PathBuf> {
+    let path = dir.join(format!("key-{}", key.len()));
+    std::fs::write(&path, key).context("write the key file")?;
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
+    Ok(path)
 }
 
 /// How far a node says it has applied.

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
+use crate::driver::Security;
 use crate::node::{NodeOptions, Program};
 
 /// Options of our server.
@@ -21,6 +22,7 @@ pub fn options(name: &str, repl_set: Option<&str>) -> Result<NodeOptions> {
         repl_set: repl_set.map(str::to_owned),
         args: Vec::new(),
         proxied: false,
+        security: Security::default(),
     })
 }
 

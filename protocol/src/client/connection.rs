@@ -65,9 +65,12 @@ impl Connection {
             Some(tls) => tls.connect(host, socket).await.map_err(failed)?,
         };
         let mut connection = Self::over(host.clone(), stream, options);
-        connection.say_hello(options).await?;
-        if let Some(authenticator) = &options.authenticator {
-            authenticator.authenticate(&mut connection).await?;
+        let mut command = hello::command(options);
+        let authenticator = options.authenticator.as_ref();
+        let conversation = authenticator.map(|authenticator| authenticator.begin(&mut command));
+        connection.say_hello(command, options).await?;
+        if let Some(conversation) = conversation {
+            conversation.finish(&mut connection).await?;
         }
         Ok(connection)
     }
@@ -96,8 +99,12 @@ impl Connection {
         }
     }
 
-    async fn say_hello(&mut self, options: &ConnectOptions) -> Result<(), ClientError> {
-        let reply = self.exchange("admin", hello::command(options), MsgFlags::NONE).await?;
+    async fn say_hello(
+        &mut self,
+        command: RawDocumentBuf,
+        options: &ConnectOptions,
+    ) -> Result<(), ClientError> {
+        let reply = self.exchange("admin", command, MsgFlags::NONE).await?;
         let host = || self.host.clone();
         let hello = HelloReply::parse(reply, options.compressors)
             .map_err(|source| ClientError::Reply { host: host(), source })?;

@@ -88,9 +88,6 @@ pub(super) fn command(options: &ConnectOptions) -> RawDocumentBuf {
     for (key, value) in options.hello_fields.iter().flatten() {
         hello.append(key, value);
     }
-    if let Some(authenticator) = &options.authenticator {
-        authenticator.extend_hello(&mut hello);
-    }
     hello
 }
 

@@ -26,7 +26,7 @@ use tokio::{
     net::TcpStream,
 };
 
-pub use auth::ScramAuthenticator;
+pub use auth::{ScramAuthenticator, X509Authenticator};
 pub use connection::Connection;
 pub use error::{ClientError, CommandError};
 pub use exhaust::Exhaust;
@@ -113,14 +113,19 @@ pub trait TlsConnector: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
 }
 
-/// Authenticates a fresh connection.
+/// Authenticates fresh connections.
 pub trait Authenticator: fmt::Debug + Send + Sync {
-    /// Adds what it needs to the hello, such as `saslSupportedMechs`.
-    fn extend_hello(&self, _hello: &mut RawDocumentBuf) {}
+    /// Adds what it needs to the hello; the conversation goes on when the hello is answered.
+    fn begin(&self, hello: &mut RawDocumentBuf) -> Box<dyn Conversation + '_>;
+}
 
-    /// Runs the conversation. [`Connection::hello`] has the reply to the hello.
-    fn authenticate<'a>(
-        &'a self,
+/// The authentication of one connection.
+pub trait Conversation: Send {
+    /// Runs it to its end. [`Connection::hello`] has the reply to the hello.
+    fn finish<'a>(
+        self: Box<Self>,
         connection: &'a mut Connection,
-    ) -> BoxFuture<'a, Result<(), ClientError>>;
+    ) -> BoxFuture<'a, Result<(), ClientError>>
+    where
+        Self: 'a;
 }

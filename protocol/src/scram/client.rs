@@ -1,6 +1,6 @@
 //! The side that proves it knows the password first.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use super::{BASE64, Engine, Mechanism, ScramError, attribute, same, xor};
 
@@ -10,7 +10,16 @@ pub struct ScramClient {
     password: String,
     nonce: String,
     first_bare: String,
+    salted: Option<Arc<SaltedPassword>>,
     expected_signature: Option<Vec<u8>>,
+}
+
+/// What thousands of rounds make of a password; worth keeping for the next conversation with the same server.
+pub struct SaltedPassword {
+    salt: Vec<u8>,
+    iterations: u32,
+    client_key: Vec<u8>,
+    server_key: Vec<u8>,
 }
 
 /// What the client does next.
@@ -36,8 +45,21 @@ impl ScramClient {
             password: mechanism.prepare(user, password)?.into_owned(),
             nonce: nonce.to_owned(),
             first_bare: format!("n={name},r={nonce}"),
+            salted: None,
             expected_signature: None,
         })
+    }
+
+    /// With what an earlier conversation computed; of use if salt and iterations are still the same.
+    #[must_use]
+    pub fn remembering(mut self, salted: Option<Arc<SaltedPassword>>) -> Self {
+        self.salted = salted;
+        self
+    }
+
+    /// What this conversation computed, for the next one.
+    pub fn salted(&self) -> Option<Arc<SaltedPassword>> {
+        self.salted.clone()
     }
 
     /// The mechanism.
@@ -77,19 +99,31 @@ impl ScramClient {
         if !nonce.starts_with(&self.nonce) || nonce.len() == self.nonce.len() {
             return Err(ScramError::Nonce);
         }
-        if iterations < Mechanism::ITERATIONS_MIN {
+        if !(Mechanism::ITERATIONS_MIN..=Mechanism::ITERATIONS_MAX).contains(&iterations) {
             return Err(ScramError::Iterations(iterations));
         }
         let mechanism = self.mechanism;
-        let salted = mechanism.salted(&self.password, &salt, iterations);
-        let client_key = mechanism.hmac(&salted, b"Client Key");
-        let server_key = mechanism.hmac(&salted, b"Server Key");
+        let salted = self.salt(salt, iterations);
         let without_proof = format!("c=biws,r={nonce}");
         let auth_message = format!("{},{server_first},{without_proof}", self.first_bare);
-        let signature = mechanism.hmac(&mechanism.hash(&client_key), auth_message.as_bytes());
-        let proof = BASE64.encode(xor(&client_key, &signature));
-        self.expected_signature = Some(mechanism.hmac(&server_key, auth_message.as_bytes()));
+        let stored_key = mechanism.hash(&salted.client_key);
+        let signature = mechanism.hmac(&stored_key, auth_message.as_bytes());
+        let proof = BASE64.encode(xor(&salted.client_key, &signature));
+        self.expected_signature = Some(mechanism.hmac(&salted.server_key, auth_message.as_bytes()));
+        self.salted = Some(salted);
         Ok(format!("{without_proof},p={proof}").into_bytes())
+    }
+
+    fn salt(&mut self, salt: Vec<u8>, iterations: u32) -> Arc<SaltedPassword> {
+        let known = self.salted.take();
+        let fits =
+            |known: &Arc<SaltedPassword>| known.salt == salt && known.iterations == iterations;
+        known.filter(fits).unwrap_or_else(|| {
+            let salted = self.mechanism.salted(&self.password, &salt, iterations);
+            let client_key = self.mechanism.hmac(&salted, b"Client Key");
+            let server_key = self.mechanism.hmac(&salted, b"Server Key");
+            Arc::new(SaltedPassword { salt, iterations, client_key, server_key })
+        })
     }
 }
 
@@ -97,5 +131,12 @@ impl fmt::Debug for ScramClient {
     /// Never shows the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ScramClient({})", self.mechanism)
+    }
+}
+
+impl fmt::Debug for SaltedPassword {
+    /// Never shows a key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SaltedPassword({} iterations)", self.iterations)
     }
 }

@@ -1,4 +1,4 @@
-//! The side that keeps the credentials.
+//! The side that keeps the credentials. What it refuses is what mongod refuses.
 
 use super::{BASE64, Credentials, Engine, ScramError, attribute, same, xor};
 
@@ -7,21 +7,41 @@ use super::{BASE64, Credentials, Engine, ScramError, attribute, same, xor};
 pub struct ServerChallenge {
     user: String,
     client_nonce: String,
+    /// `n,,` or `y,,`, with whom the client acts for; it comes back as `c=`.
+    gs2_header: String,
     first_bare: String,
 }
 
+/// mongod's shortest nonce of a client.
+const CLIENT_NONCE_LEN_MIN: usize = 4;
+
 impl ServerChallenge {
-    /// Reads the client's first message.
+    /// Reads the client's first message: `n,,n=user,r=nonce`, with extensions after it.
     pub fn read(client_first: &[u8]) -> Result<Self, ScramError> {
         let malformed = ScramError::Malformed("client-first");
         let text = str::from_utf8(client_first).map_err(|_| malformed)?;
-        // Channel binding is neither offered nor supported: `n,,` or, saying so, `y,,`.
-        let bare = text.strip_prefix("n,,").or_else(|| text.strip_prefix("y,,"));
-        let bare = bare.ok_or(malformed)?;
-        let user = attribute(bare, "n").ok_or(malformed)?;
-        let nonce = attribute(bare, "r").filter(|nonce| !nonce.is_empty()).ok_or(malformed)?;
-        let user = user.replace("=2C", ",").replace("=3D", "=");
-        Ok(Self { user, client_nonce: nonce.to_owned(), first_bare: bare.to_owned() })
+        let (binding, rest) = text.split_once(',').ok_or(malformed)?;
+        let (acts_for, bare) = rest.split_once(',').ok_or(malformed)?;
+        // Channel binding is neither offered nor supported: `n`, or, knowing that, `y`.
+        if !matches!(binding, "n" | "y") {
+            return Err(malformed);
+        }
+        let mut parts = bare.split(',');
+        let user = parts.next().and_then(|part| part.strip_prefix("n=")).ok_or(malformed)?;
+        let nonce = parts.next().and_then(|part| part.strip_prefix("r=")).ok_or(malformed)?;
+        if user.is_empty() || nonce.len() < CLIENT_NONCE_LEN_MIN {
+            return Err(malformed);
+        }
+        // Nobody acts for somebody else.
+        if !acts_for.is_empty() && acts_for.strip_prefix("a=") != Some(user) {
+            return Err(malformed);
+        }
+        Ok(Self {
+            user: user.replace("=2C", ",").replace("=3D", "="),
+            client_nonce: nonce.to_owned(),
+            gs2_header: format!("{binding},{acts_for},"),
+            first_bare: bare.to_owned(),
+        })
     }
 
     /// Who wants to be known.
@@ -29,51 +49,55 @@ impl ServerChallenge {
         &self.user
     }
 
-    /// The challenge to send. `nonce` must be random and printable, without commas.
-    pub fn challenge(self, credentials: Credentials, nonce: &str) -> (Vec<u8>, ScramServer) {
+    /// The challenge to send. `nonce` must be random and printable, without commas. Further credentials have
+    /// the salt and the iterations of the first: a key that is being replaced by another.
+    pub fn challenge(
+        self,
+        credentials: Credentials,
+        further: Vec<Credentials>,
+        nonce: &str,
+    ) -> (Vec<u8>, ScramServer) {
         let nonce = format!("{}{nonce}", self.client_nonce);
         let salt = BASE64.encode(&credentials.salt);
         let first = format!("r={nonce},s={salt},i={}", credentials.iterations);
         let auth_start = format!("{},{first}", self.first_bare);
-        (first.into_bytes(), ScramServer { user: self.user, credentials, nonce, auth_start })
+        let binding = BASE64.encode(self.gs2_header);
+        let accepted = std::iter::once(credentials).chain(further).collect();
+        (first.into_bytes(), ScramServer { accepted, nonce, binding, auth_start })
     }
 }
 
 /// A conversation that waits for the client's proof.
 #[derive(Debug)]
 pub struct ScramServer {
-    user: String,
-    credentials: Credentials,
+    accepted: Vec<Credentials>,
     nonce: String,
+    binding: String,
     auth_start: String,
 }
 
 impl ScramServer {
-    /// Who wants to be known.
-    pub fn user(&self) -> &str {
-        &self.user
-    }
-
     /// Checks the client's last message; the answer proves us in turn.
     pub fn finish(self, client_final: &[u8]) -> Result<Vec<u8>, ScramError> {
         let malformed = ScramError::Malformed("client-final");
         let text = str::from_utf8(client_final).map_err(|_| malformed)?;
         let (without_proof, proof) = text.rsplit_once(",p=").ok_or(malformed)?;
         let proof = BASE64.decode(proof).map_err(|_| malformed)?;
-        if !matches!(attribute(without_proof, "c"), Some("biws" | "eSws")) {
+        if attribute(without_proof, "c") != Some(self.binding.as_str()) {
             return Err(malformed);
         }
         if attribute(without_proof, "r") != Some(self.nonce.as_str()) {
             return Err(ScramError::Nonce);
         }
-        let Credentials { mechanism, stored_key, server_key, .. } = &self.credentials;
         let auth_message = format!("{},{without_proof}", self.auth_start);
-        let signature = mechanism.hmac(stored_key, auth_message.as_bytes());
-        let client_key = xor(&proof, &signature);
-        let proven = proof.len() == signature.len();
-        if !proven || !same(&mechanism.hash(&client_key), stored_key) {
-            return Err(ScramError::Proof);
-        }
+        let proven = |credentials: &&Credentials| {
+            let Credentials { mechanism, stored_key, .. } = credentials;
+            let signature = mechanism.hmac(stored_key, auth_message.as_bytes());
+            proof.len() == signature.len()
+                && same(&mechanism.hash(&xor(&proof, &signature)), stored_key)
+        };
+        let Credentials { mechanism, server_key, .. } =
+            self.accepted.iter().find(proven).ok_or(ScramError::Proof)?;
         let signature = mechanism.hmac(server_key, auth_message.as_bytes());
         Ok(format!("v={}", BASE64.encode(signature)).into_bytes())
     }

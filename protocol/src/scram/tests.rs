@@ -42,12 +42,12 @@ fn sha_1_as_mongodb_salts_it() {
 
 fn converse(client_password: &str, server_password: &str) -> Result<ClientStep, ScramError> {
     let mechanism = Mechanism::ScramSha256;
-    let mut client = ScramClient::new(mechanism, "a,b=c", client_password, "abc")?;
+    let mut client = ScramClient::new(mechanism, "a,b=c", client_password, "abcd")?;
     let challenge = ServerChallenge::read(&client.first())?;
     assert_eq!(challenge.user(), "a,b=c");
     let credentials =
         Credentials::derive(mechanism, "a,b=c", server_password, b"0123456789abcdef", 4096)?;
-    let (server_first, server) = challenge.challenge(credentials, "xyz");
+    let (server_first, server) = challenge.challenge(credentials, Vec::new(), "xyz");
     let ClientStep::Send(client_final) = client.step(&server_first)? else { panic!() };
     client.step(&server.finish(&client_final)?)
 }
@@ -63,6 +63,7 @@ fn a_client_refuses_what_is_not_safe() {
     let client = || ScramClient::new(Mechanism::ScramSha256, "u", "p", "abc").unwrap();
     let step = |message: &str| client().step(message.as_bytes());
     assert_eq!(step("r=abcd,s=AAAA,i=1"), Err(ScramError::Iterations(1)));
+    assert_eq!(step("r=abcd,s=AAAA,i=4000000000"), Err(ScramError::Iterations(4_000_000_000)));
     assert_eq!(step("r=xbcd,s=AAAA,i=4096"), Err(ScramError::Nonce));
     assert_eq!(step("r=abc,s=AAAA,i=4096"), Err(ScramError::Nonce));
     assert_eq!(step("nonsense"), Err(ScramError::Malformed("server-first")));
@@ -76,4 +77,58 @@ fn a_client_refuses_what_is_not_safe() {
 fn secrets_are_not_shown() {
     let client = ScramClient::new(Mechanism::ScramSha256, "u", "hush", "abc").unwrap();
     assert!(!format!("{client:?}").contains("hush"));
+}
+
+#[test]
+fn a_second_key_is_as_good_as_the_first() {
+    let mechanism = Mechanism::ScramSha256;
+    let derive = |key| Credentials::derive(mechanism, "u", key, b"0123456789abcdef", 4096).unwrap();
+    for (key, expected) in [
+        ("old", Ok(ClientStep::Done)),
+        ("new", Ok(ClientStep::Done)),
+        ("x", Err(ScramError::Proof)),
+    ] {
+        let mut client = ScramClient::new(mechanism, "u", key, "abcd").unwrap();
+        let challenge = ServerChallenge::read(&client.first()).unwrap();
+        let (first, server) = challenge.challenge(derive("old"), vec![derive("new")], "xyz");
+        let ClientStep::Send(last) = client.step(&first).unwrap() else { panic!() };
+        assert_eq!(server.finish(&last).and_then(|last| client.step(&last)), expected);
+    }
+}
+
+#[test]
+fn a_server_refuses_what_mongod_refuses() {
+    let first = |text: &str| ServerChallenge::read(text.as_bytes()).is_ok();
+    assert!(first("n,,n=u,r=abcd") && first("y,,n=u,r=abcd") && first("n,a=u,n=u,r=abcd,x=1"));
+    for bad in [
+        "",
+        "n",
+        "n,",
+        "n,,",
+        "n,,n=u",
+        "n,,r=abcd,n=u",
+        "n,,n=,r=abcd",
+        "n,,n=u,r=abc",
+        "p=tls,,n=u,r=abcd",
+        "n,a=other,n=u,r=abcd",
+        "n,,m=x,n=u,r=abcd",
+        "x,,n=u,r=abcd",
+    ] {
+        assert!(!first(bad), "{bad}");
+    }
+    let credentials =
+        Credentials::derive(Mechanism::ScramSha256, "u", "p", b"0123456789abcdef", 4096);
+    let last = |text: &str| {
+        let challenge = ServerChallenge::read(b"n,,n=u,r=abcd").unwrap();
+        challenge
+            .challenge(credentials.clone().unwrap(), Vec::new(), "xyz")
+            .1
+            .finish(text.as_bytes())
+    };
+    let malformed = Err(ScramError::Malformed("client-final"));
+    assert_eq!(last(""), malformed);
+    assert_eq!(last("c=eSws,r=abcdxyz,p=AAAA"), malformed);
+    assert_eq!(last("c=biws,r=abcdxyz,p=?"), malformed);
+    assert_eq!(last("c=biws,r=abcdxy,p=AAAA"), Err(ScramError::Nonce));
+    assert_eq!(last("c=biws,r=abcdxyz,p=AAAA"), Err(ScramError::Proof));
 }

@@ -23,6 +23,7 @@ impl fmt::Display for Shown<'_> {
             Value::String(s) | Value::Symbol(s) => write!(f, "\"{}\"", String::from_utf8_lossy(s)),
             Value::Document(bytes) => fields(f, bytes),
             Value::Array(bytes) => items(f, bytes),
+            Value::Binary { subtype: UUID, bytes } if bytes.len() == 16 => uuid(f, bytes),
             Value::Binary { subtype, bytes } => {
                 write!(f, "BinData({subtype}, {})", hex(bytes))
             }
@@ -69,6 +70,16 @@ fn items(f: &mut fmt::Formatter<'_>, array: &[u8]) -> fmt::Result {
         write!(f, "{}{}", if i == 0 { "[ " } else { ", " }, Shown(element.value()))?;
     }
     f.write_str(" ]")
+}
+
+/// The subtype of UUIDs.
+const UUID: u8 = 4;
+
+fn uuid(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    let hex = hex(bytes).to_lowercase();
+    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    let parts = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
+    write!(f, "UUID(\"{}\")", parts.join("-"))
 }
 
 fn hex(bytes: &[u8]) -> String {

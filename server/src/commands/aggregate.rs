@@ -27,6 +27,7 @@ use super::{
     views,
 };
 use crate::{
+    auth::pipeline,
     blocking,
     context::{Call, Outcome},
     error::Failure,
@@ -37,7 +38,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "aggregate",
     help: "Runs a pipeline over a collection.",
-    auth: Auth::Read,
+    auth: Auth::Body("`find` on each collection, and what its stages need", pipeline::check),
     on: On::Readable,
     api: Api::V1,
     takes_concerns: true,

@@ -6,6 +6,7 @@ use storage::{Collection, View};
 
 use super::{Auth, Command, On, Run, sizes, target::Target, views};
 use crate::{
+    auth::{action::action, requirement},
     blocking,
     context::{Call, Outcome},
     error::Failure,
@@ -17,7 +18,7 @@ pub(super) const COLL_STATS: Command = Command {
     name: "collStats",
     aliases: &["collstats"],
     help: "Returns the size of a collection and of its indexes.",
-    auth: Auth::Monitor,
+    auth: Auth::Collection(action("collStats")),
     on: On::Serving,
     takes_concerns: true,
     run: Run::Waiting(|call| blocking::reading(call, coll_stats)),
@@ -28,7 +29,7 @@ pub(super) const DATA_SIZE: Command = Command {
     name: "dataSize",
     aliases: &["datasize"],
     help: "Returns the size of a collection's documents.",
-    auth: Auth::Read,
+    auth: Auth::Body("`find` on the collection", requirement::data_size),
     on: On::Serving,
     takes_concerns: true,
     run: Run::Waiting(|call| blocking::reading(call, data_size)),

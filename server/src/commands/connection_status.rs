@@ -1,9 +1,13 @@
 //! connectionStatus: who the client is.
 
 use bson::{Binary, RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc, spec::BinarySubtype};
+use protocol::Fields;
 
 use super::{Api, Auth, Command, Run};
-use crate::context::{Call, Outcome};
+use crate::{
+    auth::privilege::Privileges,
+    context::{Call, Outcome},
+};
 
 pub(super) const COMMAND: Command = Command {
     name: "connectionStatus",
@@ -15,12 +19,17 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn run(call: &Call) -> Outcome {
-    let mut info = rawdoc! {
-        "authenticatedUsers": RawArrayBuf::new(),
-        "authenticatedUserRoles": RawArrayBuf::new(),
-    };
-    if matches!(call.body.get_bool("showPrivileges"), Ok(true)) {
-        info.append(cstr!("authenticatedUserPrivileges"), RawArrayBuf::new());
+    let fields = Fields::idl("connectionStatus", &call.body);
+    let shows = fields.optional("showPrivileges")?.map_or(Ok(false), |flag| flag.safe_bool())?;
+    let who = call.client.login.who(&call.client)?;
+    let users: RawArrayBuf = who.users().iter().map(|user| user.name.to_raw()).collect();
+    let roles = who.users().iter().flat_map(|user| &user.all_roles);
+    let roles: RawArrayBuf = roles.map(|role| role.to_raw()).collect();
+    let mut info = rawdoc! { "authenticatedUsers": users, "authenticatedUserRoles": roles };
+    if shows {
+        let mut all = Privileges::default();
+        who.users().iter().for_each(|user| all.extend(&user.privileges));
+        info.append(cstr!("authenticatedUserPrivileges"), privileges_shown(&all));
     }
     let mut body = RawDocumentBuf::new();
     body.append(cstr!("authInfo"), info);
@@ -29,4 +38,13 @@ fn run(call: &Call) -> Outcome {
         body.append(cstr!("uuid"), Binary { subtype: BinarySubtype::Uuid, bytes });
     }
     Ok(body.into())
+}
+
+/// `[{resource, actions}]`.
+pub(super) fn privileges_shown(privileges: &Privileges) -> RawArrayBuf {
+    let shown = privileges.iter().map(|(resource, actions)| {
+        let actions: RawArrayBuf = actions.iter().map(|action| action.name()).collect();
+        rawdoc! { "resource": resource.to_raw(), "actions": actions }
+    });
+    shown.collect()
 }

@@ -10,6 +10,7 @@ use query::{
 
 use super::{Api, Auth, Command, On, OpClass, Run, Waiting, sizes, target::Target, views};
 use crate::{
+    auth::action::action,
     blocking,
     context::{Call, Outcome},
     error::Failure,
@@ -21,7 +22,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "count",
     help: "Counts documents of a collection.",
-    auth: Auth::Read,
+    auth: Auth::Collection(action("find")),
     on: On::Readable,
     api: Api::V1,
     takes_concerns: true,

@@ -12,6 +12,7 @@ use storage::{Collection, Direction, View};
 
 use super::{Auth, Command, On, Run};
 use crate::{
+    auth::action::action,
     blocking,
     context::{Call, Outcome},
     error::Failure,
@@ -22,7 +23,7 @@ pub(super) const COMMAND: Command = Command {
     name: "dbHash",
     aliases: &["dbhash"],
     help: "Returns a hash of each collection and one of the database.",
-    auth: Auth::Monitor,
+    auth: Auth::Database(action("dbHash")),
     on: On::Serving,
     takes_concerns: true,
     run: Run::Waiting(|call| blocking::reading(call, run)),

@@ -4,6 +4,7 @@ use bson::{RawBson, RawDocumentBuf, raw::CStr, raw::cstr, rawdoc};
 
 use super::{Auth, Command, On, Run, coll_stats::scale, sizes, views};
 use crate::{
+    auth::action::action,
     blocking,
     context::{Call, Outcome},
     read_time::ReadTime,
@@ -13,7 +14,7 @@ pub(super) const COMMAND: Command = Command {
     name: "dbStats",
     aliases: &["dbstats"],
     help: "Returns the size of a database.",
-    auth: Auth::Monitor,
+    auth: Auth::Database(action("dbStats")),
     on: On::Serving,
     takes_concerns: true,
     run: Run::Waiting(|call| blocking::reading(call, run)),

@@ -14,6 +14,7 @@ use storage::keystring;
 
 use super::{Auth, Command, On, Run, Waiting, target::Target, views};
 use crate::{
+    auth::action::action,
     batch::BATCH_BYTES_MAX,
     blocking,
     context::{Call, Outcome},
@@ -25,7 +26,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "distinct",
     help: "Returns the values of a field, each once.",
-    auth: Auth::Read,
+    auth: Auth::Collection(action("find")),
     on: On::Readable,
     takes_concerns: true,
     run: Run::Waiting(|call| Box::pin(run(call)) as Waiting),

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::{Api, Auth, Command, On, OpClass, Run, Waiting, aggregate, target::Target, views};
 use crate::{
+    auth::action::action,
     batch::{BatchEnd, BatchWriter},
     blocking,
     context::{Call, Outcome},
@@ -34,7 +35,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "find",
     help: "Returns documents of a collection.",
-    auth: Auth::Read,
+    auth: Auth::Collection(action("find")),
     on: On::Readable,
     api: Api::V1,
     takes_concerns: true,
@@ -359,6 +360,7 @@ pub(super) fn first_batch(
             id,
             ns,
             session: call.lsid,
+            owners: call.who.names(),
             no_timeout: first.no_timeout,
             tailable: first.tailable,
             await_data: first.await_data,

@@ -5,6 +5,7 @@ use protocol::ErrorCode;
 
 use super::{Auth, Command, Run};
 use crate::{
+    auth::action::action,
     context::{Call, Outcome},
     error::Failure,
 };
@@ -12,7 +13,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "fsync",
     help: "Does nothing: what was reported as durable is on the disk already. There is no lock.",
-    auth: Auth::Manage,
+    auth: Auth::Cluster(action("fsync")),
     admin_only: true,
     run: Run::Now(run),
     ..Command::DEFAULT

@@ -5,6 +5,7 @@ use protocol::ErrorCode;
 
 use super::{Auth, Command, Run};
 use crate::{
+    auth::action::action,
     context::{Call, Outcome},
     error::Failure,
 };
@@ -12,7 +13,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "getCmdLineOpts",
     help: "Returns the command line and what was understood of it.",
-    auth: Auth::Monitor,
+    auth: Auth::Cluster(action("getCmdLineOpts")),
     admin_only: true,
     run: Run::Now(run),
     ..Command::DEFAULT

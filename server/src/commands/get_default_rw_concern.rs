@@ -5,6 +5,7 @@ use protocol::ErrorCode;
 
 use super::{Auth, Command, Run};
 use crate::{
+    auth::action::action,
     context::{Call, Outcome},
     error::Failure,
 };
@@ -12,7 +13,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "getDefaultRWConcern",
     help: "Returns the default read and write concerns.",
-    auth: Auth::Monitor,
+    auth: Auth::Cluster(action("getDefaultRWConcern")),
     admin_only: true,
     run: Run::Now(run),
     ..Command::DEFAULT

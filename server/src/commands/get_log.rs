@@ -5,6 +5,7 @@ use protocol::ErrorCode;
 
 use super::{Auth, Command, Run};
 use crate::{
+    auth::action::action,
     context::{Call, Outcome},
     error::Failure,
 };
@@ -12,7 +13,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "getLog",
     help: "Returns the newest lines of the log: 'global', or 'startupWarnings'; '*' names them.",
-    auth: Auth::Monitor,
+    auth: Auth::Cluster(action("getLog")),
     admin_only: true,
     run: Run::Now(run),
     ..Command::DEFAULT

@@ -11,6 +11,7 @@ use storage::Store;
 
 use super::{Api, Auth, Command, On, OpClass, Run, Waiting};
 use crate::{
+    auth::{action::action, privilege::Target},
     batch::{BatchEnd, BatchWriter},
     blocking,
     context::{Call, Outcome, Reply, Then},
@@ -21,7 +22,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "getMore",
     help: "Returns the next documents of a cursor.",
-    auth: Auth::Read,
+    auth: Auth::User,
     on: On::Serving,
     api: Api::V1,
     takes_concerns: true,
@@ -63,6 +64,9 @@ impl Asked {
 
 async fn run(call: Call) -> Outcome {
     let asked = Asked::parse(&call)?;
+    if call.who.is_restricted() {
+        check_rights(&call, &asked)?;
+    }
     let cursor = call.node().cursors.take(asked.id)?;
     let guard = Taken { call: &call, id: asked.id, done: false };
     if let Err(failure) = check_owner(&call, &asked, &cursor) {
@@ -84,6 +88,26 @@ async fn run(call: Call) -> Outcome {
     }
     guard.put_back(cursor);
     Ok(Reply { body, then: Then::Again(next_request(&call)) })
+}
+
+/// Whoever opened a cursor may go on with it, as long as they may still read what it reads.
+fn check_rights(call: &Call, asked: &Asked) -> Result<(), Failure> {
+    match asked.ns.coll() {
+        // What listed the collections, or listed something else, was allowed by its own rules.
+        coll if coll.starts_with("$cmd.listCollections") => {
+            if !call.who.may_touch_within(&call.db) {
+                return Err(call.unauthorized());
+            }
+        }
+        coll if coll.starts_with("$cmd.aggregate") => {}
+        coll => call.require(Target::Collection(&call.db, coll), action("find"))?,
+    }
+    let Some((_, owners)) = call.node().cursors.whose(asked.id) else { return Ok(()) };
+    if owners == call.who.names() {
+        return Ok(());
+    }
+    let text = format!("cursor id {} was not created by the authenticated user", asked.id);
+    Err(Failure::said(ErrorCode::Unauthorized, text))
 }
 
 fn check_owner(call: &Call, asked: &Asked, cursor: &Cursor) -> Result<(), Failure> {

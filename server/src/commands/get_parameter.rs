@@ -5,6 +5,7 @@ use protocol::ErrorCode;
 
 use super::{Auth, Command, Run};
 use crate::{
+    auth::action::action,
     context::{Call, Outcome},
     error::Failure,
     parameters::{self, DELAYED_CLOCK, Parameter},
@@ -13,7 +14,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "getParameter",
     help: "Returns server parameters by name, or all of them for '*'.",
-    auth: Auth::Monitor,
+    auth: Auth::Cluster(action("getParameter")),
     admin_only: true,
     run: Run::Now(run),
     ..Command::DEFAULT

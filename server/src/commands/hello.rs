@@ -8,7 +8,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocumentBuf, oid::ObjectId, raw::cstr};
 use protocol::{ErrorCode, Fields, RawDoc};
 
-use super::{Api, Auth, Command, Run, Waiting};
+use super::{Api, Auth, Command, Run, Waiting, sasl};
 use crate::{
     context::{Call, Outcome, Reply, Then},
     error::Failure,
@@ -57,7 +57,8 @@ async fn hello(call: Call, words: Words) -> Outcome {
         wait_for_change(&call, wait, words).await?;
         refuse_when_quiescing(&call)?;
     }
-    let body = compose(&call, &asked, words);
+    let mut body = compose(&call, &asked, words);
+    sasl::append_to_hello(&call, &mut body)?;
     let then = match &asked.wait {
         Some(_) if call.exhaust_allowed => next_request(&call.body, &body),
         _ => Then::Wait,
@@ -175,7 +176,9 @@ fn settle(call: &Call, asked: &Asked) -> Result<(), Failure> {
     let pin = pin(call, asked)?;
     call.client.settle(|handshake| {
         handshake.hello_ok |= asked.hello_ok;
-        handshake.internal |= asked.internal.is_some();
+        if let Some(internal) = &asked.internal {
+            handshake.internal = Some(internal.max_wire_version);
+        }
         if let Some(compressors) = asked.compressors {
             handshake.compressors = compressors;
         }
@@ -184,8 +187,9 @@ fn settle(call: &Call, asked: &Asked) -> Result<(), Failure> {
             handshake.pin = pin;
         }
     });
-    if let (Some(repl), Some(internal)) = (call.node().repl(), &asked.internal) {
-        repl.internal_client_said_hello(internal.max_wire_version);
+    // Where members must prove it, their word counts when they have.
+    if asked.internal.is_some() && !call.node().auth.required() {
+        call.client.member_is_known();
     }
     if let Some(metadata) = &asked.metadata
         && !call.node().log.quiet()

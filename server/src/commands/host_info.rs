@@ -4,6 +4,7 @@ use bson::{DateTime, RawDocumentBuf, raw::cstr, rawdoc};
 
 use super::{Auth, Command, Run};
 use crate::{
+    auth::action::action,
     context::{Call, Outcome},
     system::{self, SystemInfo},
 };
@@ -11,7 +12,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "hostInfo",
     help: "Returns what is known of the machine.",
-    auth: Auth::Monitor,
+    auth: Auth::Cluster(action("hostInfo")),
     run: Run::Now(run),
     ..Command::DEFAULT
 };

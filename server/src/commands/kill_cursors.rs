@@ -5,6 +5,7 @@ use protocol::Fields;
 
 use super::{Api, Auth, Command, Run};
 use crate::{
+    auth::{action::action, privilege::Target},
     context::{Call, Outcome},
     error::Failure,
 };
@@ -12,7 +13,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "killCursors",
     help: "Closes cursors.",
-    auth: Auth::Read,
+    auth: Auth::User,
     api: Api::V1,
     run: Run::Now(run),
     ..Command::DEFAULT
@@ -26,6 +27,7 @@ fn run(call: &Call) -> Outcome {
         let RawBsonRef::Int64(id) = id else {
             return Err(Failure::wrong_type("killCursors.cursors", id, &["long"]));
         };
+        check_rights(call, id)?;
         if call.node().cursors.kill(id) {
             killed.push(id);
         } else {
@@ -39,4 +41,17 @@ fn run(call: &Call) -> Outcome {
         "cursorsUnknown": RawArrayBuf::new(),
     }
     .into())
+}
+
+/// One's own cursors, or anybody's for those who may.
+fn check_rights(call: &Call, id: i64) -> Result<(), Failure> {
+    if !call.who.is_restricted() || call.who.may(Target::Cluster, action("killAnyCursor")) {
+        return Ok(());
+    }
+    let Some((ns, owners)) = call.node().cursors.whose(id) else { return Ok(()) };
+    let on = Target::Collection(ns.db(), ns.coll());
+    if owners == call.who.names() || call.who.may(on, action("killAnyCursor")) {
+        return Ok(());
+    }
+    Err(call.unauthorized())
 }

@@ -7,6 +7,7 @@ use storage::Collection;
 
 use super::{Api, Auth, Command, On, Run, list_cursor, views};
 use crate::{
+    auth::{privilege::Target, requirement},
     blocking,
     context::{Call, Outcome},
     local,
@@ -17,7 +18,10 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "listCollections",
     help: "Lists the collections and views of a database.",
-    auth: Auth::Read,
+    auth: Auth::Body(
+        "`listCollections` on the database, or any privilege there for names alone",
+        requirement::list_collections,
+    ),
     on: On::Readable,
     api: Api::V1,
     takes_concerns: true,
@@ -51,6 +55,13 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
             }
         }
     }
+    let authorized = fields.optional("authorizedCollections")?;
+    let authorized = authorized.map_or(Ok(false), |flag| flag.safe_bool())?;
+    let visible = |doc: &RawDocumentBuf| {
+        let coll = doc.get_str("name").unwrap_or_default();
+        !authorized || call.who.may_touch(Target::Collection(&call.db, coll))
+    };
+    listed.retain(visible);
     let fits = |doc: &RawDocumentBuf| filter.as_ref().is_none_or(|filter| filter.matches(doc));
     let docs = listed.into_iter().filter(fits).map(|doc| shown(doc, name_only)).collect();
     list_cursor::reply(call, Namespace::new(&call.db, "$cmd.listCollections"), docs)

@@ -58,6 +58,7 @@ pub(super) fn reply(call: &Call, ns: Namespace, mut docs: Vec<RawDoc>) -> Outcom
             id,
             ns,
             session: call.lsid,
+            owners: call.who.names(),
             no_timeout: false,
             tailable: false,
             await_data: false,

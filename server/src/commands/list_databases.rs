@@ -1,12 +1,13 @@
 //! listDatabases: the databases and their sizes.
 
 use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
-use protocol::Fields;
+use protocol::{ErrorCode, Fields};
 use query::matcher::{Matcher, ParseContext};
 use storage::View;
 
 use super::{Api, Auth, Command, On, Run, sizes};
 use crate::{
+    auth::{action::action, privilege::Target},
     blocking,
     context::{Call, Outcome},
     error::Failure,
@@ -16,7 +17,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "listDatabases",
     help: "Lists the databases and their sizes.",
-    auth: Auth::Monitor,
+    auth: Auth::User,
     on: On::Readable,
     admin_only: true,
     api: Api::V1,
@@ -35,6 +36,9 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     names.push("local".to_owned());
     names.sort_unstable();
     names.dedup();
+    if authorized_alone(call, &fields)? {
+        names.retain(|name| call.who.may_touch_within(name));
+    }
     let mut listed = RawArrayBuf::new();
     let mut total = 0;
     for name in names {
@@ -57,6 +61,17 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         body.append(cstr!("totalSize"), sizes::double(total));
     }
     Ok(body.into())
+}
+
+/// Whether those that the client may not touch are left out.
+fn authorized_alone(call: &Call, fields: &Fields<'_>) -> Result<bool, Failure> {
+    let asked = fields.optional("authorizedDatabases")?.map(|flag| flag.safe_bool()).transpose()?;
+    let may_see_all = call.who.may(Target::Cluster, action("listDatabases"));
+    if asked == Some(false) && !may_see_all {
+        let text = "Insufficient permissions to list all databases";
+        return Err(Failure::said(ErrorCode::Unauthorized, text));
+    }
+    Ok(asked.unwrap_or(!may_see_all))
 }
 
 fn append_size(doc: &mut RawDocumentBuf, call: &Call, size: i64) {

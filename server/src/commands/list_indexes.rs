@@ -6,6 +6,7 @@ use storage::{Collection, IndexState, View};
 
 use super::{Api, Auth, Command, On, Run, list_cursor, target::Target, views};
 use crate::{
+    auth::action::action,
     blocking,
     context::{Call, Outcome},
     error::Failure,
@@ -16,7 +17,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "listIndexes",
     help: "Lists the indexes of a collection.",
-    auth: Auth::Read,
+    auth: Auth::Collection(action("listIndexes")),
     on: On::Readable,
     api: Api::V1,
     takes_concerns: true,

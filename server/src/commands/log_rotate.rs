@@ -4,6 +4,7 @@ use protocol::ErrorCode;
 
 use super::{Auth, Command, Run};
 use crate::{
+    auth::action::action,
     context::{Call, Outcome, Reply},
     error::Failure,
 };
@@ -11,7 +12,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "logRotate",
     help: "Moves the log file aside, or opens it anew, as --logRotate says.",
-    auth: Auth::Manage,
+    auth: Auth::Cluster(action("logRotate")),
     admin_only: true,
     run: Run::Now(run),
     ..Command::DEFAULT

@@ -1,12 +1,16 @@
 //! logout: forgets who the client is.
 
-use super::{Auth, Command, Run};
-use crate::context::Reply;
+use super::{Command, Run};
+use crate::context::{Call, Outcome, Reply};
 
 pub(super) const COMMAND: Command = Command {
     name: "logout",
-    help: "Forgets the client's authentication.",
-    auth: Auth::None,
-    run: Run::Now(|_| Ok(Reply::empty())),
+    help: "Forgets the client's authentication as a user of the database.",
+    run: Run::Now(run),
     ..Command::DEFAULT
 };
+
+fn run(call: &Call) -> Outcome {
+    call.client.login.leave(&call.db);
+    Ok(Reply::empty())
+}

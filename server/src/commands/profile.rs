@@ -5,6 +5,7 @@ use protocol::ErrorCode;
 
 use super::{Auth, Command, Run};
 use crate::{
+    auth::requirement,
     context::{Call, Outcome},
     error::Failure,
 };
@@ -12,7 +13,10 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "profile",
     help: "Shows the profiling level, which is always 0, and the threshold for slow operations.",
-    auth: Auth::Monitor,
+    auth: Auth::Body(
+        "`enableProfiler` on the database, or `find` on `system.profile` to look",
+        requirement::profile,
+    ),
     run: Run::Now(run),
     ..Command::DEFAULT
 };

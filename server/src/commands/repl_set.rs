@@ -4,8 +4,9 @@ use bson::{raw::cstr, rawdoc};
 use protocol::{ErrorCode, RawDoc};
 use repl::Request;
 
-use super::{Auth, Command, Run, Waiting, history_window};
+use super::{Auth, Command, MEMBER, Run, Waiting, history_window};
 use crate::{
+    auth::action::action,
     context::{Call, Outcome},
     error::Failure,
 };
@@ -27,7 +28,7 @@ pub(super) fn commands() -> impl Iterator<Item = Command> {
 const GET_RBID: Command = Command {
     name: "replSetGetRBID",
     help: "Returns the rollback id.",
-    auth: Auth::Internal,
+    auth: MEMBER,
     admin_only: true,
     run: Run::Now(get_rbid),
     ..Command::DEFAULT
@@ -61,19 +62,22 @@ fn get_rbid(call: &Call) -> Outcome {
 
 type Row = (&'static str, Auth, &'static str, fn(RawDoc) -> Request);
 
+const CHANGE_STATE: Auth = Auth::Cluster(action("replSetStateChange"));
+const CONFIGURE: Auth = Auth::Cluster(action("replSetConfigure"));
+
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
-    ("replSetAbortPrimaryCatchUp", Auth::Manage, "Ends a new primary's catch-up.", Request::AbortPrimaryCatchUp),
-    ("replSetFreeze", Auth::Manage, "Keeps a member from standing for election.", Request::Freeze),
-    ("replSetGetConfig", Auth::Monitor, "Returns the configuration of the set.", Request::Config),
-    ("replSetGetStatus", Auth::Monitor, "Returns the state of the set as this member sees it.", Request::Status),
-    ("replSetHeartbeat", Auth::Internal, "How members watch each other.", Request::Heartbeat),
-    ("replSetInitiate", Auth::Manage, "Begins a set.", Request::Initiate),
-    ("replSetMaintenance", Auth::Manage, "Puts a member into maintenance mode, or back.", Request::Maintenance),
-    ("replSetReconfig", Auth::Manage, "Changes the configuration of the set.", Request::Reconfig),
-    ("replSetRequestVotes", Auth::Internal, "A candidate asks for a vote.", Request::RequestVotes),
-    ("replSetStepDown", Auth::Manage, "Makes a primary step down.", Request::StepDown),
-    ("replSetStepUp", Auth::Manage, "Makes a member stand for election.", Request::StepUp),
-    ("replSetSyncFrom", Auth::Manage, "Chooses the member to sync from.", Request::SyncFrom),
-    ("replSetUpdatePosition", Auth::Internal, "A member tells how far it is.", Request::UpdatePosition),
+    ("replSetAbortPrimaryCatchUp", CHANGE_STATE, "Ends a new primary's catch-up.", Request::AbortPrimaryCatchUp),
+    ("replSetFreeze", CHANGE_STATE, "Keeps a member from standing for election.", Request::Freeze),
+    ("replSetGetConfig", Auth::Cluster(action("replSetGetConfig")), "Returns the configuration of the set.", Request::Config),
+    ("replSetGetStatus", Auth::Cluster(action("replSetGetStatus")), "Returns the state of the set as this member sees it.", Request::Status),
+    ("replSetHeartbeat", MEMBER, "How members watch each other.", Request::Heartbeat),
+    ("replSetInitiate", CONFIGURE, "Begins a set.", Request::Initiate),
+    ("replSetMaintenance", CHANGE_STATE, "Puts a member into maintenance mode, or back.", Request::Maintenance),
+    ("replSetReconfig", CONFIGURE, "Changes the configuration of the set.", Request::Reconfig),
+    ("replSetRequestVotes", MEMBER, "A candidate asks for a vote.", Request::RequestVotes),
+    ("replSetStepDown", CHANGE_STATE, "Makes a primary step down.", Request::StepDown),
+    ("replSetStepUp", CHANGE_STATE, "Makes a member stand for election.", Request::StepUp),
+    ("replSetSyncFrom", CHANGE_STATE, "Chooses the member to sync from.", Request::SyncFrom),
+    ("replSetUpdatePosition", MEMBER, "A member tells how far it is.", Request::UpdatePosition),
 ];

@@ -1,9 +1,15 @@
-//! saslStart and saslContinue: without access control nobody is known.
+//! saslStart and saslContinue, and what of a login happens within the hello.
 
-use protocol::ErrorCode;
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
+use protocol::{ErrorCode, Fields, fields::Value, scram::Mechanism};
 
 use super::{Api, Auth, Command, Run};
 use crate::{
+    auth::{
+        login::{CONVERSATION_ID, First, Sent},
+        user::UserName,
+    },
     context::{Call, Outcome},
     error::Failure,
 };
@@ -12,9 +18,10 @@ pub(super) const SASL_START: Command = Command {
     name: "saslStart",
     help: "Begins an authentication.",
     auth: Auth::None,
+    fields: super::Fields::Only(&["mechanism", "payload", "autoAuthorize", "options"]),
     api: Api::V1,
     by_op_query: true,
-    run: Run::Now(start),
+    run: Run::Now(|call| start(call, &call.body, &call.db, false).map(Into::into)),
     ..Command::DEFAULT
 };
 
@@ -22,15 +29,113 @@ pub(super) const SASL_CONTINUE: Command = Command {
     name: "saslContinue",
     help: "Goes on with an authentication.",
     auth: Auth::None,
+    fields: super::Fields::Only(&["conversationId", "payload"]),
     api: Api::V1,
     by_op_query: true,
-    run: Run::Now(|_| Err(Failure::said(ErrorCode::ProtocolError, "No SASL session state found"))),
+    run: Run::Now(go_on),
     ..Command::DEFAULT
 };
 
-fn start(call: &Call) -> Outcome {
-    let mechanism = call.body.get_str("mechanism").unwrap_or_default();
-    tracing::info!(target: "ACCESS", id = 5286307, ctx = call.client.name(), mechanism,
-        remote = %call.client.remote, "Failed to authenticate");
-    Err(Failure::said(ErrorCode::from_code(18), "Authentication failed."))
+fn start(
+    call: &Call,
+    body: &RawDocument,
+    db: &str,
+    speculative: bool,
+) -> Result<RawDocumentBuf, Failure> {
+    let fields = Fields::idl("saslStart", body);
+    let mechanism = fields.required("mechanism")?.str()?;
+    let payload = Payload::parse(fields.required("payload")?)?;
+    let skip_empty = match fields.optional("options")? {
+        Some(options) => {
+            let skip = options.fields()?.optional("skipEmptyExchange")?;
+            skip.map_or(Ok(false), |flag| flag.safe_bool())?
+        }
+        None => false,
+    };
+    let first = First { db, mechanism, payload: &payload.bytes, skip_empty, speculative };
+    let sent = call.client.login.begin(&call.client, &first)?;
+    Ok(payload.reply(sent))
+}
+
+fn go_on(call: &Call) -> Outcome {
+    let fields = Fields::idl("saslContinue", &call.body);
+    let id = fields.required("conversationId")?.safe_i32()?;
+    let payload = Payload::parse(fields.required("payload")?)?;
+    let sent = call.client.login.go_on(&call.client, id, &call.db, &payload.bytes)?;
+    Ok(payload.reply(sent).into())
+}
+
+/// A message, as bytes or as their Base64; the answer comes the same way.
+struct Payload {
+    bytes: Vec<u8>,
+    as_text: bool,
+}
+
+impl Payload {
+    fn parse(value: Value<'_>) -> Result<Self, Failure> {
+        match value.raw() {
+            RawBsonRef::Binary(binary) => Ok(Self { bytes: binary.bytes.to_vec(), as_text: false }),
+            RawBsonRef::String(text) => {
+                let bytes = BASE64.decode(text).map_err(|_| Failure::authentication_failed())?;
+                Ok(Self { bytes, as_text: true })
+            }
+            other => Err(Failure::wrong_type("saslStart.payload", other, &["string", "binData"])),
+        }
+    }
+
+    fn reply(&self, sent: Sent) -> RawDocumentBuf {
+        let mut reply = rawdoc! { "conversationId": CONVERSATION_ID, "done": sent.done };
+        if self.as_text {
+            reply.append(cstr!("payload"), BASE64.encode(sent.payload));
+        } else {
+            let subtype = bson::spec::BinarySubtype::Generic;
+            reply.append(cstr!("payload"), Binary { subtype, bytes: sent.payload });
+        }
+        reply
+    }
+}
+
+/// Appends what a hello asks for on the way to a login.
+pub(super) fn append_to_hello(call: &Call, body: &mut RawDocumentBuf) -> Result<(), Failure> {
+    let fields = Fields::idl(&call.name, &call.body);
+    if let Some(of) = fields.optional("saslSupportedMechs")? {
+        append_mechanisms(call, of.str()?, body)?;
+    }
+    let Some(login) = fields.optional("speculativeAuthenticate")? else { return Ok(()) };
+    let login = login.document()?;
+    let Some(Ok((command, _))) = login.iter().next() else { return Ok(()) };
+    let db = login.get_str("db").unwrap_or_default();
+    let begun = match command.as_str() {
+        "saslStart" => start(call, login, db, true),
+        other => {
+            let text = format!("{}.speculativeAuthenticate unknown command: {other}", call.name);
+            return Err(Failure::said(ErrorCode::from_code(51769), text));
+        }
+    };
+    // One that fails is as if it had not been tried: the client begins in earnest.
+    if let Ok(begun) = begun {
+        body.append(cstr!("speculativeAuthenticate"), begun);
+    }
+    Ok(())
+}
+
+fn append_mechanisms(call: &Call, of: &str, body: &mut RawDocumentBuf) -> Result<(), Failure> {
+    let profile = call.profile();
+    let Some((db, user)) = of.split_once('.') else {
+        let name = if profile.login_comes_first { "UserName" } else { "username" };
+        let text = format!("{name} must contain a '.' separated database.user pair");
+        return Err(Failure::said(ErrorCode::BadValue, text));
+    };
+    let name = UserName::new(user, db);
+    let Some(user) = call.node().auth.find(call.node(), &name)? else { return Ok(()) };
+    // Strongest first; 4.4 has it the other way round.
+    let order = if profile.wire_version > 9 {
+        [Mechanism::ScramSha256, Mechanism::ScramSha1]
+    } else {
+        [Mechanism::ScramSha1, Mechanism::ScramSha256]
+    };
+    let has = |of: &Mechanism| user.credentials.iter().any(|own| own.mechanism == *of);
+    let names: RawArrayBuf = order.into_iter().filter(has).map(Mechanism::name).collect();
+    body.append(cstr!("saslSupportedMechs"), names);
+    Ok(())
 }

@@ -4,6 +4,7 @@ use bson::{DateTime, RawBsonRef, RawDocumentBuf, raw::CString, raw::cstr, rawdoc
 
 use super::{Auth, Command, OpClass, Run, history_window};
 use crate::{
+    auth::action::action,
     context::{Call, Node, Outcome},
     metrics::Counter,
     system::ProcessInfo,
@@ -12,7 +13,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "serverStatus",
     help: "Returns counters and gauges; sections are left out by `section: 0`.",
-    auth: Auth::Monitor,
+    auth: Auth::Cluster(action("serverStatus")),
     run: Run::Now(run),
     ..Command::DEFAULT
 };

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::{Api, Auth, Command, Run};
 use crate::{
+    auth::{action::action, requirement},
     context::{Call, Outcome, Reply},
     error::Failure,
     sessions::{SessionId, TIMEOUT_MINUTES},
@@ -28,7 +29,6 @@ pub(super) const REFRESH_SESSIONS: Command = Command {
 pub(super) const END_SESSIONS: Command = Command {
     name: "endSessions",
     help: "Ends sessions before their time.",
-    auth: Auth::None,
     api: Api::V1,
     run: Run::Now(end),
     ..Command::DEFAULT
@@ -44,7 +44,7 @@ pub(super) const KILL_SESSIONS: Command = Command {
 pub(super) const KILL_ALL_SESSIONS: Command = Command {
     name: "killAllSessions",
     help: "Ends all sessions, or those of the given users.",
-    auth: Auth::Manage,
+    auth: Auth::Cluster(action("killAnySession")),
     run: Run::Now(end_all),
     ..Command::DEFAULT
 };
@@ -52,7 +52,10 @@ pub(super) const KILL_ALL_SESSIONS: Command = Command {
 pub(super) const KILL_ALL_SESSIONS_BY_PATTERN: Command = Command {
     name: "killAllSessionsByPattern",
     help: "Ends the sessions that fit one of the patterns.",
-    auth: Auth::Manage,
+    auth: Auth::Body(
+        "`killAnySession` on the cluster, or that all are one's own",
+        requirement::kill_sessions_by_pattern,
+    ),
     run: Run::Now(end_matching),
     ..Command::DEFAULT
 };

@@ -6,6 +6,7 @@ use repl::io::delay::Clock;
 
 use super::{Auth, Command, Run, Waiting};
 use crate::{
+    auth::action::action,
     context::{Call, Outcome},
     error::Failure,
     parameters::{self, DELAYED_CLOCK},
@@ -14,7 +15,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "setParameter",
     help: "Changes a server parameter and returns its old value.",
-    auth: Auth::Manage,
+    auth: Auth::Cluster(action("setParameter")),
     admin_only: true,
     run: Run::Waiting(|call| Box::pin(run(call)) as Waiting),
     ..Command::DEFAULT

@@ -5,12 +5,13 @@ use std::time::Duration;
 use bson::RawBsonRef;
 
 use super::{Auth, Command, Run};
+use crate::auth::action::action;
 use crate::context::{Call, Outcome, Reply, Then};
 
 pub(super) const COMMAND: Command = Command {
     name: "shutdown",
     help: "Ends the server; a member of a set first tells its clients to leave, for timeoutSecs.",
-    auth: Auth::Manage,
+    auth: Auth::Cluster(action("shutdown")),
     admin_only: true,
     run: Run::Now(run),
     ..Command::DEFAULT

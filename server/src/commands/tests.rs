@@ -73,14 +73,13 @@ fn markdown() -> String {
     out
 }
 
-fn needs(auth: Auth) -> &'static str {
+fn needs(auth: Auth) -> String {
     match auth {
-        Auth::None => "nothing",
-        Auth::User => "a login",
-        Auth::Read => "read",
-        Auth::Write => "write",
-        Auth::Monitor => "monitoring",
-        Auth::Manage => "management",
-        Auth::Internal => "membership",
+        Auth::None => "nothing".to_owned(),
+        Auth::User => "a login".to_owned(),
+        Auth::Cluster(action) => format!("`{}` on the cluster", action.name()),
+        Auth::Database(action) => format!("`{}` on the database", action.name()),
+        Auth::Collection(action) => format!("`{}` on the collection", action.name()),
+        Auth::Body(words, _) => words.to_owned(),
     }
 }

@@ -137,8 +137,7 @@ const fn no(flag: &'static str, key: &'static str, kind: Kind, why: &'static str
     Opt { flag, key, kind, support: Support::No(why), help: "" }
 }
 
-const NO_AUTH: &str =
-    "access control is not there yet; bind to addresses that only trusted hosts can reach";
+const NO_ALLOWLIST: &str = "let a firewall decide from where members may come";
 const NO_TLS: &str = "TLS is not there yet; put a TLS proxy in front of it";
 const NO_SHARDING: &str = "it is a member of a replica set and holds no sharding role of its own";
 const NO_UNIX: &str = "it listens on TCP only";
@@ -181,12 +180,12 @@ pub(super) static OPTIONS: &[Opt] = &[
     yes("bind_ip", "net.bindIp", Text, "Comma-separated addresses to listen on (default localhost)"),
     yes("bind_ip_all", "net.bindIpAll", Switch, "Listen on all addresses"),
     yes("noauth", "noauth", Switch, "Run without access control"),
-    no("auth", "auth", Switch, NO_AUTH),
-    no("", "security.authorization", Text, NO_AUTH),
-    no("transitionToAuth", "security.transitionToAuth", Switch, NO_AUTH),
-    no("keyFile", "security.keyFile", Text, NO_AUTH),
-    no("clusterAuthMode", "security.clusterAuthMode", Text, NO_AUTH),
-    no("clusterIpSourceAllowlist", "security.clusterIpSourceAllowlist", Text, NO_AUTH),
+    yes("auth", "auth", Switch, "Run with access control"),
+    yes("", "security.authorization", Text, ""),
+    yes("transitionToAuth", "security.transitionToAuth", Switch, "Authenticate where the other side can, and refuse nobody"),
+    yes("keyFile", "security.keyFile", Text, "File with the key that the members of the set share; turns access control on"),
+    yes("clusterAuthMode", "security.clusterAuthMode", Text, "How members authenticate: keyFile, sendKeyFile, sendX509 or x509"),
+    no("clusterIpSourceAllowlist", "security.clusterIpSourceAllowlist", Text, NO_ALLOWLIST),
     no("", "security.javascriptEnabled", Switch, "JavaScript is never run"),
     yes("noscripting", "noscripting", Switch, "Taken for mongod's sake: JavaScript is never run"),
     yes("slowms", "operationProfiling.slowOpThresholdMs", Int, "Log operations slower than this (default 100)"),

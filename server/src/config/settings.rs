@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use bson::{Bson, Document};
 
 use super::{
-    ConfigError,
+    ConfigError, SecuritySettings,
     options::{Given, Kind, OPTIONS, Support, by_key},
+    security,
 };
 use crate::{history_window::HistoryWindow, profile::Profile};
 
@@ -41,6 +42,8 @@ pub struct Settings {
     pub log: LogSettings,
     /// Operations slower than this are logged.
     pub slow_ms: u64,
+    /// Access control.
+    pub security: SecuritySettings,
     /// Where to write the process id.
     pub pid_file: Option<PathBuf>,
     /// The version that is shown whatever the set's is.
@@ -134,6 +137,7 @@ impl Settings {
                 narrow(in_range("systemLog.verbosity", 0, 0, VERBOSITY_MAX)?),
             )?,
             slow_ms: narrow(in_range("operationProfiling.slowOpThresholdMs", 100, 0, i64::MAX)?),
+            security: security::resolve(&given)?,
             pid_file: text("processManagement.pidFilePath").map(PathBuf::from),
             impersonate: given.text("processManagement.impersonate").map(profile).transpose()?,
             without_effect: without_effect(&given),

@@ -1,0 +1,157 @@
+//! A SASL conversation as the server has it: from message to message, without a clock, a store or a socket.
+//!
+//! ```text
+//!   begin(first message) --> the user's name --> challenge(credentials) --> finish(proof) --> [empty] --> done
+//! ```
+//! S1 Whoever fails once starts anew: a conversation is used up by its first wrong message.
+//! S2 Nobody is logged in before the last message of the conversation.
+
+use protocol::scram::{Credentials, Mechanism, ScramError, ScramServer, ServerChallenge};
+
+/// A conversation whose first message was read.
+#[derive(Debug)]
+pub struct Begun {
+    mechanism: Mechanism,
+    skip_empty: bool,
+    challenge: ServerChallenge,
+}
+
+/// A conversation that waits for a message of the client.
+#[derive(Debug)]
+pub struct Conversation {
+    mechanism: Mechanism,
+    skip_empty: bool,
+    waits_for: WaitsFor,
+}
+
+#[derive(Debug)]
+enum WaitsFor {
+    Proof(Box<ScramServer>),
+    /// The proof was right; clients of old send an empty message after our own.
+    Empty,
+}
+
+/// What a message leads to.
+#[derive(Debug)]
+pub enum Step {
+    /// This is sent, and another message is waited for.
+    Continue(Vec<u8>, Conversation),
+    /// This is sent, and the client is who it says.
+    Done(Vec<u8>),
+}
+
+impl Begun {
+    /// Reads the first message.
+    pub fn read(mechanism: Mechanism, skip_empty: bool, first: &[u8]) -> Result<Self, ScramError> {
+        let challenge = ServerChallenge::read(first)?;
+        Ok(Self { mechanism, skip_empty, challenge })
+    }
+
+    /// Who wants to be known.
+    pub fn user(&self) -> &str {
+        self.challenge.user()
+    }
+
+    /// The challenge, from the credentials that this mechanism has: the first is shown, all are accepted.
+    pub fn challenge(self, credentials: &[Credentials], nonce: &str) -> Option<Step> {
+        let Self { mechanism, skip_empty, challenge } = self;
+        let mut fitting = credentials.iter().filter(|own| own.mechanism == mechanism).cloned();
+        let first = fitting.next()?;
+        let further = fitting
+            .filter(|other| other.salt == first.salt && other.iterations == first.iterations)
+            .collect();
+        let (message, server) = challenge.challenge(first, further, nonce);
+        let waits_for = WaitsFor::Proof(Box::new(server));
+        Some(Step::Continue(message, Conversation { mechanism, skip_empty, waits_for }))
+    }
+}
+
+impl Conversation {
+    /// The mechanism.
+    pub fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// Takes the next message of the client.
+    pub fn step(self, message: &[u8]) -> Result<Step, ScramError> {
+        let Self { mechanism, skip_empty, waits_for } = self;
+        match waits_for {
+            WaitsFor::Proof(server) => {
+                let last = server.finish(message)?;
+                if skip_empty {
+                    return Ok(Step::Done(last));
+                }
+                let next = Self { mechanism, skip_empty, waits_for: WaitsFor::Empty };
+                Ok(Step::Continue(last, next))
+            }
+            WaitsFor::Empty if message.is_empty() => Ok(Step::Done(Vec::new())),
+            WaitsFor::Empty => Err(ScramError::Malformed("after the last")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::scram::{ClientStep, ScramClient};
+
+    use super::*;
+
+    const MECHANISM: Mechanism = Mechanism::ScramSha256;
+
+    fn credentials(password: &str) -> Credentials {
+        Credentials::derive(MECHANISM, "u", password, b"0123456789abcdef", 4096).unwrap()
+    }
+
+    fn begun(client: &ScramClient, skip_empty: bool) -> (Vec<u8>, Conversation) {
+        let begun = Begun::read(MECHANISM, skip_empty, &client.first()).unwrap();
+        assert_eq!(begun.user(), "u");
+        match begun.challenge(&[credentials("p")], "server").unwrap() {
+            Step::Continue(message, conversation) => (message, conversation),
+            Step::Done(_) => panic!("nothing is proven yet"),
+        }
+    }
+
+    fn proof(client: &mut ScramClient, challenge: &[u8]) -> Vec<u8> {
+        match client.step(challenge).unwrap() {
+            ClientStep::Send(proof) => proof,
+            ClientStep::Done => panic!("the client has a proof to send"),
+        }
+    }
+
+    #[test]
+    fn an_empty_message_ends_it_unless_it_is_skipped() {
+        for skip_empty in [true, false] {
+            let mut client = ScramClient::new(MECHANISM, "u", "p", "nonce").unwrap();
+            let (challenge, conversation) = begun(&client, skip_empty);
+            let proof = proof(&mut client, &challenge);
+            match (conversation.step(&proof).unwrap(), skip_empty) {
+                (Step::Done(last), true) => assert_eq!(client.step(&last), Ok(ClientStep::Done)),
+                (Step::Continue(last, conversation), false) => {
+                    assert_eq!(client.step(&last), Ok(ClientStep::Done));
+                    assert!(
+                        matches!(conversation.step(b""), Ok(Step::Done(last)) if last.is_empty())
+                    );
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_proof_is_good_for_its_own_conversation_alone() {
+        let mut client = ScramClient::new(MECHANISM, "u", "p", "nonce").unwrap();
+        let (challenge, _) = begun(&client, true);
+        let proof = proof(&mut client, &challenge);
+        let begun = Begun::read(MECHANISM, true, &client.first()).unwrap();
+        let Some(Step::Continue(_, other)) = begun.challenge(&[credentials("p")], "another") else {
+            panic!("a challenge")
+        };
+        assert!(other.step(&proof).is_err());
+    }
+
+    #[test]
+    fn a_mechanism_without_credentials_has_no_challenge() {
+        let begun = Begun::read(Mechanism::ScramSha1, true, b"n,,n=u,r=nonce").unwrap();
+        assert!(begun.challenge(&[credentials("p")], "server").is_none());
+    }
+}

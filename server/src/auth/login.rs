@@ -1,0 +1,254 @@
+//! One connection's login: the conversation under way, and who came of those before.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use parking_lot::Mutex;
+use protocol::scram::Mechanism;
+use rand::distr::{Alphanumeric, SampleString};
+
+use super::{
+    Who,
+    conversation::{Begun, Conversation, Step},
+    is_first,
+    user::{User, UserName},
+};
+use crate::{context::Client, error::Failure};
+
+/// Who a connection is.
+#[derive(Default)]
+pub struct Login(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    talk: Option<Talk>,
+    users: Vec<Arc<User>>,
+}
+
+/// A conversation and whose it is.
+struct Talk {
+    conversation: Conversation,
+    name: UserName,
+    speculative: bool,
+}
+
+/// What a client sends first.
+pub struct First<'a> {
+    /// The database of the user.
+    pub db: &'a str,
+    /// The mechanism as it was named.
+    pub mechanism: &'a str,
+    /// The message.
+    pub payload: &'a [u8],
+    /// No empty message at the end.
+    pub skip_empty: bool,
+    /// Within a hello.
+    pub speculative: bool,
+}
+
+/// What is sent to the client.
+#[derive(Debug)]
+pub struct Sent {
+    /// The message.
+    pub payload: Vec<u8>,
+    /// The conversation is over, and the client is known.
+    pub done: bool,
+}
+
+/// mongod's length of its part of the nonce.
+const NONCE_LEN: usize = 32;
+
+/// The number of every conversation: a connection has one at a time.
+pub const CONVERSATION_ID: i32 = 1;
+
+impl Login {
+    /// Begins a conversation. One that was under way is forgotten.
+    pub fn begin(&self, client: &Client, first: &First<'_>) -> Result<Sent, Failure> {
+        self.0.lock().talk = None;
+        let Some(mechanism) = Mechanism::from_name(first.mechanism) else {
+            let failure = Failure::MechanismUnavailable(first.mechanism.to_owned());
+            note_failure(
+                client,
+                first.mechanism,
+                &UserName::new("", first.db),
+                first.speculative,
+                &failure.to_string(),
+            );
+            return Err(failure);
+        };
+        let begun = Begun::read(mechanism, first.skip_empty, first.payload).map_err(|error| {
+            let nobody = UserName::new("", first.db);
+            refuse(client, mechanism, &nobody, first.speculative, &error.to_string())
+        })?;
+        let name = UserName::new(begun.user(), first.db);
+        let refused = |why: &str| refuse(client, mechanism, &name, first.speculative, why);
+        let found = client.node.auth.find(&client.node, &name)?;
+        let user = found.ok_or_else(|| refused("UserNotFound: Could not find user"))?;
+        let nonce = Alphanumeric.sample_string(&mut rand::rng(), NONCE_LEN);
+        match begun.challenge(&user.credentials, &nonce) {
+            Some(Step::Continue(payload, conversation)) => {
+                let speculative = first.speculative;
+                self.0.lock().talk = Some(Talk { conversation, name, speculative });
+                Ok(Sent { payload, done: false })
+            }
+            Some(Step::Done(_)) | None => {
+                Err(refused("the user has no credentials for this mechanism"))
+            }
+        }
+    }
+
+    /// Goes on with the conversation.
+    pub fn go_on(
+        &self,
+        client: &Client,
+        id: i32,
+        db: &str,
+        payload: &[u8],
+    ) -> Result<Sent, Failure> {
+        let Some(Talk { conversation, name, speculative }) = self.0.lock().talk.take() else {
+            return Err(Failure::sasl("No SASL session state found"));
+        };
+        let mechanism = conversation.mechanism();
+        if id != CONVERSATION_ID {
+            note_failure(
+                client,
+                mechanism.name(),
+                &name,
+                speculative,
+                "Mismatched conversation id",
+            );
+            return Err(Failure::sasl("sasl: Mismatched conversation id"));
+        }
+        let refused = |why: &str| refuse(client, mechanism, &name, speculative, why);
+        if db != name.db {
+            return Err(refused("Attempt to switch database target during SASL authentication."));
+        }
+        match conversation.step(payload) {
+            Err(error) => Err(refused(&error.to_string())),
+            Ok(Step::Continue(payload, conversation)) => {
+                self.0.lock().talk = Some(Talk { conversation, name, speculative });
+                Ok(Sent { payload, done: false })
+            }
+            Ok(Step::Done(payload)) => {
+                self.admit(client, mechanism.name(), &name, speculative)?;
+                Ok(Sent { payload, done: true })
+            }
+        }
+    }
+
+    /// Somebody has proven to be who they say.
+    pub fn admit(
+        &self,
+        client: &Client,
+        mechanism: &str,
+        name: &UserName,
+        speculative: bool,
+    ) -> Result<(), Failure> {
+        let refused = |why: &str| {
+            note_failure(client, mechanism, name, speculative, why);
+            Failure::authentication_failed()
+        };
+        // It may have been dropped meanwhile.
+        let user = client.node.auth.find(&client.node, name)?;
+        let user = user.ok_or_else(|| refused("UserNotFound: Could not find user"))?;
+        self.enter(client, user).map_err(refused)?;
+        tracing::info!(target: "ACCESS", id = 5286306, ctx = client.name(), client = %client.remote,
+            isSpeculative = speculative, isClusterMember = *name == UserName::system(), mechanism,
+            user = name.user, db = name.db, result = 0, "Successfully authenticated");
+        Ok(())
+    }
+
+    /// Notes who is there; the reason if it cannot be.
+    pub fn enter(&self, client: &Client, user: Arc<User>) -> Result<(), &'static str> {
+        if !user.welcome_from(client.remote, client.local) {
+            return Err("AuthenticationRestrictionUnmet: Restriction not met for user");
+        }
+        let is_member = user.name == UserName::system();
+        {
+            let mut state = self.0.lock();
+            let others = state.users.iter().any(|other| other.name != user.name);
+            if others && client.node.profile().one_user_a_connection {
+                return Err("Each client connection may only be authenticated once");
+            }
+            state.users.retain(|other| other.name.db != user.name.db);
+            state.users.push(user);
+        }
+        if is_member {
+            client.member_is_known();
+        }
+        Ok(())
+    }
+
+    /// Forgets the users of a database and the conversation; a member goes with `local`.
+    pub fn leave(&self, db: &str) {
+        let mut state = self.0.lock();
+        state.talk = None;
+        state.users.retain(|user| user.name.db != db);
+    }
+
+    /// Those who logged in, as they were then; no document is looked at.
+    pub fn users(&self) -> Vec<Arc<User>> {
+        self.0.lock().users.clone()
+    }
+
+    /// True if a member of the set is at the other end.
+    pub fn is_member(&self) -> bool {
+        self.0.lock().users.iter().any(|user| user.name == UserName::system())
+    }
+
+    /// Who makes a request now: users that were dropped are out, changed ones are what they are now.
+    pub fn who(&self, client: &Client) -> Result<Who, Failure> {
+        let node = &client.node;
+        let known = self.users();
+        let mut users = Vec::with_capacity(known.len());
+        for user in &known {
+            match refreshed(client, user)? {
+                Some(now) => users.push(now),
+                None => {
+                    tracing::info!(target: "ACCESS", id = 20245, ctx = client.name(), user = %user.name,
+                        "Removed deleted user from session cache of user information");
+                    self.0.lock().users.retain(|other| other.name != user.name);
+                }
+            }
+        }
+        if !node.auth.required() {
+            return Ok(Who::unrestricted(users));
+        }
+        let first = users.is_empty() && is_first(node, client.remote)?;
+        Ok(Who::restricted(users, first))
+    }
+}
+
+fn refreshed(client: &Client, user: &Arc<User>) -> Result<Option<Arc<User>>, Failure> {
+    if user.name == UserName::system() {
+        return Ok(Some(user.clone()));
+    }
+    let now = client.node.auth.find(&client.node, &user.name)?;
+    let same = |now: &Arc<User>| now.id == user.id && now.welcome_from(client.remote, client.local);
+    Ok(now.filter(same))
+}
+
+/// The log tells why; all that the client needs to know is that it failed.
+fn refuse(
+    client: &Client,
+    mechanism: Mechanism,
+    name: &UserName,
+    speculative: bool,
+    why: &str,
+) -> Failure {
+    note_failure(client, mechanism.name(), name, speculative, why);
+    Failure::authentication_failed()
+}
+
+/// One line for each attempt that failed.
+pub fn note_failure(
+    client: &Client,
+    mechanism: &str,
+    name: &UserName,
+    speculative: bool,
+    why: &str,
+) {
+    let remote: SocketAddr = client.remote;
+    tracing::info!(target: "ACCESS", id = 5286307, ctx = client.name(), client = %remote,
+        isSpeculative = speculative, isClusterMember = *name == UserName::system(), mechanism,
+        user = name.user, db = name.db, error = why, "Failed to authenticate");
+}

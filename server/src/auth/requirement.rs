@@ -1,0 +1,121 @@
+//! What commands need whose needs are in their body.
+
+use bson::{RawBsonRef, RawDocument, spec::BinarySubtype};
+use protocol::Fields;
+use storage::ReadAt;
+use uuid::Uuid;
+
+use super::{
+    action::{Action, action},
+    privilege::{Resource, Target},
+    user::RoleName,
+};
+use crate::{context::Call, error::Failure};
+
+/// The collection that a command names first. One that is named by its UUID needs the right to do that.
+pub fn collection(call: &Call) -> Result<String, Failure> {
+    match call.body.get(&call.name) {
+        Ok(Some(RawBsonRef::String(name))) => Ok(name.to_owned()),
+        Ok(Some(RawBsonRef::Binary(uuid))) if uuid.subtype == BinarySubtype::Uuid => {
+            call.require(Target::Cluster, action("useUUID"))?;
+            let Ok(uuid) = Uuid::from_slice(uuid.bytes) else { return Ok(String::new()) };
+            let view = call.node().store()?.view(ReadAt::Newest)?;
+            let found = view.catalog().by_uuid(uuid);
+            Ok(found.map(|found| found.ns().coll().to_owned()).unwrap_or_default())
+        }
+        // The handler will say what is wrong with it, to those who may do it everywhere in the database.
+        _ => Ok(String::new()),
+    }
+}
+
+/// dataSize names its collection in full.
+pub fn data_size(call: &Call) -> Result<(), Failure> {
+    let name = call.body.get_str(&call.name).unwrap_or_default();
+    let (db, coll) = name.split_once('.').unwrap_or((name, ""));
+    call.require(Target::Collection(db, coll), action("find"))
+}
+
+/// Names alone may be listed by whoever has any privilege in the database.
+pub fn list_collections(call: &Call) -> Result<(), Failure> {
+    if call.who.may(Target::Database(&call.db), action("listCollections")) {
+        return Ok(());
+    }
+    let fields = Fields::idl("listCollections", &call.body);
+    let flag = |name| -> Result<bool, Failure> {
+        Ok(fields.optional(name)?.map_or(Ok(false), |flag| flag.safe_bool())?)
+    };
+    let names = flag("nameOnly")? && flag("authorizedCollections")?;
+    if names && call.who.may_touch_within(&call.db) { Ok(()) } else { Err(call.unauthorized()) }
+}
+
+/// A look at the level is free to whoever may read what the profiler writes.
+pub fn profile(call: &Call) -> Result<(), Failure> {
+    let looks = call.body.get_i32("profile").is_ok_and(|level| !(0..=2).contains(&level))
+        && !["slowms", "sampleRate", "filter"]
+            .iter()
+            .any(|name| matches!(call.body.get(name), Ok(Some(_))));
+    let reads = Target::Collection(&call.db, "system.profile");
+    if looks && call.who.may(reads, action("find")) {
+        return Ok(());
+    }
+    call.require(Target::Database(&call.db), action("enableProfiler"))
+}
+
+/// Everybody may kill their own sessions.
+pub fn kill_sessions_by_pattern(call: &Call) -> Result<(), Failure> {
+    if call.who.may(Target::Cluster, action("killAnySession")) {
+        return Ok(());
+    }
+    let names = call.who.names();
+    let is_own = |user: &&RawDocument| {
+        let (name, db) = (user.get_str("user").ok(), user.get_str("db").ok());
+        names.iter().any(|own| name == Some(&own.user) && db == Some(&own.db))
+    };
+    let patterns = documents(&call.body, &call.name);
+    let all_own = patterns.iter().all(|pattern| {
+        let users = documents(pattern, "users");
+        !users.is_empty() && users.iter().all(is_own)
+    });
+    if !patterns.is_empty() && all_own { Ok(()) } else { Err(call.unauthorized()) }
+}
+
+/// Roles that are given or taken away: the right to do so on the database of each.
+pub fn roles(call: &Call, wanted: Action) -> Result<(), Failure> {
+    for role in role_list(call, "roles") {
+        call.require(Target::Database(&role.db), wanted)?;
+    }
+    Ok(())
+}
+
+/// Privileges that are given or taken away: likewise, on the database of each resource, or on `admin`.
+pub fn privileges(call: &Call, wanted: Action) -> Result<(), Failure> {
+    for privilege in documents(&call.body, "privileges") {
+        let resource = privilege.get_document("resource").ok().and_then(Resource::parse);
+        let db = match &resource {
+            Some(Resource::Collection { db, .. } | Resource::Buckets { db, .. })
+                if !db.is_empty() =>
+            {
+                db.as_str()
+            }
+            _ => "admin",
+        };
+        call.require(Target::Database(db), wanted)?;
+    }
+    Ok(())
+}
+
+/// Roles as commands write them: a name of this database, or `{role, db}`.
+pub fn role_list(call: &Call, field: &str) -> Vec<RoleName> {
+    let Ok(list) = call.body.get_array(field) else { return Vec::new() };
+    let role = |value: RawBsonRef<'_>| match value {
+        RawBsonRef::String(name) => Some(RoleName::new(name, &call.db)),
+        RawBsonRef::Document(doc) => RoleName::parse(doc),
+        _ => None,
+    };
+    list.into_iter().flatten().filter_map(role).collect()
+}
+
+fn documents<'a>(doc: &'a RawDocument, field: &str) -> Vec<&'a RawDocument> {
+    let Ok(list) = doc.get_array(field) else { return Vec::new() };
+    list.into_iter().flatten().filter_map(|value| value.as_document()).collect()
+}

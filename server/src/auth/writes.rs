@@ -1,0 +1,232 @@
+//! What commands need that only a primary runs. They are refused here in any case; who may not run them is told that
+//! first, as by a mongod.
+
+use bson::{RawBsonRef, RawDocument};
+
+use super::{
+    action::{Action, action},
+    privilege::Target,
+    requirement::{self, collection},
+};
+use crate::{context::Call, error::Failure};
+
+/// True for a field that is there and says yes.
+fn says_yes(doc: &RawDocument, field: &str) -> bool {
+    match doc.get(field) {
+        Ok(Some(RawBsonRef::Boolean(flag))) => flag,
+        Ok(Some(RawBsonRef::Int32(n))) => n != 0,
+        Ok(Some(RawBsonRef::Int64(n))) => n != 0,
+        Ok(Some(RawBsonRef::Double(n))) => n != 0.0,
+        _ => false,
+    }
+}
+
+fn require_all(call: &Call, coll: &str, wanted: &[Action]) -> Result<(), Failure> {
+    for action in wanted {
+        call.require(Target::Collection(&call.db, coll), *action)?;
+    }
+    bypass(call, coll)
+}
+
+/// Whoever passes by the validator of a collection needs the right to.
+fn bypass(call: &Call, coll: &str) -> Result<(), Failure> {
+    if says_yes(&call.body, "bypassDocumentValidation") {
+        let on = Target::Collection(&call.db, coll);
+        call.require(on, action("bypassDocumentValidation"))?;
+    }
+    Ok(())
+}
+
+/// `insert`.
+pub fn insert(call: &Call) -> Result<(), Failure> {
+    require_all(call, &collection(call)?, &[action("insert")])
+}
+
+/// `update`: an upsert inserts.
+pub fn update(call: &Call) -> Result<(), Failure> {
+    let of_body = call.body.get_array("updates").ok();
+    let of_body = of_body.into_iter().flatten().flatten().filter_map(|update| update.as_document());
+    let upserts = of_body.into_iter().any(|update| says_yes(update, "upsert"))
+        || documents_of(call, "updates").any(|update| says_yes(&update, "upsert"));
+    let mut wanted = vec![action("update")];
+    if upserts {
+        wanted.push(action("insert"));
+    }
+    require_all(call, &collection(call)?, &wanted)
+}
+
+/// Documents that travelled beside the command.
+fn documents_of<'a>(call: &'a Call, name: &'a str) -> impl Iterator<Item = protocol::RawDoc> + 'a {
+    let beside = call.sequences.iter().filter(move |sequence| sequence.name() == name);
+    beside.flat_map(|sequence| sequence.docs().iter())
+}
+
+/// `findAndModify`.
+pub fn find_and_modify(call: &Call) -> Result<(), Failure> {
+    let mut wanted = vec![action("find")];
+    if says_yes(&call.body, "remove") {
+        wanted.push(action("remove"));
+    } else {
+        wanted.push(action("update"));
+    }
+    if says_yes(&call.body, "upsert") {
+        wanted.push(action("insert"));
+    }
+    require_all(call, &collection(call)?, &wanted)
+}
+
+/// `bulkWrite`: each operation on its namespace.
+pub fn bulk_write(call: &Call) -> Result<(), Failure> {
+    let list = |name: &'static str| {
+        let of_body = call.body.get_array(name).ok();
+        let of_body = of_body.into_iter().flatten().flatten();
+        let of_body = of_body.filter_map(|doc| doc.as_document()).map(protocol::RawDoc::from);
+        of_body.chain(documents_of(call, name)).collect::<Vec<_>>()
+    };
+    let namespaces = list("nsInfo");
+    for operation in list("ops") {
+        let Some(Ok((kind, RawBsonRef::Int32(at)))) = operation.iter().next() else { continue };
+        let mut wanted = match kind.as_str() {
+            "insert" => vec![action("insert")],
+            "update" => vec![action("update")],
+            _ => vec![action("remove")],
+        };
+        if says_yes(&operation, "upsert") {
+            wanted.push(action("insert"));
+        }
+        let named = usize::try_from(at).ok().and_then(|at| namespaces.get(at));
+        let ns = named.and_then(|ns| ns.get_str("ns").ok()).unwrap_or_default();
+        let (db, coll) = ns.split_once('.').unwrap_or((ns, ""));
+        for action in wanted {
+            call.require(Target::Collection(db, coll), action)?;
+        }
+    }
+    Ok(())
+}
+
+/// `create`: whoever may insert may let the collection come into being.
+pub fn create(call: &Call) -> Result<(), Failure> {
+    let coll = collection(call)?;
+    let on = Target::Collection(&call.db, &coll);
+    let plain = !says_yes(&call.body, "capped")
+        && !matches!(call.body.get("viewOn"), Ok(Some(_)))
+        && !matches!(call.body.get("timeseries"), Ok(Some(_)));
+    if plain && call.who.may(on, action("insert")) {
+        return Ok(());
+    }
+    call.require(on, action("createCollection"))
+}
+
+/// `renameCollection`, within a database or beyond.
+pub fn rename(call: &Call) -> Result<(), Failure> {
+    let name = |field| call.body.get_str(field).unwrap_or_default();
+    let (from, to) = (name("renameCollection"), name("to"));
+    let (from_db, from_coll) = from.split_once('.').unwrap_or((from, ""));
+    let (to_db, to_coll) = to.split_once('.').unwrap_or((to, ""));
+    let drops = says_yes(&call.body, "dropTarget");
+    let (from, to) = (Target::Collection(from_db, from_coll), Target::Collection(to_db, to_coll));
+    let sees_both_or_none = call.who.may(from, action("find")) || !call.who.may(to, action("find"));
+    if from_db == to_db
+        && sees_both_or_none
+        && call.who.may(Target::Database(from_db), action("renameCollectionSameDB"))
+        && (!drops || call.who.may(to, action("dropCollection")))
+    {
+        return Ok(());
+    }
+    for wanted in [action("find"), action("dropCollection")] {
+        call.require(from, wanted)?;
+    }
+    for wanted in [action("insert"), action("createIndex")] {
+        call.require(to, wanted)?;
+    }
+    if drops {
+        call.require(to, action("dropCollection"))?;
+    }
+    Ok(())
+}
+
+/// `applyOps`: what its entries need is for the primary to say.
+pub fn apply_ops(call: &Call) -> Result<(), Failure> {
+    call.require(Target::Cluster, action("applyOps"))
+}
+
+/// `cloneCollectionAsCapped`.
+pub fn clone_as_capped(call: &Call) -> Result<(), Failure> {
+    let from = collection(call)?;
+    let to = call.body.get_str("toCollection").unwrap_or_default();
+    call.require(Target::Collection(&call.db, &from), action("find"))?;
+    for wanted in [action("insert"), action("createIndex"), action("convertToCapped")] {
+        call.require(Target::Collection(&call.db, to), wanted)?;
+    }
+    Ok(())
+}
+
+/// `dbCheck` of a collection, or of the database.
+pub fn db_check(call: &Call) -> Result<(), Failure> {
+    match call.body.get("dbCheck") {
+        Ok(Some(RawBsonRef::String(coll))) => {
+            call.require(Target::Collection(&call.db, coll), action("dbCheck"))
+        }
+        _ => call.require(Target::Database(&call.db), action("dbCheck")),
+    }
+}
+
+/// `splitVector` names its collection in full.
+pub fn split_vector(call: &Call) -> Result<(), Failure> {
+    let ns = call.body.get_str("splitVector").unwrap_or_default();
+    let (db, coll) = ns.split_once('.').unwrap_or((ns, ""));
+    call.require(Target::Collection(db, coll), action("splitVector"))
+}
+
+fn restricts(call: &Call) -> Result<(), Failure> {
+    if matches!(call.body.get("authenticationRestrictions"), Ok(Some(_))) {
+        let wanted = action("setAuthenticationRestriction");
+        call.require(Target::Database(&call.db), wanted)?;
+    }
+    Ok(())
+}
+
+/// `createUser`.
+pub fn create_user(call: &Call) -> Result<(), Failure> {
+    call.require(Target::Database(&call.db), action("createUser"))?;
+    requirement::roles(call, action("grantRole"))?;
+    restricts(call)
+}
+
+/// `updateUser`: one's own password and data may be changed with a right of their own.
+pub fn update_user(call: &Call) -> Result<(), Failure> {
+    let name = call.body.get_str("updateUser").unwrap_or_default();
+    let own = call.who.names().iter().any(|own| own.user == name && own.db == call.db);
+    let on = Target::Database(&call.db);
+    let may_change = |wanted: Action, of_own: Action| {
+        call.who.may(on, wanted) || own && call.who.may(on, of_own)
+    };
+    let has = |field| matches!(call.body.get(field), Ok(Some(_)));
+    if has("pwd") && !may_change(action("changePassword"), action("changeOwnPassword")) {
+        return Err(call.unauthorized());
+    }
+    if has("customData") && !may_change(action("changeCustomData"), action("changeOwnCustomData")) {
+        return Err(call.unauthorized());
+    }
+    if has("roles") {
+        call.require(on, action("revokeRole"))?;
+        requirement::roles(call, action("grantRole"))?;
+    }
+    restricts(call)
+}
+
+/// `createRole`.
+pub fn create_role(call: &Call) -> Result<(), Failure> {
+    call.require(Target::Database(&call.db), action("createRole"))?;
+    requirement::roles(call, action("grantRole"))?;
+    requirement::privileges(call, action("grantRole"))?;
+    restricts(call)
+}
+
+/// `updateRole`.
+pub fn update_role(call: &Call) -> Result<(), Failure> {
+    call.require(Target::Database(&call.db), action("revokeRole"))?;
+    requirement::roles(call, action("grantRole"))?;
+    requirement::privileges(call, action("grantRole"))?;
+    restricts(call)
+}
