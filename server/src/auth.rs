@@ -29,7 +29,7 @@ use std::{net::SocketAddr, sync::Arc};
 use protocol::scram::{Credentials, Mechanism, ScramError};
 use storage::StorageError;
 
-use crate::{config::ClusterAuthMode, context::Node, error::Failure, profile::Profile};
+use crate::{config::ClusterAuthMode, context::Node, error::Failure, profile::Profile, tls::Tls};
 use action::Action;
 use key_file::Keys;
 use privilege::{Privileges, Target};
@@ -43,6 +43,8 @@ pub struct Access {
     mode: ClusterAuthMode,
     member_credentials: Vec<Credentials>,
     users: Users,
+    /// TLS, where it is used.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// mongod's rounds for the credentials of members and, by default, of users.
@@ -60,6 +62,7 @@ impl Access {
         required: bool,
         mode: ClusterAuthMode,
         keys: Option<&Keys>,
+        tls: Option<Arc<Tls>>,
     ) -> Result<Self, ScramError> {
         let name = UserName::system();
         let mut member_credentials = Vec::new();
@@ -73,7 +76,7 @@ impl Access {
                     .push(Credentials::derive(mechanism, &name.user, key, &salt, iterations)?);
             }
         }
-        Ok(Self { required, mode, member_credentials, users: Users::default() })
+        Ok(Self { required, mode, member_credentials, users: Users::default(), tls })
     }
 
     /// None: everything is open to everybody.
@@ -83,6 +86,7 @@ impl Access {
             mode: ClusterAuthMode::Undefined,
             member_credentials: Vec::new(),
             users: Users::default(),
+            tls: None,
         }
     }
 
@@ -102,14 +106,19 @@ impl Access {
         if *name == UserName::system() {
             let credentials = self.credentials_of_members(profile);
             let known = !credentials.is_empty();
-            let user = User::member(name.clone(), builtin::of(profile), credentials);
-            return Ok(known.then(|| Arc::new(user)));
+            return Ok(known.then(|| self.member(profile)));
         }
         // What lives in `local` is not replicated: nobody but members is kept there.
         if name.db == "local" {
             return Ok(None);
         }
         Ok(self.users.find(node.store()?, profile, name)?)
+    }
+
+    /// A member of the set.
+    pub fn member(&self, profile: &Profile) -> Arc<User> {
+        let credentials = self.credentials_of_members(profile);
+        Arc::new(User::member(UserName::system(), builtin::of(profile), credentials))
     }
 
     fn credentials_of_members(&self, profile: &Profile) -> Vec<Credentials> {

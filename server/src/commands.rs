@@ -4,6 +4,7 @@
 //! own; those that only a primary runs stand together in [`refused`].
 
 mod aggregate;
+mod authenticate;
 mod available_query_options;
 mod build_info;
 mod coll_stats;
@@ -38,6 +39,7 @@ mod profile;
 mod refused;
 mod repl_set;
 mod roles_info;
+mod rotate_certificates;
 mod sasl;
 mod server_status;
 mod sessions;
@@ -59,6 +61,7 @@ use crate::{
     },
     context::{Call, Outcome},
     error::Failure,
+    profile::Profile,
 };
 
 /// One command.
@@ -96,6 +99,8 @@ pub struct Command {
 pub enum Auth {
     /// Nothing: it comes before authentication.
     None,
+    /// A login from 8.0 on, nothing before.
+    NewerUser,
     /// Anybody who is logged in; the handler looks closer where that is not all.
     User,
     /// This, on the cluster.
@@ -112,13 +117,22 @@ pub enum Auth {
 pub const MEMBER: Auth = Auth::Cluster(action("internal"));
 
 impl Auth {
+    /// Whether it comes before authentication.
+    pub fn is_open(self, profile: &Profile) -> bool {
+        match self {
+            Self::None => true,
+            Self::NewerUser => !profile.login_comes_first,
+            _ => false,
+        }
+    }
+
     /// Refuses whoever may not do it.
     pub fn check(self, call: &Call) -> Result<(), Failure> {
         if !call.who.is_restricted() {
             return Ok(());
         }
         match self {
-            Self::None | Self::User => Ok(()),
+            Self::None | Self::NewerUser | Self::User => Ok(()),
             Self::Cluster(action) => call.require(Target::Cluster, action),
             Self::Database(action) => call.require(Target::Database(&call.db), action),
             Self::Collection(action) => {
@@ -247,6 +261,7 @@ pub fn find(name: &str) -> Option<(usize, &'static Command)> {
 static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
     let own = [
         aggregate::COMMAND,
+        authenticate::COMMAND,
         available_query_options::COMMAND,
         build_info::COMMAND,
         coll_stats::COLL_STATS,
@@ -290,6 +305,7 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
         set_parameter::COMMAND,
         shutdown::COMMAND,
         roles_info::COMMAND,
+        rotate_certificates::COMMAND,
         users_info::COMMAND,
         whats_my_uri::COMMAND,
     ];

@@ -14,11 +14,13 @@ mod flags;
 mod options;
 mod security;
 mod settings;
+mod tls;
 
 use std::path::Path;
 
 pub use security::{ClusterAuthMode, SecuritySettings};
 pub use settings::{LogFormat, LogRotate, LogSettings, Settings};
+pub use tls::{TlsMode, TlsSettings};
 
 use options::Given;
 

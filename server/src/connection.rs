@@ -4,9 +4,10 @@
 //!    kilobytes each.
 //! C2 A request is not read before the reply to the one before is written: a client that stops reading holds
 //!    at most one reply, and nobody else.
-//! C3 A client that goes away while its request waits (an awaitable hello, a tailing cursor) ends the wait.
+//! C3 A client that goes away while its request waits (an awaitable hello, a tailing cursor) ends the wait; one with TLS
+//!    may have to be answered first.
 
-use std::{future::pending, io, sync::Arc};
+use std::{io, sync::Arc};
 
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 use bytes::BytesMut;
@@ -14,12 +15,12 @@ use protocol::{
     Accept, ErrorCode, Frame, FrameError, Framing, Header, Message, MsgFlags, Op, OpMsg, OpQuery,
     OpReply, ParseError, RawDoc, header::op_code,
 };
-use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::{
     context::{Client, Then},
     dispatch::{self, Answer, ByQuery, Incoming},
     error::Failure,
+    socket::Socket,
 };
 
 /// Why a connection ended.
@@ -37,6 +38,9 @@ pub enum End {
     /// A message after which nothing can be trusted.
     #[error("{0}")]
     Message(ParseError),
+    /// TLS where it is not spoken, none where it is required, or a handshake that failed.
+    #[error("{0}")]
+    Refused(io::Error),
     /// A reply that can't be sent.
     #[error("{0}")]
     Encode(#[from] protocol::EncodeError),
@@ -46,7 +50,7 @@ pub enum End {
 }
 
 /// Serves a client until it leaves.
-pub async fn serve(mut stream: TcpStream, client: Arc<Client>) -> End {
+pub async fn serve(mut stream: Socket, client: Arc<Client>) -> End {
     // Neither an idle client, nor one that does not read, nor a stream of hellos holds up the server's end.
     let served = tokio::select! {
         biased;
@@ -62,12 +66,12 @@ pub async fn serve(mut stream: TcpStream, client: Arc<Client>) -> End {
 /// What mongod tells a browser.
 const HTTP_ANSWER: &[u8] = b"HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 85\r\n\r\nIt looks like you are trying to access MongoDB over HTTP on the native driver port.\r\n";
 
-async fn serve_all(stream: &mut TcpStream, client: &Arc<Client>) -> Result<(), End> {
+async fn serve_all(stream: &mut Socket, client: &Arc<Client>) -> Result<(), End> {
     let mut framing = Framing::new();
     loop {
         let frame = match next_frame(stream, &mut framing).await {
             Err(End::Frame(error)) if error.is_http() && client.node.profile().answers_http => {
-                stream.write_all(HTTP_ANSWER).await?;
+                stream.write(&mut &HTTP_ANSWER[..]).await?;
                 return Err(End::Frame(error));
             }
             other => other?,
@@ -79,7 +83,7 @@ async fn serve_all(stream: &mut TcpStream, client: &Arc<Client>) -> Result<(), E
 }
 
 /// The next whole message; between messages no memory is held (C1).
-async fn next_frame(stream: &mut TcpStream, framing: &mut Framing) -> Result<Frame, End> {
+async fn next_frame(stream: &mut Socket, framing: &mut Framing) -> Result<Frame, End> {
     loop {
         if let Some(frame) = framing.next_frame()? {
             return Ok(frame);
@@ -88,12 +92,10 @@ async fn next_frame(stream: &mut TcpStream, framing: &mut Framing) -> Result<Fra
             framing.release();
             stream.readable().await?;
         }
-        match stream.try_read_buf(framing.read_buf()) {
-            Ok(0) if framing.is_empty() => return Err(End::Closed),
-            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-            Ok(_) => {}
-            Err(err) if err.kind() == io::ErrorKind::WouldBlock => stream.readable().await?,
-            Err(err) => return Err(err.into()),
+        match stream.read(framing).await? {
+            0 if framing.is_empty() => return Err(End::Closed),
+            0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            _ => {}
         }
     }
 }
@@ -104,11 +106,7 @@ enum Next {
     Close,
 }
 
-async fn serve_one(
-    stream: &mut TcpStream,
-    client: &Arc<Client>,
-    frame: Frame,
-) -> Result<Next, End> {
+async fn serve_one(stream: &mut Socket, client: &Arc<Client>, frame: Frame) -> Result<Next, End> {
     let metrics = &client.node.metrics;
     let header = frame.header();
     metrics.physical_bytes_in.add(header.len as u64);
@@ -139,7 +137,7 @@ fn refusal(client: &Client, header: Header, error: &ParseError) -> Message {
 }
 
 async fn serve_message(
-    stream: &mut TcpStream,
+    stream: &mut Socket,
     client: &Arc<Client>,
     mut message: Message,
 ) -> Result<Next, End> {
@@ -171,7 +169,7 @@ async fn serve_message(
         let Answer { body, then } = tokio::select! {
             biased;
             answer = dispatch::answer(client, incoming) => answer,
-            () = gone(stream) => return Err(End::Closed),
+            () = stream.gone() => return Err(End::Closed),
             () = client.node.shutdown.ended() => return Err(End::Shutdown),
         };
         let again = match then {
@@ -244,30 +242,22 @@ fn no_longer_supported() -> OpReply {
 /// Replies up to this length are written from one buffer; longer ones without copying.
 const COPY_LEN_MAX: usize = 16 * 1024;
 
-async fn send(stream: &mut TcpStream, client: &Client, reply: Message) -> Result<(), End> {
+async fn send(stream: &mut Socket, client: &Client, reply: Message) -> Result<(), End> {
     let metrics = &client.node.metrics;
     let plain = reply.uncompressed_len();
     metrics.bytes_out.add(plain as u64);
     let sent = if plain <= COPY_LEN_MAX {
         let mut out = BytesMut::new();
         reply.encode(&mut out)?;
-        stream.write_all(&out).await?;
-        out.len()
+        let len = out.len();
+        stream.write(&mut out).await?;
+        len
     } else {
         let mut out = reply.into_buf()?;
         let len = bytes::Buf::remaining(&out);
-        stream.write_all_buf(&mut out).await?;
+        stream.write(&mut out).await?;
         len
     };
     metrics.physical_bytes_out.add(sent as u64);
     Ok(())
-}
-
-/// Returns when the client has closed its side (C3). A further request that is already there hides that.
-async fn gone(stream: &TcpStream) {
-    let mut byte = [0];
-    match stream.peek(&mut byte).await {
-        Ok(0) | Err(_) => {}
-        Ok(_) => pending().await,
-    }
 }

@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use crate::{
     auth::{Access, Who, action::Action, login::Login, privilege::Target},
+    cluster_time::Signer,
     config::Settings,
     cursors::Cursors,
     error::Failure,
@@ -35,6 +36,7 @@ use crate::{
     sessions::{SessionId, Sessions},
     shutdown::{Phase, Shutdown},
     system,
+    tls::Subject,
 };
 
 /// The server as a whole.
@@ -57,6 +59,8 @@ pub struct Node {
     pub parameters: Parameters,
     /// Who may do what.
     pub auth: Access,
+    /// Signs cluster times.
+    pub signer: Signer,
     /// The end, when it comes.
     pub shutdown: Shutdown,
     max_connections: usize,
@@ -91,6 +95,7 @@ impl Node {
             sessions: Sessions::default(),
             parameters,
             auth,
+            signer: Signer::default(),
             shutdown: Shutdown::default(),
             max_connections: settings.max_conns.min(system::open_files_max() / 5 * 4).max(1),
             compressors: Compressors::new(
@@ -211,6 +216,8 @@ pub struct Client {
     pub local: SocketAddr,
     /// What connectionStatus shows.
     pub uuid: Uuid,
+    /// Whom its certificate names.
+    pub subject: Option<Subject>,
     /// Who is logged in.
     pub login: Login,
     handshake: Mutex<Handshake>,
@@ -235,7 +242,15 @@ impl Client {
     /// A connection that has said nothing yet.
     pub fn new(node: Arc<Node>, id: i32, remote: SocketAddr, local: SocketAddr) -> Self {
         let (login, handshake) = (Login::default(), Mutex::default());
-        Self { node, id, remote, local, uuid: Uuid::new_v4(), login, handshake }
+        let (uuid, subject) = (Uuid::new_v4(), None);
+        Self { node, id, remote, local, uuid, subject, login, handshake }
+    }
+
+    /// With the certificate that it has shown.
+    #[must_use]
+    pub fn with_subject(mut self, subject: Option<Subject>) -> Self {
+        self.subject = subject;
+        self
     }
 
     /// What is settled so far.

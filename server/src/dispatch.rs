@@ -16,13 +16,13 @@ use std::{
 };
 
 use bson::{RawDocumentBuf, rawdoc};
-use protocol::{DocSequence, ErrorCode, RawDoc};
+use protocol::{ClusterTime, DocSequence, ErrorCode, RawDoc};
 use repl::MemberState;
 
 use crate::{
     auth::Who,
-    commands::{self, Auth, Command, Fields, On, Run},
-    context::{Call, Client, Node, Outcome, Reply, Then},
+    commands::{self, Command, Fields, On, Run},
+    context::{Call, Client, Outcome, Reply, Then},
     error::Failure,
     profile::Profile,
 };
@@ -158,29 +158,28 @@ fn prepare(
         abandoned: Arc::default(),
     };
     command.auth.check(&call)?;
+    if let Some(time) = &generic.cluster_time {
+        take_cluster_time(&call, time)?;
+    }
     gate(client, command, generic, &call.db)?;
     if let Some(id) = generic.lsid {
         node.sessions.touch(id, now);
-    }
-    if let Some(ts) = generic.cluster_time {
-        advance_cluster_time(node, ts)?;
     }
     Ok(Prepared::Run(call))
 }
 
 /// Whoever asks, as the documents of now have them; what is open to everybody needs no look at them.
 fn who(client: &Client, command: &Command) -> Result<Who, Failure> {
-    match command.auth {
-        Auth::None if client.node.auth.required() => {
-            Ok(Who::restricted(client.login.users(), false))
-        }
-        Auth::None => Ok(Who::unrestricted(client.login.users())),
-        _ => client.login.who(client),
+    let required = client.node.auth.required();
+    match command.auth.is_open(client.node.profile()) {
+        true if required => Ok(Who::restricted(client.login.users(), false)),
+        true => Ok(Who::unrestricted(client.login.users())),
+        false => client.login.who(client),
     }
 }
 
 fn require_login(who: &Who, command: &Command, profile: &Profile) -> Result<(), Failure> {
-    if matches!(command.auth, Auth::None) || who.is_known() {
+    if command.auth.is_open(profile) || who.is_known() {
         return Ok(());
     }
     let capital = profile.login_comes_first;
@@ -236,16 +235,29 @@ fn gate(client: &Client, command: &Command, generic: &Generic, db: &str) -> Resu
 /// A clock that is a year ahead would poison the whole set's; mongod refuses it too.
 const CLUSTER_TIME_AHEAD_SECS_MAX: i64 = 365 * 24 * 60 * 60;
 
-fn advance_cluster_time(node: &Node, ts: protocol::Timestamp) -> Result<(), Failure> {
-    let now_secs = bson::DateTime::now().timestamp_millis() / 1000;
-    if i64::from(ts.secs()) - now_secs > CLUSTER_TIME_AHEAD_SECS_MAX {
-        let text = format!(
-            "New cluster time, {}, is too far from this node's wall clock time, {now_secs}.",
-            ts.secs()
-        );
-        return Err(Failure::said(ErrorCode::from_code(209), text));
+/// Takes a time that is newer than ours: from a member as it is, from others if the cluster has signed it.
+fn take_cluster_time(call: &Call, time: &ClusterTime) -> Result<(), Failure> {
+    let (node, profile) = (call.node(), call.profile());
+    if time.time <= node.cluster_time() {
+        return Ok(());
     }
-    node.advance_cluster_time(ts);
+    if !call.client.login.may_advance_cluster_time(node) {
+        let unsigned = time.signature.is_none_or(|signature| signature.hash == [0; 20]);
+        // Nobody's unsigned time is no attempt at anything.
+        if unsigned && call.who.users().is_empty() {
+            return Ok(());
+        }
+        node.signer.check(node.store()?, profile, time)?;
+    }
+    let now_secs = bson::DateTime::now().timestamp_millis() / 1000;
+    let secs = time.time.secs();
+    if i64::from(secs) - now_secs > CLUSTER_TIME_AHEAD_SECS_MAX {
+        let name = if profile.login_comes_first { "$clusterTime" } else { "cluster time" };
+        let text =
+            format!("New {name}, {secs}, is too far from this node's wall clock time, {now_secs}.");
+        return Err(Failure::said(ErrorCode::ClusterTimeFailsRateLimiter, text));
+    }
+    node.advance_cluster_time(time.time);
     Ok(())
 }
 

@@ -10,6 +10,7 @@
 pub mod auth;
 pub mod batch;
 pub mod blocking;
+pub mod cluster_time;
 pub mod commands;
 pub mod config;
 pub mod connection;
@@ -31,8 +32,10 @@ pub mod read_time;
 mod replication;
 pub mod sessions;
 pub mod shutdown;
+pub mod socket;
 pub mod source;
 mod start;
 pub mod system;
+pub mod tls;
 
 pub use start::run;

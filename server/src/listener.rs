@@ -12,6 +12,7 @@ use crate::{
     config::Settings,
     connection::{self, End},
     context::{Client, Node},
+    socket::Socket,
 };
 
 /// mongod's settings: a dead peer is noticed after five minutes of silence.
@@ -96,18 +97,29 @@ fn admit(stream: TcpStream, remote: SocketAddr, node: &Arc<Node>) {
     }
     metrics.connections_created.up();
     let id = i32::try_from(metrics.connections_created.get()).unwrap_or(i32::MAX);
-    let local = stream.local_addr().unwrap_or(remote);
-    let client = Arc::new(Client::new(node.clone(), id, remote, local));
     if !node.log.quiet() {
         tracing::info!(target: "NETWORK", id = 22943, ctx = "listener", remote = %remote,
             connectionId = id, connectionCount = current, "Connection accepted");
     }
     if let Err(error) = tune(&stream) {
-        tracing::debug!(target: "NETWORK", ctx = client.name(), error = %error, "Cannot tune the socket");
+        tracing::debug!(target: "NETWORK", ctx = "listener", error = %error, "Cannot tune the socket");
     }
+    let node = node.clone();
     tokio::spawn(async move {
-        let end = connection::serve(stream, client.clone()).await;
-        close(&client, &end);
+        let local = stream.local_addr().unwrap_or(remote);
+        let opened = tokio::select! {
+            opened = Socket::open(stream, &node) => opened,
+            () = node.shutdown.ended() => Err(io::Error::other("the server is shutting down")),
+        };
+        let client = Client::new(node, id, remote, local);
+        match opened {
+            Ok((socket, subject)) => {
+                let client = Arc::new(client.with_subject(subject));
+                let end = connection::serve(socket, client.clone()).await;
+                close(&client, &end);
+            }
+            Err(error) => close(&client, &End::Refused(error)),
+        }
     });
 }
 
@@ -128,7 +140,7 @@ fn close(client: &Client, end: &End) {
             tracing::debug!(target: "NETWORK", id = 22989, ctx, remote = %remote, error = %error,
                 "Error sending response to client. Ending connection from remote");
         }
-        End::Frame(_) | End::Message(_) | End::Encode(_) => {
+        End::Frame(_) | End::Message(_) | End::Encode(_) | End::Refused(_) => {
             tracing::info!(target: "NETWORK", id = 22988, ctx, remote = %remote, error = %end,
                 "Error receiving request from client. Ending connection from remote");
         }

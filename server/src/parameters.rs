@@ -30,6 +30,8 @@ enum Kind {
     Quiet,
     /// Something that cannot be changed.
     Fixed(fn() -> Bson),
+    /// Something that the settings decide.
+    Setting(fn(&Named) -> &'static str),
 }
 
 #[derive(Clone, Copy)]
@@ -43,10 +45,17 @@ enum Slot {
 
 const SLOTS: usize = 5;
 
+/// Settings that are shown as parameters.
+struct Named {
+    cluster_auth_mode: &'static str,
+    tls_mode: &'static str,
+}
+
 /// The values.
 pub struct Parameters {
     log: Log,
     history_window: Mutex<HistoryWindow>,
+    named: Named,
     slots: [AtomicI64; SLOTS],
 }
 
@@ -69,8 +78,13 @@ pub enum ParameterError {
 impl Parameters {
     /// Defaults, and what the command line sets.
     pub fn new(settings: &Settings, log: &Log) -> Result<Self, ParameterError> {
+        let named = Named {
+            cluster_auth_mode: settings.security.cluster_auth_mode.name(),
+            tls_mode: settings.tls.mode.name(),
+        };
         let this = Self {
             log: log.clone(),
+            named,
             history_window: Mutex::new(settings.history_window),
             slots: Default::default(),
         };
@@ -110,6 +124,7 @@ impl Parameters {
             Kind::LogLevel => Bson::Int32(i32::from(self.log.verbosity())),
             Kind::Quiet => Bson::Boolean(self.log.quiet()),
             Kind::Fixed(value) => value(),
+            Kind::Setting(name) => name(&self.named).into(),
         }
     }
 
@@ -153,7 +168,7 @@ impl Parameters {
             }
             (Kind::Quiet, Some(n)) => self.log.set_quiet(n != 0),
             (Kind::DelayedClock, _) => return refused("it is set at run time only"),
-            (Kind::Fixed(_), _) => return refused("it cannot be changed"),
+            (Kind::Fixed(_) | Kind::Setting(_), _) => return refused("it cannot be changed"),
             (_, Some(_)) => return refused("it is out of bounds"),
             (_, None) => return refused("it must be a number"),
         }
@@ -212,11 +227,15 @@ const fn fixed(name: &'static str, value: fn() -> Bson) -> Parameter {
     Parameter { name, at_run_time: false, kind: Kind::Fixed(value) }
 }
 
+const fn setting(name: &'static str, value: fn(&Named) -> &'static str) -> Parameter {
+    Parameter { name, at_run_time: false, kind: Kind::Setting(value) }
+}
+
 static PARAMETERS: &[Parameter] = &[
     fixed("authenticationMechanisms", || {
         Bson::Array(vec!["SCRAM-SHA-1".into(), "SCRAM-SHA-256".into()])
     }),
-    fixed("clusterAuthMode", || "undefined".into()),
+    setting("clusterAuthMode", |named| named.cluster_auth_mode),
     Parameter {
         name: "cursorTimeoutMillis",
         at_run_time: true,
@@ -248,6 +267,11 @@ static PARAMETERS: &[Parameter] = &[
         i32::MAX as i64,
     ),
     int("slowms", Slot::SlowMs, 100, -1, i32::MAX as i64),
-    fixed("sslMode", || "disabled".into()),
-    fixed("tlsMode", || "disabled".into()),
+    setting("sslMode", |named| match named.tls_mode {
+        "allowTLS" => "allowSSL",
+        "preferTLS" => "preferSSL",
+        "requireTLS" => "requireSSL",
+        other => other,
+    }),
+    setting("tlsMode", |named| named.tls_mode),
 ];

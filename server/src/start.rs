@@ -4,7 +4,9 @@ use std::{io::Write, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use bson::oid::ObjectId;
-use protocol::client::{Authenticator, ConnectOptions, ScramAuthenticator};
+use protocol::client::{
+    Authenticator, ConnectOptions, ScramAuthenticator, TlsConnector, X509Authenticator,
+};
 use storage::{Store, StoreOptions};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -20,6 +22,7 @@ use crate::{
     logging::Log,
     replication::{Recovered, end_process},
     shutdown::Phase,
+    tls::{Outgoing, Tls},
 };
 
 /// mongod's exit code for a wrong command line.
@@ -107,7 +110,13 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
         tracing::warn!(target: "CONTROL", id = 22120, ctx = "initandlisten", startup_warning = true,
             "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted");
     }
-    let auth = Access::new(security.authorization, security.cluster_auth_mode, keys.as_ref())?;
+    let tls = Tls::load(&settings.tls)?.map(Arc::new);
+    let auth = Access::new(
+        security.authorization,
+        security.cluster_auth_mode,
+        keys.as_ref(),
+        tls.clone(),
+    )?;
     let store = open_store(&settings)?;
     let recovered =
         settings.repl_set.is_some().then(|| Recovered::from(store.clone())).transpose()?;
@@ -116,7 +125,7 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     let process_id = ObjectId::new();
     let replication = match (recovered, &settings.repl_set) {
         (Some(recovered), Some(set)) => {
-            let connect = connect_options(&settings, keys.as_ref());
+            let connect = connect_options(&settings, keys.as_ref(), tls);
             Some(recovered.join(&settings, set, process_id, connect)?)
         }
         _ => None,
@@ -127,7 +136,7 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     tracing::info!(target: "NETWORK", id = 23015, ctx = "listener",
         address = node.settings.bind_ips.join(","), "Listening on");
     tracing::info!(target: "NETWORK", id = 23016, ctx = "listener", port = node.settings.port,
-        ssl = "off", "Waiting for connections");
+        ssl = if node.auth.tls.is_some() { "on" } else { "off" }, "Waiting for connections");
     let signals = tokio::spawn(signals(node.clone()));
     let upkeep = tokio::spawn(upkeep(node.clone()));
     let end = tokio::spawn(end(node.clone()));
@@ -154,13 +163,23 @@ fn read_keys(settings: &Settings) -> anyhow::Result<Option<Keys>> {
     Ok(Some(keys))
 }
 
-/// How we prove ourselves to other members.
-fn connect_options(settings: &Settings, keys: Option<&Keys>) -> ConnectOptions {
+/// How we come to other members: encrypted, and with what proves who we are.
+fn connect_options(
+    settings: &Settings,
+    keys: Option<&Keys>,
+    tls: Option<Arc<Tls>>,
+) -> ConnectOptions {
+    let tls = tls.filter(|tls| tls.mode().is_used_outwards());
+    let tls = tls.map(|tls| Arc::new(Outgoing(tls)) as Arc<dyn TlsConnector>);
+    if settings.security.cluster_auth_mode.sends_certificate() {
+        let authenticator = Some(Arc::new(X509Authenticator) as Arc<dyn Authenticator>);
+        return ConnectOptions { authenticator, tls, ..ConnectOptions::default() };
+    }
     let member = keys.map(|keys| {
         let member = ScramAuthenticator::member(keys.iter().map(str::to_owned));
         Arc::new(member.optional(settings.security.transition)) as Arc<dyn Authenticator>
     });
-    ConnectOptions { authenticator: member, ..ConnectOptions::default() }
+    ConnectOptions { authenticator: member, tls, ..ConnectOptions::default() }
 }
 
 fn open_store(settings: &Settings) -> anyhow::Result<Store> {

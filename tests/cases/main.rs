@@ -37,5 +37,8 @@ mod key_file;
 mod kill;
 mod members;
 mod past;
+mod privileges;
 mod replies;
 mod steady;
+mod tls;
+mod users;

@@ -4,12 +4,15 @@
 //! judge.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
-use mongodb::options::{AuthMechanism, ClientOptions, Credential, ServerAddress};
+use mongodb::options::{
+    AuthMechanism, ClientOptions, Credential, ServerAddress, Tls as MongoTls, TlsOptions,
+};
 use mongodb::sync::Client;
 
 /// A client of the server on this port, with direct connection: it answers whatever its state.
@@ -32,6 +35,8 @@ pub fn connect_as(port: u16, security: &Security) -> Result<Client> {
 pub struct Security {
     /// Who logs in.
     pub credential: Option<Credential>,
+    /// Encrypted, with these files.
+    pub tls: Option<TlsOptions>,
 }
 
 impl Security {
@@ -47,12 +52,27 @@ impl Security {
             .password(password.to_owned())
             .source(db.to_owned())
             .build();
-        Self { credential: Some(credential) }
+        Self { credential: Some(credential), tls: None }
     }
 
     /// A member, by the set's key.
     pub fn member(key: &str) -> Self {
         Self::user("__system", key, "local")
+    }
+
+    /// Whom the certificate names.
+    pub fn certificate() -> Self {
+        let credential = Credential::builder().mechanism(AuthMechanism::MongoDbX509).build();
+        Self { credential: Some(credential), tls: None }
+    }
+
+    /// Encrypted: the authority that is believed, and the certificate to show.
+    #[must_use]
+    pub fn with_tls(mut self, ca: &Path, certificate: Option<&Path>) -> Self {
+        let mut options = TlsOptions::builder().ca_file_path(ca.to_owned()).build();
+        options.cert_key_file_path = certificate.map(Path::to_owned);
+        self.tls = Some(options);
+        self
     }
 
     /// By this mechanism.
@@ -77,6 +97,7 @@ fn client(port: u16, retries: bool, security: &Security) -> Result<Client> {
         .retry_reads(retries)
         .build();
     options.credential = security.credential.clone();
+    options.tls = security.tls.clone().map(MongoTls::Enabled);
     Client::with_options(options).context("make a client")
 }
 

@@ -18,6 +18,7 @@
 //! Functions return `anyhow::Result`; a case uses `?` and ends with `finish()`. A case that does
 //! not reach `finish()`, by an error or a panic, prints the tail of every server's log.
 
+pub mod certificates;
 pub mod compare;
 pub mod driver;
 pub mod fetch;

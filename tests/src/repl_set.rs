@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use bson::{Bson, Document, Timestamp, doc};
 
+use crate::certificates::Authority;
 use crate::driver::Security;
 use crate::hashes;
 use crate::logs;
@@ -32,6 +33,16 @@ pub struct ReplSet {
     scratch: Scratch,
     expected_log: Vec<String>,
     key: Option<Key>,
+    tls: Option<(Tls, Authority)>,
+}
+
+/// How a set uses TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Members prove themselves by the key file.
+    WithKeyFile,
+    /// Members prove themselves by their certificates.
+    X509,
 }
 
 /// The secret of a set.
@@ -51,6 +62,7 @@ pub struct ReplSetOptions {
     mongod_args: Vec<String>,
     our_args: Vec<String>,
     key: Option<String>,
+    tls: Option<Tls>,
     election_timeout: Duration,
     proxied: bool,
     limit: Duration,
@@ -113,6 +125,13 @@ impl ReplSetOptions {
         self
     }
 
+    /// TLS for everybody, and for members with or without certificates as their proof.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// electionTimeoutMillis; the default of ten seconds keeps a busy machine from needless elections.
     #[must_use]
     pub fn election_timeout(mut self, timeout: Duration) -> Self {
@@ -143,14 +162,18 @@ impl ReplSetOptions {
             scratch,
             expected_log: Vec::new(),
             key: None,
+            tls: None,
         };
+        if let Some(tls) = self.tls {
+            set.tls = Some((tls, Authority::new(set.scratch.path(), "ca")?));
+        }
         if let Some(key) = &self.key {
             set.key = Some(Key { file: write_key(set.scratch.path(), key)?, text: key.clone() });
         }
         for i in 0..self.mongods {
             let mut node = mongod::options(&format!("mongod-{i}"), self.version, Some(&set.name))?;
             node.args = self.mongod_args.clone();
-            set.secure(&mut node);
+            set.secure(&mut node)?;
             node.proxied = self.proxied;
             let mut node = Node::prepare(node, &mut set.scratch)?;
             node.launch()?;
@@ -163,7 +186,7 @@ impl ReplSetOptions {
         for (i, member) in self.ours.iter().enumerate() {
             let mut node = understudy::options(&format!("ours-{i}"), Some(&set.name))?;
             node.args = self.our_args.clone();
-            set.secure(&mut node);
+            set.secure(&mut node)?;
             node.proxied = self.proxied;
             set.add(node, *member)?;
         }
@@ -182,6 +205,7 @@ impl ReplSet {
             mongod_args: Vec::new(),
             our_args: Vec::new(),
             key: None,
+            tls: None,
             election_timeout: Duration::from_secs(10),
             proxied: false,
             limit: CASE_LIMIT,
@@ -189,11 +213,38 @@ impl ReplSet {
     }
 
     /// Gives a node what it needs to be a member of this set.
-    pub fn secure(&self, node: &mut NodeOptions) {
+    pub fn secure(&self, node: &mut NodeOptions) -> Result<()> {
+        let mut add = |flag: &str, value: &dyn std::fmt::Display| {
+            node.args.extend([flag.to_owned(), value.to_string()]);
+        };
         if let Some(key) = &self.key {
-            node.args.extend(["--keyFile".to_owned(), key.file.display().to_string()]);
+            add("--keyFile", &key.file.display());
             node.security = Security::member(&key.text);
         }
+        if let Some((tls, authority)) = &self.tls {
+            let certificate = authority.issue(&node.name, "members")?;
+            add("--tlsMode", &"requireTLS");
+            add("--tlsCertificateKeyFile", &certificate.display());
+            add("--tlsCAFile", &authority.file().display());
+            if *tls == Tls::X509 {
+                add("--clusterAuthMode", &"x509");
+                node.security = Security::certificate();
+            }
+            let security = std::mem::take(&mut node.security);
+            node.security = security.with_tls(authority.file(), Some(&certificate));
+        }
+        Ok(())
+    }
+
+    /// Who issues the set's certificates.
+    pub fn authority(&self) -> Result<&Authority> {
+        let (_, authority) = self.tls.as_ref().context("the set has no TLS")?;
+        Ok(authority)
+    }
+
+    /// The authority's own certificate.
+    pub fn ca_file(&self) -> Result<&Path> {
+        Ok(self.authority()?.file())
     }
 
     /// The directory of the test.

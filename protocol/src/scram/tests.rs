@@ -132,3 +132,25 @@ fn a_server_refuses_what_mongod_refuses() {
     assert_eq!(last("c=biws,r=abcdxy,p=AAAA"), Err(ScramError::Nonce));
     assert_eq!(last("c=biws,r=abcdxyz,p=AAAA"), Err(ScramError::Proof));
 }
+
+/// Whatever a client says, it does not get in, and nothing breaks.
+#[test]
+fn random_messages_prove_nothing() {
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+    let credentials =
+        Credentials::derive(Mechanism::ScramSha256, "u", "p", b"0123456789abcdef", 4096).unwrap();
+    let alphabet = b"n,=rcpvabeswyi0123456789+/A \xff\0";
+    let mut rng = StdRng::seed_from_u64(7);
+    for _ in 0..20_000 {
+        let mut message = |start: &[u8]| {
+            let len = rng.random_range(0..40);
+            let tail = (0..len).map(|_| alphabet[rng.random_range(0..alphabet.len())]);
+            start.iter().copied().chain(tail.collect::<Vec<_>>()).collect::<Vec<u8>>()
+        };
+        let _ = ServerChallenge::read(&message(b""));
+        let _ = ServerChallenge::read(&message(b"n,,n=u,r="));
+        let challenge = ServerChallenge::read(b"n,,n=u,r=abcd").unwrap();
+        let (_, server) = challenge.challenge(credentials.clone(), Vec::new(), "xyz");
+        assert!(server.finish(&message(b"c=biws,r=abcdxyz,p=")).is_err());
+    }
+}

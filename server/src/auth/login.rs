@@ -8,11 +8,16 @@ use rand::distr::{Alphanumeric, SampleString};
 
 use super::{
     Who,
+    action::action,
     conversation::{Begun, Conversation, Step},
     is_first,
+    privilege::Target,
     user::{User, UserName},
 };
-use crate::{context::Client, error::Failure};
+use crate::{
+    context::{Client, Node},
+    error::Failure,
+};
 
 /// Who a connection is.
 #[derive(Default)]
@@ -135,6 +140,54 @@ impl Login {
         }
     }
 
+    /// Logs in whom the client's certificate names: a member, or a user of `$external`. Gives the name.
+    pub fn by_certificate(
+        &self,
+        client: &Client,
+        mechanism: &str,
+        db: &str,
+        user: Option<&str>,
+        speculative: bool,
+    ) -> Result<String, Failure> {
+        self.0.lock().talk = None;
+        let name = UserName::new(user.unwrap_or_default(), db);
+        let refused = |why: &str| {
+            note_failure(client, mechanism, &name, speculative, why);
+            Failure::authentication_failed()
+        };
+        if mechanism != "MONGODB-X509" {
+            let failure = Failure::MechanismUnavailable(mechanism.to_owned());
+            note_failure(client, mechanism, &name, speculative, &failure.to_string());
+            return Err(failure);
+        }
+        let node = &client.node;
+        let (Some(subject), Some(tls)) = (&client.subject, &node.auth.tls) else {
+            return Err(refused("No verified subject name available from client"));
+        };
+        if db != "$external" {
+            let why = "X.509 authentication must always use the $external database.";
+            return Err(refused(why));
+        }
+        if user.is_some_and(|user| user != subject.as_str()) {
+            let why = "There is no x.509 client certificate matching the user.";
+            return Err(refused(why));
+        }
+        let name = UserName::new(subject.as_str(), db);
+        if !subject.is_member_beside(&tls.own_subject()) {
+            self.admit(client, mechanism, &name, speculative)?;
+        } else if node.auth.mode().accepts_certificates() {
+            self.enter(client, node.auth.member(node.profile())).map_err(refused)?;
+            note_success(client, mechanism, &UserName::system(), speculative);
+        } else {
+            return Err(refused(
+                "The provided certificate can only be used for cluster authentication, not client \
+                 authentication. The current configuration does not allow x.509 cluster \
+                 authentication, check the --clusterAuthMode flag",
+            ));
+        }
+        Ok(subject.as_str().to_owned())
+    }
+
     /// Somebody has proven to be who they say.
     pub fn admit(
         &self,
@@ -151,9 +204,7 @@ impl Login {
         let user = client.node.auth.find(&client.node, name)?;
         let user = user.ok_or_else(|| refused("UserNotFound: Could not find user"))?;
         self.enter(client, user).map_err(refused)?;
-        tracing::info!(target: "ACCESS", id = 5286306, ctx = client.name(), client = %client.remote,
-            isSpeculative = speculative, isClusterMember = *name == UserName::system(), mechanism,
-            user = name.user, db = name.db, result = 0, "Successfully authenticated");
+        note_success(client, mechanism, name, speculative);
         Ok(())
     }
 
@@ -193,6 +244,13 @@ impl Login {
     /// True if a member of the set is at the other end.
     pub fn is_member(&self) -> bool {
         self.0.lock().users.iter().any(|user| user.name == UserName::system())
+    }
+
+    /// True if a cluster time is believed without a signature, and needs none in reply.
+    pub fn may_advance_cluster_time(&self, node: &Node) -> bool {
+        let advance = action("advanceClusterTime");
+        !node.auth.required()
+            || self.users().iter().any(|user| user.privileges.allow(Target::Cluster, advance))
     }
 
     /// Who makes a request now: users that were dropped are out, changed ones are what they are now.
@@ -237,6 +295,13 @@ fn refuse(
 ) -> Failure {
     note_failure(client, mechanism.name(), name, speculative, why);
     Failure::authentication_failed()
+}
+
+/// One line for each login.
+fn note_success(client: &Client, mechanism: &str, name: &UserName, speculative: bool) {
+    tracing::info!(target: "ACCESS", id = 5286306, ctx = client.name(), client = %client.remote,
+        isSpeculative = speculative, isClusterMember = *name == UserName::system(), mechanism,
+        user = name.user, db = name.db, result = 0, "Successfully authenticated");
 }
 
 /// One line for each attempt that failed.

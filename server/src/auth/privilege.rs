@@ -45,6 +45,8 @@ pub enum Target<'a> {
     Database(&'a str),
     /// A collection.
     Collection(&'a str, &'a str),
+    /// All databases of users.
+    AnyNormal,
 }
 
 const BUCKETS: &str = "system.buckets.";
@@ -88,6 +90,7 @@ impl Resource {
         match (self, target) {
             (Self::Any, _) | (Self::Cluster, Target::Cluster) => true,
             (Self::Cluster, _) | (_, Target::Cluster) => false,
+            (Self::Collection { db, coll }, Target::AnyNormal) => db.is_empty() && coll.is_empty(),
             (Self::Collection { db, coll }, Target::Database(wanted)) => {
                 coll.is_empty() && covers_db(db, wanted)
             }
@@ -98,7 +101,7 @@ impl Resource {
                     coll == wanted && (db.is_empty() || db == wanted_db)
                 }
             }
-            (Self::Buckets { .. }, Target::Database(_)) => false,
+            (Self::Buckets { .. }, Target::Database(_) | Target::AnyNormal) => false,
             (Self::Buckets { db, coll }, Target::Collection(wanted_db, wanted)) => {
                 wanted.strip_prefix(BUCKETS).is_some_and(|of| coll.is_empty() || coll == of)
                     && (db.is_empty() || db == wanted_db)

@@ -128,7 +128,8 @@ pub fn rename(call: &Call) -> Result<(), Failure> {
     let sees_both_or_none = call.who.may(from, action("find")) || !call.who.may(to, action("find"));
     if from_db == to_db
         && sees_both_or_none
-        && call.who.may(Target::Database(from_db), action("renameCollectionSameDB"))
+        && call.who.may(from, action("renameCollectionSameDB"))
+        && call.who.may(to, action("renameCollectionSameDB"))
         && (!drops || call.who.may(to, action("dropCollection")))
     {
         return Ok(());
@@ -145,8 +146,11 @@ pub fn rename(call: &Call) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `applyOps`: what its entries need is for the primary to say.
+/// `applyOps`: what its entries need is for the primary to say; one without any is a member's.
 pub fn apply_ops(call: &Call) -> Result<(), Failure> {
+    if call.body.get_array("applyOps").is_ok_and(|entries| entries.is_empty()) {
+        return call.require(Target::Cluster, action("internal"));
+    }
     call.require(Target::Cluster, action("applyOps"))
 }
 
@@ -209,7 +213,7 @@ pub fn update_user(call: &Call) -> Result<(), Failure> {
         return Err(call.unauthorized());
     }
     if has("roles") {
-        call.require(on, action("revokeRole"))?;
+        call.require(Target::AnyNormal, action("revokeRole"))?;
         requirement::roles(call, action("grantRole"))?;
     }
     restricts(call)
@@ -225,7 +229,7 @@ pub fn create_role(call: &Call) -> Result<(), Failure> {
 
 /// `updateRole`.
 pub fn update_role(call: &Call) -> Result<(), Failure> {
-    call.require(Target::Database(&call.db), action("revokeRole"))?;
+    call.require(Target::AnyNormal, action("revokeRole"))?;
     requirement::roles(call, action("grantRole"))?;
     requirement::privileges(call, action("grantRole"))?;
     restricts(call)

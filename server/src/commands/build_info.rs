@@ -12,7 +12,7 @@ pub(super) const COMMAND: Command = Command {
     name: "buildInfo",
     aliases: &["buildinfo"],
     help: "Returns the version of MongoDB that this server looks like.",
-    auth: Auth::None,
+    auth: Auth::NewerUser,
     by_op_query: true,
     run: Run::Now(run),
     ..Command::DEFAULT

@@ -90,19 +90,15 @@ async fn run(call: Call) -> Outcome {
     Ok(Reply { body, then: Then::Again(next_request(&call)) })
 }
 
-/// Whoever opened a cursor may go on with it, as long as they may still read what it reads.
+/// Whoever opened a cursor may go on with it, as long as they may still read what it reads. A cursor that does not
+/// exist is unknown to everybody.
 fn check_rights(call: &Call, asked: &Asked) -> Result<(), Failure> {
-    match asked.ns.coll() {
-        // What listed the collections, or listed something else, was allowed by its own rules.
-        coll if coll.starts_with("$cmd.listCollections") => {
-            if !call.who.may_touch_within(&call.db) {
-                return Err(call.unauthorized());
-            }
-        }
-        coll if coll.starts_with("$cmd.aggregate") => {}
-        coll => call.require(Target::Collection(&call.db, coll), action("find"))?,
+    let Some((ns, owners)) = call.node().cursors.whose(asked.id) else { return Ok(()) };
+    match ns.coll() {
+        // What listed something was allowed by its own rules.
+        coll if coll.starts_with("$cmd.") => {}
+        coll => call.require(Target::Collection(ns.db(), coll), action("find"))?,
     }
-    let Some((_, owners)) = call.node().cursors.whose(asked.id) else { return Ok(()) };
     if owners == call.who.names() {
         return Ok(());
     }

@@ -32,7 +32,7 @@ fn describe(command: &Command, profile: &Profile) -> RawDocumentBuf {
     let modern = profile.wire_version > 9;
     let mut doc = rawdoc! {
         "help": command.help,
-        "requiresAuth": !matches!(command.auth, Auth::None),
+        "requiresAuth": !command.auth.is_open(profile),
     };
     let always = matches!(command.on, On::Always | On::Serving);
     match modern {

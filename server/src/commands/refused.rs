@@ -106,7 +106,7 @@ const OTHERS: &[Row] = &[
     ("setUserWriteBlockMode", &[], false, "Blocks or unblocks writes.", on_cluster("setUserWriteBlockMode")),
     ("splitChunk", &[], true, "Splits a chunk.", MEMBER),
     ("splitVector", &[], false, "Finds points to split a chunk at.", Auth::Body("`splitVector` on the collection", writes::split_vector)),
-    ("updateRole", &[], false, "Changes a role.", Auth::Body("`revokeRole` on the database, `grantRole` for what it gives", writes::update_role)),
+    ("updateRole", &[], false, "Changes a role.", Auth::Body("`revokeRole` on all databases, `grantRole` for what it gives", writes::update_role)),
     ("updateUser", &[], false, "Changes a user.", Auth::Body("`changePassword`, `changeCustomData`, or `revokeRole` and `grantRole`, by what changes", writes::update_user)),
     ("voteAbortIndexBuild", &[], true, "A member gives up an index build.", MEMBER),
     ("voteCommitIndexBuild", &[], true, "A member has built an index.", MEMBER),

@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, fields::Value, scram::Mechanism};
 
-use super::{Api, Auth, Command, Run};
+use super::{Api, Auth, Command, Run, authenticate};
 use crate::{
     auth::{
         login::{CONVERSATION_ID, First, Sent},
@@ -107,6 +107,7 @@ pub(super) fn append_to_hello(call: &Call, body: &mut RawDocumentBuf) -> Result<
     let db = login.get_str("db").unwrap_or_default();
     let begun = match command.as_str() {
         "saslStart" => start(call, login, db, true),
+        "authenticate" => authenticate::log_in(call, login, db, true),
         other => {
             let text = format!("{}.speculativeAuthenticate unknown command: {other}", call.name);
             return Err(Failure::said(ErrorCode::from_code(51769), text));

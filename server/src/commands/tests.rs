@@ -76,6 +76,7 @@ fn markdown() -> String {
 fn needs(auth: Auth) -> String {
     match auth {
         Auth::None => "nothing".to_owned(),
+        Auth::NewerUser => "a login from 8.0 on".to_owned(),
         Auth::User => "a login".to_owned(),
         Auth::Cluster(action) => format!("`{}` on the cluster", action.name()),
         Auth::Database(action) => format!("`{}` on the database", action.name()),

@@ -138,7 +138,7 @@ const fn no(flag: &'static str, key: &'static str, kind: Kind, why: &'static str
 }
 
 const NO_ALLOWLIST: &str = "let a firewall decide from where members may come";
-const NO_TLS: &str = "TLS is not there yet; put a TLS proxy in front of it";
+const NO_TLS_PASSWORD: &str = "the key must be in plain PEM: protect the file by its permissions";
 const NO_SHARDING: &str = "it is a member of a replica set and holds no sharding role of its own";
 const NO_UNIX: &str = "it listens on TCP only";
 const NO_SERVICE: &str = "run it in the foreground under the service manager of the system";
@@ -226,20 +226,20 @@ pub(super) static OPTIONS: &[Opt] = &[
     no("oplogMinRetentionHours", "storage.oplogMinRetentionHours", Float, "give the oplog a size with --oplogSize"),
     no("grpcPort", "net.grpc.port", Int, "gRPC is not spoken"),
     no("grpcServerMaxThreads", "net.grpc.serverMaxThreads", Int, "gRPC is not spoken"),
-    no("tlsOnNormalPorts", "tlsOnNormalPorts", Switch, NO_TLS),
-    no("tlsMode", "net.tls.mode", Text, NO_TLS),
-    no("tlsCertificateKeyFile", "net.tls.certificateKeyFile", Text, NO_TLS),
-    no("tlsCertificateKeyFilePassword", "net.tls.certificateKeyFilePassword", Text, NO_TLS),
-    no("tlsClusterFile", "net.tls.clusterFile", Text, NO_TLS),
-    no("tlsClusterPassword", "net.tls.clusterPassword", Text, NO_TLS),
-    no("tlsCAFile", "net.tls.CAFile", Text, NO_TLS),
-    no("tlsClusterCAFile", "net.tls.clusterCAFile", Text, NO_TLS),
-    no("tlsCRLFile", "net.tls.CRLFile", Text, NO_TLS),
-    no("tlsDisabledProtocols", "net.tls.disabledProtocols", Text, NO_TLS),
-    no("tlsAllowConnectionsWithoutCertificates", "net.tls.allowConnectionsWithoutCertificates", Switch, NO_TLS),
-    no("tlsAllowInvalidHostnames", "net.tls.allowInvalidHostnames", Switch, NO_TLS),
-    no("tlsAllowInvalidCertificates", "net.tls.allowInvalidCertificates", Switch, NO_TLS),
-    no("tlsLogVersions", "net.tls.logVersions", Text, NO_TLS),
+    no("tlsOnNormalPorts", "tlsOnNormalPorts", Switch, "use --tlsMode requireTLS"),
+    yes("tlsMode", "net.tls.mode", Text, "TLS: disabled, allowTLS, preferTLS or requireTLS"),
+    yes("tlsCertificateKeyFile", "net.tls.certificateKeyFile", Text, "PEM file with our certificate and its key"),
+    no("tlsCertificateKeyFilePassword", "net.tls.certificateKeyFilePassword", Text, NO_TLS_PASSWORD),
+    yes("tlsClusterFile", "net.tls.clusterFile", Text, "PEM file with the certificate and key for other members, if they are others"),
+    no("tlsClusterPassword", "net.tls.clusterPassword", Text, NO_TLS_PASSWORD),
+    yes("tlsCAFile", "net.tls.CAFile", Text, "PEM file with the authorities whose certificates are believed"),
+    yes("tlsClusterCAFile", "net.tls.clusterCAFile", Text, "The same for those who come to us, if they are others"),
+    no("tlsCRLFile", "net.tls.CRLFile", Text, "revocation lists are not read; give out certificates that are valid for a short time"),
+    yes("tlsDisabledProtocols", "net.tls.disabledProtocols", Text, "Versions that are not to be spoken: TLS1_2 or TLS1_3"),
+    yes("tlsAllowConnectionsWithoutCertificates", "net.tls.allowConnectionsWithoutCertificates", Switch, "A client needs no certificate"),
+    yes("tlsAllowInvalidHostnames", "net.tls.allowInvalidHostnames", Switch, "A member's certificate may be for another host"),
+    yes("tlsAllowInvalidCertificates", "net.tls.allowInvalidCertificates", Switch, "Certificates are not checked"),
+    no("tlsLogVersions", "net.tls.logVersions", Text, "every TLS connection is logged with its version"),
     no_effect("wiredTigerCacheSizeGB", "storage.wiredTiger.engineConfig.cacheSizeGB", Float),
     no_effect("wiredTigerCacheSizePct", "storage.wiredTiger.engineConfig.cacheSizePct", Float),
     no_effect("zstdDefaultCompressionLevel", "storage.wiredTiger.engineConfig.zstdCompressionLevel", Int),

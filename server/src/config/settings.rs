@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use bson::{Bson, Document};
 
 use super::{
-    ConfigError, SecuritySettings,
+    ConfigError, SecuritySettings, TlsSettings,
     options::{Given, Kind, OPTIONS, Support, by_key},
-    security,
+    security, tls,
 };
 use crate::{history_window::HistoryWindow, profile::Profile};
 
@@ -44,6 +44,8 @@ pub struct Settings {
     pub slow_ms: u64,
     /// Access control.
     pub security: SecuritySettings,
+    /// TLS.
+    pub tls: TlsSettings,
     /// Where to write the process id.
     pub pid_file: Option<PathBuf>,
     /// The version that is shown whatever the set's is.
@@ -114,6 +116,7 @@ impl Settings {
             }
             Ok(value)
         };
+        let security = security::resolve(&given)?;
         let text = |key: &str| given.text(key).map(str::to_owned);
         let replication = given.text("replication.replSet").map(set_name).transpose()?;
         Ok(Self {
@@ -137,7 +140,8 @@ impl Settings {
                 narrow(in_range("systemLog.verbosity", 0, 0, VERBOSITY_MAX)?),
             )?,
             slow_ms: narrow(in_range("operationProfiling.slowOpThresholdMs", 100, 0, i64::MAX)?),
-            security: security::resolve(&given)?,
+            tls: tls::resolve(&given, &security)?,
+            security,
             pid_file: text("processManagement.pidFilePath").map(PathBuf::from),
             impersonate: given.text("processManagement.impersonate").map(profile).transpose()?,
             without_effect: without_effect(&given),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bson::{RawBsonRef, RawDocument, spec::BinarySubtype};
-use protocol::{ErrorCode, RawDoc, Timestamp};
+use protocol::{ClusterTime, ErrorCode, RawDoc};
 
 use crate::{
     commands::{Api, Command},
@@ -19,7 +19,7 @@ pub(super) struct Generic {
     pub(super) secondary_ok: bool,
     pub(super) help: bool,
     pub(super) lsid: Option<SessionId>,
-    pub(super) cluster_time: Option<Timestamp>,
+    pub(super) cluster_time: Option<ClusterTime>,
     pub(super) repl_data: bool,
     pub(super) oplog_query_data: bool,
     pub(super) max_time: Option<Duration>,
@@ -88,6 +88,7 @@ impl Generic {
                 element.map_err(|err| Failure::said(ErrorCode::InvalidBSON, format!("{err}")))?;
             self.field(name.as_str(), value, command, profile)?;
         }
+        self.cluster_time = ClusterTime::from_message(body)?;
         Ok(())
     }
 
@@ -114,9 +115,6 @@ impl Generic {
             ("txnNumber", RawBsonRef::Int64(_)) => self.has_txn_number = true,
             ("txnNumber", _) => return Err(mistyped(&["long"])),
             ("startTransaction", value) => self.starts_transaction = truthy(value),
-            ("$clusterTime", RawBsonRef::Document(time)) => {
-                self.cluster_time = time.get_timestamp("clusterTime").ok().map(Timestamp::from);
-            }
             ("maxTimeMS", _) => {
                 let value = protocol::fields::Value::new(command, name, value);
                 let millis = value.non_negative()?;

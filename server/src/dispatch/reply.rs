@@ -63,12 +63,8 @@ impl Ending {
         Self {
             cluster_time: applied.map(|applied| {
                 client.node.advance_cluster_time(applied);
-                let unsigned =
-                    client.node.profile().internal_cluster_time_unsigned && client.is_internal();
-                ClusterTime {
-                    time: client.node.cluster_time(),
-                    signature: (!unsigned).then_some(Signature::DUMMY),
-                }
+                let time = client.node.cluster_time();
+                ClusterTime { time, signature: signature(client, time) }
             }),
             operation_time: applied.map(|applied| client.pinned().unwrap_or(applied)),
             repl_data: snapshot.clone().filter(|_| generic.repl_data),
@@ -90,4 +86,18 @@ impl Ending {
             append_operation_time(body, time);
         }
     }
+}
+
+/// Members of 8.0 and later get none, and whoever is believed without one an empty one.
+fn signature(client: &Client, time: Timestamp) -> Option<Signature> {
+    let node = &client.node;
+    if node.profile().internal_cluster_time_unsigned && client.is_internal() {
+        return None;
+    }
+    if client.login.may_advance_cluster_time(node) {
+        return Some(Signature::DUMMY);
+    }
+    let signed = node.store().ok().map(|store| node.signer.sign(store, time));
+    // Before there is a key, and where it cannot be read, a time goes out that nobody need believe.
+    Some(signed.and_then(Result::ok).flatten().unwrap_or(Signature::DUMMY))
 }

@@ -1,0 +1,94 @@
+//! A client's socket, plain or with TLS.
+
+use std::{future::pending, io};
+
+use bytes::Buf;
+use protocol::Framing;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
+
+use crate::{
+    config::TlsMode,
+    context::Node,
+    tls::{self, Subject},
+};
+
+/// Bytes in, bytes out.
+pub enum Socket {
+    /// As they are.
+    Plain(TcpStream),
+    /// Encrypted.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Socket {
+    /// Makes TLS of a fresh connection that begins with it, and refuses what the mode does not allow. Also tells
+    /// who the client's certificate says it is.
+    pub async fn open(stream: TcpStream, node: &Node) -> io::Result<(Self, Option<Subject>)> {
+        let refused = |text: &str| Err(io::Error::new(io::ErrorKind::ConnectionRefused, text));
+        let encrypted = tls::begins(&stream).await?;
+        match (&node.auth.tls, encrypted) {
+            (None, true) => refused("TLS handshake received on a server without TLS"),
+            (None, false) => Ok((Self::Plain(stream), None)),
+            (Some(tls), false) if tls.mode() == TlsMode::RequireTls => {
+                refused("The server is configured to only allow SSL connections")
+            }
+            (Some(_), false) => Ok((Self::Plain(stream), None)),
+            (Some(tls), true) => {
+                let stream = tls.accept(stream).await?;
+                let subject = tls::subject_of(&stream);
+                Ok((Self::Tls(Box::new(stream)), subject))
+            }
+        }
+    }
+
+    /// Returns when there may be something to read; with TLS at once, because it may be here already.
+    pub async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.readable().await,
+            Self::Tls(_) => Ok(()),
+        }
+    }
+
+    /// Reads what there is; waits for something.
+    pub async fn read(&mut self, framing: &mut Framing) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => loop {
+                match stream.try_read_buf(framing.read_buf()) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        stream.readable().await?;
+                    }
+                    other => return other,
+                }
+            },
+            Self::Tls(stream) => stream.read_buf(framing.read_buf()).await,
+        }
+    }
+
+    /// Writes all of it.
+    pub async fn write(&mut self, bytes: &mut impl Buf) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.write_all_buf(bytes).await,
+            Self::Tls(stream) => {
+                stream.write_all_buf(bytes).await?;
+                stream.flush().await
+            }
+        }
+    }
+
+    /// Returns when the client has closed its side. A further request that is already there hides that, and so does
+    /// the farewell of TLS.
+    pub async fn gone(&self) {
+        let stream = match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        match stream.peek(&mut [0]).await {
+            Ok(0) | Err(_) => {}
+            Ok(_) => pending().await,
+        }
+    }
+}

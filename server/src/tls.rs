@@ -1,0 +1,167 @@
+//! TLS, by rustls: for those who come to us on the one port, and for us when we go to other members.
+//!
+//! ```text
+//!   accepted socket --first byte--> handshake record?  yes: TLS, unless it is disabled
+//!                                                       no: plain, unless TLS is required
+//! ```
+//! T1 A certificate that was asked for is checked before the first message is read.
+//! T2 New certificates are used whole or not at all: when a file cannot be used, the old ones stay.
+
+mod files;
+mod outgoing;
+mod subject;
+mod verify;
+
+use std::{io, sync::Arc, time::Duration};
+
+use parking_lot::RwLock;
+use rustls::{
+    ClientConfig, ServerConfig, SupportedProtocolVersion,
+    crypto::{CryptoProvider, ring},
+    pki_types::CertificateDer,
+    version::{TLS12, TLS13},
+};
+use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+pub use outgoing::Outgoing;
+pub use subject::Subject;
+
+use crate::config::{TlsMode, TlsSettings};
+
+/// TLS as it is used now.
+pub struct Tls {
+    settings: TlsSettings,
+    loaded: RwLock<Loaded>,
+    handshakes: Semaphore,
+}
+
+/// What was made of the files.
+#[derive(Clone)]
+pub(crate) struct Loaded {
+    incoming: Arc<ServerConfig>,
+    outgoing: Arc<ClientConfig>,
+    /// The subject by which members know us.
+    own: Subject,
+}
+
+/// Why TLS cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path} is of no use: {why}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Certificate and key do not go together, or something else in the whole.
+    #[error("TLS cannot be set up: {0}")]
+    Setup(#[from] rustls::Error),
+}
+
+/// Handshakes at one time: each costs a signature, and a flood of them should not stop everything else.
+const HANDSHAKES_MAX: usize = 64;
+/// A client that does not finish its handshake is not waited for longer.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
+/// The first byte of a handshake record, which no message begins with: it would be longer than any may be.
+const HANDSHAKE_RECORD: u8 = 0x16;
+
+impl Tls {
+    /// Loads the files; `None` where TLS is disabled.
+    pub fn load(settings: &TlsSettings) -> Result<Option<Self>, TlsError> {
+        if settings.mode == TlsMode::Disabled {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            loaded: RwLock::new(load(settings)?),
+            settings: settings.clone(),
+            handshakes: Semaphore::new(HANDSHAKES_MAX),
+        }))
+    }
+
+    /// Reads the files again (T2).
+    pub fn rotate(&self) -> Result<(), TlsError> {
+        let loaded = load(&self.settings)?;
+        *self.loaded.write() = loaded;
+        Ok(())
+    }
+
+    /// Who uses it.
+    pub fn mode(&self) -> TlsMode {
+        self.settings.mode
+    }
+
+    /// The subject by which members know us.
+    pub fn own_subject(&self) -> Subject {
+        self.loaded.read().own.clone()
+    }
+
+    pub(crate) fn outgoing(&self) -> Arc<ClientConfig> {
+        self.loaded.read().outgoing.clone()
+    }
+
+    /// The server's half of the handshake.
+    pub async fn accept(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let _place = self.handshakes.acquire().await.map_err(io::Error::other)?;
+        let acceptor = TlsAcceptor::from(self.loaded.read().incoming.clone());
+        timeout(HANDSHAKE_LIMIT, acceptor.accept(socket))
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
+}
+
+/// Whether a fresh connection begins with a handshake; waits for its first byte.
+pub async fn begins(socket: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    Ok(socket.peek(&mut first).await? == 1 && first == [HANDSHAKE_RECORD])
+}
+
+/// The subject of the certificate that a client has shown.
+pub fn subject_of(stream: &TlsStream<TcpStream>) -> Option<Subject> {
+    let certificate = stream.get_ref().1.peer_certificates()?.first()?;
+    Subject::of(certificate)
+}
+
+fn load(settings: &TlsSettings) -> Result<Loaded, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let identity = settings.certificate_key_file.as_deref();
+    let identity = files::identity(identity.unwrap_or_else(|| std::path::Path::new("")))?;
+    let member = match &settings.cluster_file {
+        Some(path) => files::identity(path)?,
+        None => identity.clone_key(),
+    };
+    let own = member.chain.first().and_then(Subject::of).unwrap_or_default();
+    Ok(Loaded {
+        incoming: Arc::new(incoming(settings, &provider, identity)?),
+        outgoing: Arc::new(outgoing::config(settings, &provider, member)?),
+        own,
+    })
+}
+
+fn versions(settings: &TlsSettings) -> Vec<&'static SupportedProtocolVersion> {
+    let all = [(&TLS13, settings.disable_1_3), (&TLS12, settings.disable_1_2)];
+    all.into_iter().filter(|(_, disabled)| !disabled).map(|(version, _)| version).collect()
+}
+
+fn incoming(
+    settings: &TlsSettings,
+    provider: &Arc<CryptoProvider>,
+    identity: files::Identity,
+) -> Result<ServerConfig, TlsError> {
+    let verifier = verify::of_clients(settings, provider)?;
+    let builder = ServerConfig::builder_with_provider(provider.clone());
+    let builder = builder.with_protocol_versions(&versions(settings))?;
+    let builder = builder.with_client_cert_verifier(verifier);
+    let chain: Vec<CertificateDer<'static>> = identity.chain;
+    Ok(builder.with_single_cert(chain, identity.key)?)
+}

@@ -1,0 +1,250 @@
+//! Who may do what: our answers beside a real secondary's, for every built-in role and every command that we have.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail, ensure};
+use bson::{Binary, Document, doc, spec::BinarySubtype};
+use mongodb::sync::Client;
+use tests::driver::{self, Security};
+use tests::node::Node;
+use tests::repl_set::{Member, ReplSet};
+use tests::servers::Version;
+use tests::wait::PATIENCE;
+
+const KEY: &str = "dGhlIGtleSBvZiB0aGUgcHJpdmlsZWdlcyB0ZXN0";
+
+/// Three kinds of places: where the roles are, another database, and what belongs to the system.
+const PLACES: [(&str, &str); 3] =
+    [("shop", "carts"), ("other", "things"), ("admin", "system.users")];
+
+/// Commands that would end the server or the login, and those of shards, whose body only a shard understands.
+const NOT_TRIED: [&str; 7] = [
+    "authenticate",
+    "logout",
+    "mergeChunks",
+    "saslContinue",
+    "saslStart",
+    "shutdown",
+    "splitChunk",
+];
+
+/// A set with a primary, a real hidden secondary and ours, and some documents.
+fn set(version: Version) -> Result<(ReplSet, usize)> {
+    let mut set =
+        ReplSet::named("privileges").version(version).key_file(KEY).ours_hidden(1).start()?;
+    let mut real = tests::mongod::options("real", version, Some(set.name()))?;
+    set.secure(&mut real)?;
+    let real = set.add(real, Member { votes: 0 })?;
+    for (db, coll) in PLACES.iter().take(2) {
+        let docs: Vec<_> = (0..5).map(|i| doc! { "_id": i, "x": i }).collect();
+        set.primary()?.run(db, doc! { "insert": *coll, "documents": docs })?;
+    }
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_state(set.node(real)?, "SECONDARY", PATIENCE)?;
+    Ok((set, real))
+}
+
+/// A user of each built-in role, and one without any.
+fn create_users(set: &ReplSet) -> Result<Vec<String>> {
+    let primary = set.primary()?;
+    let reply = primary.admin(doc! { "rolesInfo": 1, "showBuiltinRoles": true })?;
+    let here = primary.run("shop", doc! { "rolesInfo": 1, "showBuiltinRoles": true })?;
+    let names = |reply: &Document| -> Result<BTreeSet<String>> {
+        let roles = reply.get_array("roles")?.iter().filter_map(|role| role.as_document());
+        roles.map(|role| Ok(role.get_str("role")?.to_owned())).collect()
+    };
+    let of_databases = names(&here)?;
+    let mut users = vec!["nothing".to_owned()];
+    primary.admin(doc! { "createUser": "nothing", "pwd": "pw", "roles": [] })?;
+    for role in names(&reply)? {
+        let db = if of_databases.contains(&role) { "shop" } else { "admin" };
+        let roles = [doc! { "role": &role, "db": db }];
+        primary.admin(doc! { "createUser": &role, "pwd": "pw", "roles": roles.to_vec() })?;
+        users.push(role);
+    }
+    set.await_caught_up()?;
+    Ok(users)
+}
+
+/// A well-formed command that does no harm on a secondary.
+fn body(name: &str, db: &str, coll: &str) -> Document {
+    let ns = format!("{db}.{coll}");
+    match name {
+        "aggregate" => doc! { name: coll, "pipeline": [], "cursor": {} },
+        "appendOplogNote" => doc! { name: 1, "data": { "x": 1 } },
+        "applyOps" => doc! { name: [] },
+        "coordinateCommitTransaction" => doc! { name: 1, "participants": [] },
+        "bulkWrite" => {
+            doc! { name: 1, "ops": [{ "insert": 0, "document": { "x": 1 } }], "nsInfo": [{ "ns": ns }] }
+        }
+        "cleanupOrphaned" => doc! { name: ns },
+        "cloneCollectionAsCapped" => doc! { name: coll, "toCollection": "capped", "size": 1000 },
+        "collMod" | "collStats" | "collstats" | "convertToCapped" | "count" | "create" | "drop"
+        | "find" | "listIndexes" => match name {
+            "convertToCapped" => doc! { name: coll, "size": 1000 },
+            _ => doc! { name: coll },
+        },
+        "createIndexes" => doc! { name: coll, "indexes": [{ "key": { "x": 1 }, "name": "x" }] },
+        "createRole" => doc! { name: "r", "roles": [], "privileges": [] },
+        "createUser" => doc! { name: "u", "pwd": "p", "roles": [{ "role": "read", "db": db }] },
+        "dataSize" | "datasize" => doc! { name: ns },
+        "dbCheck" => doc! { name: coll },
+        "delete" => doc! { name: coll, "deletes": [{ "q": {}, "limit": 1 }] },
+        "distinct" => doc! { name: coll, "key": "x" },
+        "dropIndexes" | "deleteIndexes" => doc! { name: coll, "index": "x" },
+        "dropRole" | "dropUser" => doc! { name: "u" },
+        "endSessions"
+        | "killAllSessions"
+        | "killAllSessionsByPattern"
+        | "killSessions"
+        | "refreshSessions" => doc! { name: [] },
+        "findAndModify" | "findandmodify" => {
+            doc! { name: coll, "query": {}, "update": { "$set": { "x": 1 } } }
+        }
+        "getLog" => doc! { name: "global" },
+        "getMore" => doc! { name: 5_i64, "collection": coll },
+        "getParameter" => doc! { name: 1, "quiet": 1 },
+        "grantPrivilegesToRole" | "revokePrivilegesFromRole" => {
+            let privilege =
+                doc! { "resource": { "db": db, "collection": "" }, "actions": ["find"] };
+            doc! { name: "r", "privileges": [privilege] }
+        }
+        "grantRolesToRole" | "revokeRolesFromRole" | "grantRolesToUser" | "revokeRolesFromUser" => {
+            doc! { name: "u", "roles": [{ "role": "read", "db": db }] }
+        }
+        "insert" => doc! { name: coll, "documents": [{ "x": 1 }] },
+        "killCursors" => doc! { name: coll, "cursors": [5_i64] },
+        "profile" => doc! { name: -1 },
+        "renameCollection" => doc! { name: &ns, "to": format!("{ns}2") },
+        "replSetFreeze" => doc! { name: 0 },
+        "replSetHeartbeat" => doc! { name: "another-set" },
+        "replSetInitiate" | "replSetReconfig" => doc! { name: {} },
+        "replSetMaintenance" => doc! { name: false },
+        "replSetRequestVotes" => doc! { name: 1, "setName": "x", "dryRun": true, "term": 0_i64,
+        "candidateIndex": 0_i64, "configVersion": 1_i64, "configTerm": 1_i64,
+        "lastAppliedOpTime": { "ts": bson::Timestamp { time: 1, increment: 1 }, "t": 1_i64 },
+        "lastWrittenOpTime": { "ts": bson::Timestamp { time: 1, increment: 1 }, "t": 1_i64 } },
+        "replSetSyncFrom" => doc! { name: "127.0.0.1:1" },
+        "replSetUpdatePosition" => doc! { name: 1, "optimes": [] },
+        "setClusterParameter" => doc! { name: { "nothing": {} } },
+        "setDefaultRWConcern" => doc! { name: 1, "defaultReadConcern": { "level": "local" } },
+        "setFeatureCompatibilityVersion" => doc! { name: "8.2", "confirm": true },
+        "setIndexCommitQuorum" => doc! { name: coll, "indexNames": ["x"], "commitQuorum": 1 },
+        "setParameter" => doc! { name: 1, "noSuchParameter": 1 },
+        "setUserWriteBlockMode" => doc! { name: 1, "global": false },
+        "splitVector" => doc! { name: &ns, "keyPattern": { "x": 1 }, "maxChunkSize": 1 },
+        "update" => doc! { name: coll, "updates": [{ "q": {}, "u": { "$set": { "x": 1 } } }] },
+        "updateRole" => doc! { name: "r", "roles": [] },
+        "updateUser" => doc! { name: "u", "customData": {} },
+        "voteAbortIndexBuild" | "voteCommitIndexBuild" => {
+            let uuid = Binary { subtype: BinarySubtype::Uuid, bytes: vec![7; 16] };
+            doc! { name: uuid, "hostAndPort": "x:1", "reason": "" }
+        }
+        _ => doc! { name: 1 },
+    }
+}
+
+/// Commands that both have, but for those that would end something.
+fn commands(ours: &Node, real: &Node) -> Result<Vec<(String, bool)>> {
+    let list = |node: &Node| -> Result<Document> {
+        Ok(node.admin(doc! { "listCommands": 1 })?.get_document("commands")?.clone())
+    };
+    let (ours, real) = (list(ours)?, list(real)?);
+    let mut both = Vec::new();
+    for (name, about) in &ours {
+        if real.contains_key(name) && !NOT_TRIED.contains(&name.as_str()) {
+            both.push((name.clone(), about.as_document().context("about")?.get_bool("adminOnly")?));
+        }
+    }
+    ensure!(both.len() > 60, "only {} commands in common", both.len());
+    Ok(both)
+}
+
+/// 13, or something else.
+fn is_refused(client: &Client, db: &str, command: Document) -> Result<(bool, Document)> {
+    let answer = driver::answer(client, db, command)?;
+    Ok((answer.get_i32("code").is_ok_and(|code| code == UNAUTHORIZED), answer))
+}
+
+fn compare(
+    ours: &Client,
+    real: &Client,
+    who: &str,
+    list: &[(String, bool)],
+) -> Result<Vec<String>> {
+    let mut differences = Vec::new();
+    for (name, admin_only) in list {
+        for (db, coll) in PLACES {
+            let on = if *admin_only { "admin" } else { db };
+            let command = body(name, db, coll);
+            let (want, theirs) = is_refused(real, on, command.clone())?;
+            let (got, answer) = is_refused(ours, on, command)?;
+            if want != got {
+                let said = |doc: &Document| {
+                    doc.get_str("errmsg").unwrap_or("ok").chars().take(90).collect::<String>()
+                };
+                differences.push(format!(
+                    "{who}: {name} on {db}.{coll}: mongod {}, ours {}",
+                    said(&theirs),
+                    said(&answer)
+                ));
+            }
+        }
+    }
+    Ok(differences)
+}
+
+/// Each role, each command, three kinds of places.
+#[test]
+fn every_role_may_do_with_us_what_it_may_do_with_a_mongod() -> Result<()> {
+    let (set, real) = set(Version::V8_2)?;
+    let users = create_users(&set)?;
+    let (ours, real) = (set.ours()?, set.node(real)?);
+    let list = commands(ours, real)?;
+    let mut differences = Vec::new();
+    for user in &users {
+        let security = Security::user(user, "pw", "admin");
+        let (ours, real) = (ours.client_as(&security)?, real.client_as(&security)?);
+        differences.extend(compare(&ours, &real, user, &list)?);
+    }
+    if !differences.is_empty() {
+        bail!("{} differences:\n{}", differences.len(), differences.join("\n"));
+    }
+    set.finish()
+}
+
+/// Nobody, before and after a login that failed: the same commands are open as with a mongod, and nothing is told.
+#[test]
+fn nobody_may_do_nothing() -> Result<()> {
+    let (set, real) = set(Version::V8_2)?;
+    create_users(&set)?;
+    let (ours, real) = (set.ours()?, set.node(real)?);
+    let list = commands(ours, real)?;
+    let (our_client, their_client) =
+        (ours.client_as(&Security::nobody())?, real.client_as(&Security::nobody())?);
+    let mut differences = compare(&our_client, &their_client, "nobody", &list)?;
+    for (name, admin_only) in &list {
+        let (db, coll) = ("shop", "carts");
+        let on = if *admin_only { "admin" } else { db };
+        let (refused, answer) = is_refused(&our_client, on, body(name, db, coll))?;
+        ensure!(refused || OPEN.contains(&name.as_str()), "{name} is open to nobody: {answer}");
+    }
+    for client in [&our_client, &their_client] {
+        let payload = |text: &str| Binary { subtype: BinarySubtype::Generic, bytes: text.into() };
+        let start = doc! { "saslStart": 1, "mechanism": "SCRAM-SHA-256",
+        "payload": payload("n,,n=root,r=abcdefgh") };
+        let begun = driver::answer(client, "admin", start)?;
+        let last = doc! { "saslContinue": 1, "conversationId": 1, "payload": payload("c=biws,r=x,p=AAAA") };
+        let failed = driver::answer(client, "admin", last)?;
+        ensure!(failed.get_f64("ok")? == 0.0, "{begun} {failed}");
+    }
+    differences.extend(compare(&our_client, &their_client, "nobody after a failed login", &list)?);
+    ensure!(differences.is_empty(), "{}", differences.join("\n"));
+    set.finish()
+}
+
+/// What needs no login.
+const OPEN: [&str; 6] =
+    ["_isSelf", "connectionStatus", "hello", "isMaster", "listCommands", "ping"];
+
+const UNAUTHORIZED: i32 = 13;

@@ -1,0 +1,325 @@
+//! Users of the set on our port: every driver logs in, and what changes on the primary acts on open connections.
+
+use anyhow::{Context, Result, ensure};
+use bson::{Binary, Document, doc, spec::BinarySubtype};
+use mongodb::options::AuthMechanism;
+use serde_json::json;
+use tests::driver::{self, Security};
+use tests::repl_set::{Member, ReplSet};
+use tests::scripts;
+use tests::servers::Version;
+use tests::wait::PATIENCE;
+
+on_each_version!(
+    users_of_the_set_log_in,
+    changes_act_on_open_connections,
+    users_and_roles_are_listed_as_by_a_mongod
+);
+
+const KEY: &str = "dGhlIGtleSBvZiB0aGUgdXNlcnMgdGVzdHM=";
+
+/// A set with users, a real hidden secondary and ours.
+fn set(test: &str, version: Version) -> Result<(ReplSet, usize)> {
+    let mut set = ReplSet::named(test).version(version).key_file(KEY).ours_hidden(1).start()?;
+    let mut real = tests::mongod::options("real", version, Some(set.name()))?;
+    set.secure(&mut real)?;
+    let real = set.add(real, Member { votes: 0 })?;
+    let primary = set.primary()?;
+    let docs: Vec<_> = (0..500).map(|i| doc! { "_id": i }).collect();
+    primary.run("shop", doc! { "insert": "carts", "documents": docs })?;
+    primary.run("shop", doc! { "insert": "secrets", "documents": [{ "_id": 1 }] })?;
+    primary.run(
+        "shop",
+        doc! { "createRole": "clerk", "roles": [], "privileges": [
+            { "resource": { "db": "shop", "collection": "carts" }, "actions": ["find"] },
+        ] },
+    )?;
+    for (name, role) in [("reader", "read"), ("clerk", "clerk"), ("second", "clerk")] {
+        primary.run("shop", doc! { "createUser": name, "pwd": "pässwörd", "roles": [role] })?;
+    }
+    primary.admin(doc! { "createUser": "backup", "pwd": "pw", "roles": ["backup"] })?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_state(set.node(real)?, "SECONDARY", PATIENCE)?;
+    set.await_caught_up()?;
+    Ok((set, real))
+}
+
+fn user(name: &str) -> Security {
+    Security::user(name, "pässwörd", "shop")
+}
+
+/// The Rust driver by both mechanisms, pymongo, mongosh, the Node driver and mongodump.
+fn users_of_the_set_log_in(version: Version) -> Result<()> {
+    let (set, _) = set("log-in", version)?;
+    let ours = set.ours()?;
+    for mechanism in [AuthMechanism::ScramSha1, AuthMechanism::ScramSha256] {
+        let client = ours.client_as(&user("clerk").by(mechanism))?;
+        let found = driver::run(&client, "shop", doc! { "find": "carts", "limit": 1 })?;
+        ensure!(found.get_document("cursor")?.get_array("firstBatch")?.len() == 1, "{found}");
+        let refused = driver::answer(&client, "shop", doc! { "find": "secrets" })?;
+        ensure!(refused.get_i32("code")? == UNAUTHORIZED, "{refused}");
+        let text = refused.get_str("errmsg")?;
+        ensure!(
+            text.starts_with("not authorized on shop to execute command { find: \"secrets\""),
+            "{text}"
+        );
+    }
+    let wrong = ours.client_as(&Security::user("clerk", "wrong", "shop"))?;
+    let error = driver::answer(&wrong, "shop", doc! { "ping": 1 }).err();
+    ensure!(error.as_ref().is_some_and(driver::is_login_refused), "{error:?}");
+
+    let port = ours.port();
+    let uri = format!(
+        "mongodb://clerk:p%C3%A4ssw%C3%B6rd@127.0.0.1:{port}/shop?directConnection=true&authSource=shop"
+    );
+    let seen = scripts::python_json(PYTHON, port, &[&uri])?;
+    let expected = json!({ "SCRAM-SHA-1": 500, "SCRAM-SHA-256": 500, "refused": UNAUTHORIZED });
+    ensure!(seen == expected, "pymongo: {seen}");
+    let printed = scripts::node(&NODE.replace("URI", &uri), port)?;
+    ensure!(printed.trim() == "500", "the Node driver: {printed}");
+    let shell = "db.getSiblingDB('shop').auth('clerk', 'pässwörd'); \
+                 db.getSiblingDB('shop').carts.countDocuments({})";
+    let seen = scripts::mongosh(shell, port)?;
+    ensure!(seen == json!({ "$numberInt": "500" }), "mongosh: {seen}");
+    let dir = tempfile::tempdir()?;
+    let args = [
+        "--username=backup",
+        "--password=pw",
+        "--authenticationDatabase=admin",
+        "--db=shop",
+        "--out=dump",
+    ];
+    scripts::tool("mongodump", port, &args, dir.path())?;
+    ensure!(dir.path().join("dump/shop/carts.bson").exists(), "no dump");
+    set.finish()
+}
+
+/// A dropped user, a changed password, a changed role, a dropped role: on a connection that is open, with us and with
+/// a real secondary.
+fn changes_act_on_open_connections(version: Version) -> Result<()> {
+    let (set, real) = set("changes", version)?;
+    let primary = set.primary()?;
+    let find = doc! { "find": "carts", "batchSize": 2 };
+    let logged_in = |name: &str| -> Result<Vec<mongodb::sync::Client>> {
+        [set.ours()?, set.node(real)?].iter().map(|node| node.client_as(&user(name))).collect()
+    };
+    let (reader, clerk, second) = (logged_in("reader")?, logged_in("clerk")?, logged_in("second")?);
+    let codes = |clients: &[mongodb::sync::Client], command: &Document| -> Result<Vec<i32>> {
+        let code = |client| -> Result<i32> {
+            let answer = driver::answer(client, "shop", command.clone())?;
+            Ok(answer.get_i32("code").unwrap_or(0))
+        };
+        clients.iter().map(code).collect()
+    };
+    for clients in [&reader, &clerk, &second] {
+        ensure!(codes(clients, &find)? == [0, 0], "before any change");
+    }
+    let secrets = doc! { "find": "secrets" };
+    ensure!(codes(&clerk, &secrets)? == [UNAUTHORIZED; 2], "the clerk may not read the secrets");
+
+    primary.run(
+        "shop",
+        doc! { "grantPrivilegesToRole": "clerk", "privileges": [
+            { "resource": { "db": "shop", "collection": "secrets" }, "actions": ["find"] },
+        ] },
+    )?;
+    set.await_caught_up()?;
+    ensure!(codes(&clerk, &secrets)? == [0, 0], "a role that got more");
+
+    primary.run("shop", doc! { "updateUser": "second", "pwd": "another" })?;
+    set.await_caught_up()?;
+    let after = codes(&second, &find)?;
+    ensure!(after.first() == after.last(), "a password that changed: {after:?}");
+
+    primary.run("shop", doc! { "revokeRolesFromUser": "reader", "roles": ["read"] })?;
+    set.await_caught_up()?;
+    ensure!(codes(&reader, &find)? == [UNAUTHORIZED; 2], "a role that was taken away");
+
+    primary.run("shop", doc! { "dropRole": "clerk" })?;
+    set.await_caught_up()?;
+    ensure!(codes(&clerk, &find)? == [UNAUTHORIZED; 2], "a role that was dropped");
+
+    primary.run("shop", doc! { "grantRolesToUser": "clerk", "roles": ["read"] })?;
+    set.await_caught_up()?;
+    ensure!(codes(&clerk, &find)? == [0, 0], "a role that was given");
+    primary.run("shop", doc! { "dropUser": "clerk" })?;
+    set.await_caught_up()?;
+    ensure!(codes(&clerk, &find)? == [UNAUTHORIZED; 2], "a user that was dropped");
+    primary.run("shop", doc! { "createUser": "clerk", "pwd": "pässwörd", "roles": ["read"] })?;
+    set.await_caught_up()?;
+    ensure!(codes(&clerk, &find)? == [UNAUTHORIZED; 2], "a user of the same name is another");
+    set.finish()
+}
+
+/// Cursors belong to who opened them.
+#[test]
+fn a_cursor_is_for_its_owner() -> Result<()> {
+    let (set, real) = set("owner", Version::V8_2)?;
+    for node in [set.ours()?, set.node(real)?] {
+        let (one, other) = (node.client_as(&user("clerk"))?, node.client_as(&user("reader"))?);
+        let opened = driver::run(&one, "shop", doc! { "find": "carts", "batchSize": 2 })?;
+        let id = opened.get_document("cursor")?.get_i64("id")?;
+        let more = doc! { "getMore": id, "collection": "carts", "batchSize": 2 };
+        let refused = driver::answer(&other, "shop", more.clone())?;
+        ensure!(refused.get_i32("code")? != 0, "{}: {refused}", node.name());
+        let killed =
+            driver::answer(&other, "shop", doc! { "killCursors": "carts", "cursors": [id] })?;
+        ensure!(
+            killed.get_i32("code").is_ok_and(|code| code == UNAUTHORIZED),
+            "{}: {killed}",
+            node.name()
+        );
+    }
+    set.finish()
+}
+
+/// Malformed, interleaved and replayed logins: the same code as from a mongod, and nobody is in afterwards.
+#[test]
+fn a_login_that_is_none_gets_mongods_answer() -> Result<()> {
+    let (set, real) = set("malformed", Version::V8_2)?;
+    let binary = |text: &str| Binary { subtype: BinarySubtype::Generic, bytes: text.into() };
+    let start = |mechanism: &str, text: &str| {
+        doc! { "saslStart": 1, "mechanism": mechanism, "payload": binary(text) }
+    };
+    let go_on = |id: i32, text: &str| {
+        doc! { "saslContinue": 1, "conversationId": id, "payload": binary(text) }
+    };
+    let sha = "SCRAM-SHA-256";
+    let good = "n,,n=clerk,r=abcdefgh";
+    let mut steps = vec![go_on(1, "x"), start("FOO", good), start("PLAIN", good), start("", good)];
+    steps.extend(
+        [
+            "",
+            "x",
+            "n,,",
+            "n,,n=clerk",
+            "n,,n=clerk,r=",
+            "n,,n=clerk,r=abc",
+            "n,,r=abcdefgh,n=clerk",
+            "p=tls-unique,,n=clerk,r=abcdefgh",
+            "n,a=reader,n=clerk,r=abcdefgh",
+            "n,,m=x,n=clerk,r=abcdefgh",
+            "n,,n=nobody,r=abcdefgh",
+            "n,,n=cl=erk,r=abcdefgh",
+            "y,,n=clerk,r=abcdefgh",
+            "n,,n=clerk,r=abcdefgh,x=y",
+        ]
+        .map(|text| start(sha, text)),
+    );
+    for last in [
+        "",
+        "x",
+        "c=biws",
+        "c=biws,r=abcdefgh,p=AAAA",
+        "c=xxxx,r=abcdefgh,p=AAAA",
+        "v=AAAA",
+        "e=other-error",
+    ] {
+        steps.extend([start(sha, good), go_on(1, last), go_on(1, last)]);
+    }
+    // One that was begun anew, one with another number, one that changes its database.
+    steps.extend([start(sha, good), start("SCRAM-SHA-1", good), go_on(7, "x"), go_on(1, "x")]);
+    steps.push(doc! { "saslStart": 1, "mechanism": sha });
+    steps.push(doc! { "saslStart": 1, "mechanism": sha, "payload": 5 });
+    steps.push(doc! { "saslContinue": 1, "payload": binary("x") });
+    let clients = [
+        set.ours()?.client_as(&Security::nobody())?,
+        set.node(real)?.client_as(&Security::nobody())?,
+    ];
+    for step in &steps {
+        let mut codes = Vec::new();
+        for client in &clients {
+            codes.push(driver::answer(client, "shop", step.clone())?.get_i32("code").unwrap_or(0));
+        }
+        ensure!(codes.first() == codes.last(), "{step}: ours and mongod's: {codes:?}");
+    }
+    for client in &clients {
+        let refused = driver::answer(client, "shop", doc! { "find": "carts" })?;
+        ensure!(refused.get_i32("code")? == UNAUTHORIZED, "{refused}");
+    }
+    set.finish()
+}
+
+/// usersInfo, rolesInfo, connectionStatus, listDatabases, listCollections: equal for equal users.
+fn users_and_roles_are_listed_as_by_a_mongod(version: Version) -> Result<()> {
+    let (set, real) = set("listed", version)?;
+    let (ours, real) = (set.ours()?, set.node(real)?);
+    let known = tests::compare::KnownDifferences::load()?;
+    let mut compared = 0;
+    for security in [Security::member(KEY), user("clerk")] {
+        let (our, their) = (ours.client_as(&security)?, real.client_as(&security)?);
+        for (db, command) in [
+            ("shop", doc! { "usersInfo": 1 }),
+            ("shop", doc! { "usersInfo": "clerk" }),
+            ("shop", doc! { "usersInfo": ["clerk", "reader", "nobody"] }),
+            (
+                "shop",
+                doc! { "usersInfo": { "user": "clerk", "db": "shop" }, "showCredentials": true },
+            ),
+            ("shop", doc! { "rolesInfo": "clerk" }),
+            ("shop", doc! { "rolesInfo": { "role": "read", "db": "shop" } }),
+            ("admin", doc! { "listDatabases": 1, "nameOnly": true }),
+            (
+                "shop",
+                doc! { "listCollections": 1, "nameOnly": true, "authorizedCollections": true },
+            ),
+        ] {
+            let (want, got) = (
+                sorted(driver::answer(&their, db, command.clone())?),
+                sorted(driver::answer(&our, db, command.clone())?),
+            );
+            if want.get_i32("code").is_ok_and(|code| code == UNAUTHORIZED) {
+                ensure!(
+                    got.get_i32("code").is_ok_and(|code| code == UNAUTHORIZED),
+                    "{command}: {got}"
+                );
+                continue;
+            }
+            let case =
+                format!("{} on {}", command.keys().next().context("a name")?, version.label());
+            known.check(&case, &want, &got).with_context(|| command.to_string())?;
+            compared += 1;
+        }
+        let status = doc! { "connectionStatus": 1 };
+        let (want, got) =
+            (driver::run(&their, "admin", status.clone())?, driver::run(&our, "admin", status)?);
+        ensure!(want.get("authInfo") == got.get("authInfo"), "{want}\n{got}");
+    }
+    ensure!(compared > 8, "only {compared} answers were compared");
+    set.finish()
+}
+
+/// Lists have no order of their own.
+fn sorted(mut reply: Document) -> Document {
+    for (_, value) in reply.iter_mut() {
+        if let bson::Bson::Array(list) = value {
+            list.sort_by_key(|item| item.to_string());
+        }
+    }
+    if let Ok(cursor) = reply.get_document_mut("cursor")
+        && let Ok(batch) = cursor.get_array_mut("firstBatch")
+    {
+        batch.sort_by_key(|item| item.to_string());
+    }
+    reply
+}
+
+const UNAUTHORIZED: i32 = 13;
+
+const PYTHON: &str = "
+import json, sys, pymongo
+seen = {}
+for mechanism in ['SCRAM-SHA-1', 'SCRAM-SHA-256']:
+    client = pymongo.MongoClient(sys.argv[2], authMechanism=mechanism)
+    seen[mechanism] = client.shop.carts.count_documents({})
+    try: client.shop.secrets.find_one()
+    except pymongo.errors.OperationFailure as error: seen['refused'] = error.code
+    client.close()
+print(json.dumps(seen))
+";
+
+const NODE: &str = "
+const { MongoClient } = require('mongodb');
+const client = new MongoClient('URI');
+(async () => console.log(await client.db('shop').collection('carts').countDocuments({})))().finally(() => client.close());
+";
