@@ -7,6 +7,7 @@ use bson::oid::ObjectId;
 use protocol::client::{
     Authenticator, ConnectOptions, ScramAuthenticator, TlsConnector, X509Authenticator,
 };
+use rustix::fs::Mode;
 use storage::{Store, StoreOptions};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -46,6 +47,8 @@ pub fn run(argv: &[String]) -> ExitCode {
             return ExitCode::from(EXIT_BAD_OPTIONS);
         }
     };
+    // As mongod does: what the server writes is for its own user alone.
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let log = match Log::open(&settings.log) {
         Ok(log) => log,
         Err(error) => {

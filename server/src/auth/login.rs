@@ -157,8 +157,9 @@ impl Login {
         };
         if mechanism != "MONGODB-X509" {
             let failure = Failure::MechanismUnavailable(mechanism.to_owned());
-            note_failure(client, mechanism, &name, speculative, &failure.to_string());
-            return Err(failure);
+            let masked = refused(&failure.to_string());
+            let tells = !client.node.profile().login_comes_first;
+            return Err(if tells { failure } else { masked });
         }
         let node = &client.node;
         let (Some(subject), Some(tls)) = (&client.subject, &node.auth.tls) else {

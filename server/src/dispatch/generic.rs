@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bson::{RawBsonRef, RawDocument, spec::BinarySubtype};
-use protocol::{ClusterTime, ErrorCode, RawDoc};
+use protocol::{ClusterTime, ErrorCode, RawDoc, repl_metadata::Signature};
 
 use crate::{
     commands::{Api, Command},
@@ -88,7 +88,6 @@ impl Generic {
                 element.map_err(|err| Failure::said(ErrorCode::InvalidBSON, format!("{err}")))?;
             self.field(name.as_str(), value, command, profile)?;
         }
-        self.cluster_time = ClusterTime::from_message(body)?;
         Ok(())
     }
 
@@ -115,6 +114,10 @@ impl Generic {
             ("txnNumber", RawBsonRef::Int64(_)) => self.has_txn_number = true,
             ("txnNumber", _) => return Err(mistyped(&["long"])),
             ("startTransaction", value) => self.starts_transaction = truthy(value),
+            ("$clusterTime", value) => {
+                let value = protocol::fields::Value::new(command, name, value);
+                self.cluster_time = Some(cluster_time(value)?);
+            }
             ("maxTimeMS", _) => {
                 let value = protocol::fields::Value::new(command, name, value);
                 let millis = value.non_negative()?;
@@ -217,6 +220,25 @@ pub(super) fn refuse_unknown(body: &RawDoc, command: &str, own: &[&str]) -> Resu
         }
     }
     Ok(())
+}
+
+fn cluster_time(value: protocol::fields::Value<'_>) -> Result<ClusterTime, Failure> {
+    let fields = value.fields()?;
+    let time = fields.required("clusterTime")?.timestamp()?;
+    let Some(signature) = fields.optional("signature")? else {
+        return Ok(ClusterTime { time, signature: None });
+    };
+    let signature = signature.fields()?;
+    let hash = signature.required("hash")?.raw();
+    let RawBsonRef::Binary(hash) = hash else {
+        return Err(Failure::wrong_type("$clusterTime.signature.hash", hash, &["binData"]));
+    };
+    let hash = hash.bytes.try_into().map_err(|_| {
+        let text = format!("Unsupported SHA1Block hash length: {}", hash.bytes.len());
+        Failure::said(ErrorCode::UnsupportedFormat, text)
+    })?;
+    let key_id = signature.required("keyId")?.safe_i64()?;
+    Ok(ClusterTime { time, signature: Some(Signature { hash, key_id }) })
 }
 
 fn session_id(lsid: &RawDocument, command: &str) -> Result<SessionId, Failure> {
