@@ -43,6 +43,11 @@ impl ReplSetMetadata {
         object(message, Self::NAME)?.map(|fields| Self::parse(&fields)).transpose()
     }
 
+    /// Reads what stands under `$replData`.
+    pub fn from_document(doc: &RawDocument) -> Result<Self, FieldError> {
+        Self::parse(&Fields::extract(doc))
+    }
+
     fn parse(fields: &Fields<'_>) -> Result<Self, FieldError> {
         let config_term = fields.optional("configTerm")?;
         let index = fields.optional("primaryIndex")?;

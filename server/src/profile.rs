@@ -46,6 +46,10 @@ pub struct Profile {
     pub answers_http: bool,
     /// getDefaultRWConcern knows the implicit defaults.
     pub implicit_rw_concern: bool,
+    /// A member that is told to end lets its clients find another first.
+    pub quiesces: bool,
+    /// listIndexes shows each field of a spec in one place and with one type, whatever the command had.
+    pub typed_index_specs: bool,
     /// dbHash goes through capped collections in natural order, not by `_id`.
     pub db_hash_by_capped_order: bool,
     /// A connection is one user's; earlier versions let a user of each database log in.
@@ -111,6 +115,8 @@ const V4_4: Profile = Profile {
     answers_http: true,
     resume_tokens_name_initial_sync: false,
     implicit_rw_concern: false,
+    quiesces: false,
+    typed_index_specs: false,
     db_hash_by_capped_order: false,
     one_user_a_connection: false,
     login_comes_first: false,
@@ -126,6 +132,8 @@ const V5_0: Profile = Profile {
     available_query_options: Some(246),
     strict_fields: true,
     implicit_rw_concern: true,
+    quiesces: true,
+    typed_index_specs: true,
     ..V4_4
 };
 

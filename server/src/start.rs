@@ -255,7 +255,8 @@ async fn signals(node: Arc<Node>) -> anyhow::Result<()> {
         };
         tracing::info!(target: "CONTROL", id = 23377, ctx = "SignalHandler", signal = name, "Received signal");
         let millis = u64::try_from(node.parameters.shutdown_timeout_millis()).unwrap_or(0);
-        let quiesce = if node.is_read_only() { 0 } else { millis };
+        let quiesces = !node.is_read_only() && node.profile().quiesces;
+        let quiesce = if quiesces { millis } else { 0 };
         node.shutdown.begin(Duration::from_millis(quiesce));
     }
 }

@@ -13,14 +13,18 @@ use tests::repl_set::{ReplSet, applied};
 use tests::servers::Version;
 use tests::wait::{PATIENCE, wait_until};
 
-on_each_version!(what_we_acknowledged_survives_kill_9, a_clean_restart_goes_on_without_a_new_copy);
+on_each_version!(
+    what_we_acknowledged_survives_kill_9,
+    we_and_the_primary_die_in_turns,
+    a_clean_restart_goes_on_without_a_new_copy
+);
 
 /// Each round: writers with w: 2, the primary frozen (so that it cannot give us anything again), us killed and
 /// started alone: all that was acknowledged must be there. `ROUNDS=30` for the long run.
 fn what_we_acknowledged_survives_kill_9(version: Version) -> Result<()> {
     let mut set = ReplSet::named("kill").version(version).ours_hidden(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
-    let rounds: i32 = std::env::var("ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+    let rounds = rounds(2);
     let acknowledged = Mutex::new(Vec::new());
     for round in 0..rounds {
         let stop = AtomicBool::new(false);
@@ -102,6 +106,90 @@ fn insert_w2(client: &Client, id: &str) -> Result<()> {
 
 fn count(acknowledged: &Mutex<Vec<String>>) -> usize {
     acknowledged.lock().map_or(0, |acknowledged| acknowledged.len())
+}
+
+/// With a vote, in a set of two and of three: we and the primary are killed in turns while writers wait for a
+/// majority. Nothing that was acknowledged may be missing on anybody. `ROUNDS=30` for the long run.
+fn we_and_the_primary_die_in_turns(version: Version) -> Result<()> {
+    for mongods in [1, 2] {
+        die_in_turns(version, mongods)?;
+    }
+    Ok(())
+}
+
+fn die_in_turns(version: Version, mongods: usize) -> Result<()> {
+    let rounds = rounds(2);
+    let mut set = ReplSet::named("in-turns")
+        .version(version)
+        .mongods(mongods)
+        .ours_voting(1)
+        .election_timeout(Duration::from_secs(3))
+        .limit(Duration::from_secs(300 + 60 * u64::try_from(rounds)?))
+        .start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_votes()?;
+    let hosts: Vec<String> =
+        set.nodes().iter().filter(|node| !node.is_ours()).map(Node::host).collect();
+    let client = driver::connect_to_set(set.name(), &hosts)?;
+    let acknowledged = Mutex::new(Vec::new());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        for writer in 0..3 {
+            let (stop, acknowledged, client) = (&stop, &acknowledged, client.clone());
+            scope.spawn(move || write_to_majority(stop, &client, writer, acknowledged));
+        }
+        let died = (0..rounds).try_for_each(|round| kill_one(&mut set, round, &acknowledged));
+        stop.store(true, Ordering::SeqCst);
+        died
+    })?;
+    set.await_caught_up()?;
+    let wanted = acknowledged.into_inner().map_err(|_| anyhow!("a writer panicked"))?;
+    for node in set.nodes() {
+        let kept = ids(node)?;
+        let missing: Vec<&String> = wanted.iter().filter(|id| !kept.contains(*id)).collect();
+        ensure!(missing.is_empty(), "{} misses acknowledged writes: {missing:?}", node.name());
+    }
+    println!("{mongods} mongods and us, {rounds} rounds: {} acknowledged writes", wanted.len());
+    set.finish()
+}
+
+/// One of us, by turns, in the middle of writes; back before the next turn.
+fn kill_one(set: &mut ReplSet, round: i32, acknowledged: &Mutex<Vec<String>>) -> Result<()> {
+    let before = count(acknowledged);
+    wait_until("writes are acknowledged", PATIENCE, || {
+        Ok((count(acknowledged) > before + 60).then_some(()))
+    })?;
+    let victim = if round % 2 == 0 { set.our_index()? } else { set.primary_index()? };
+    set.node_mut(victim)?.kill()?;
+    set.node_mut(victim)?.restart()?;
+    set.await_primary()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)
+}
+
+fn write_to_majority(
+    stop: &AtomicBool,
+    client: &Client,
+    writer: i32,
+    acknowledged: &Mutex<Vec<String>>,
+) {
+    let concern = doc! { "w": "majority", "wtimeout": 10_000 };
+    for i in 0.. {
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let id = format!("{writer} {i}");
+        let insert =
+            doc! { "insert": "kept", "documents": [{ "_id": &id }], "writeConcern": &concern };
+        let taken = driver::run(client, "shop", insert)
+            .is_ok_and(|reply| !reply.contains_key("writeConcernError"));
+        if taken && let Ok(mut acknowledged) = acknowledged.lock() {
+            acknowledged.push(id);
+        }
+    }
+}
+
+fn rounds(default: i32) -> i32 {
+    std::env::var("ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
 /// SIGTERM, writes meanwhile, restart: we catch up from our own oplog; the rollback id and initial sync id stay.

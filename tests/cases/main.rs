@@ -26,7 +26,10 @@ macro_rules! on_each_version {
     )*};
 }
 
+mod acks;
 mod bad_input;
+mod bad_sources;
+mod chaining;
 mod connections;
 mod delayed;
 mod failover;
@@ -39,6 +42,7 @@ mod members;
 mod past;
 mod privileges;
 mod replies;
+mod staleness;
 mod steady;
 mod tls;
 mod users;

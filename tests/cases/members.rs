@@ -61,12 +61,7 @@ fn a_real_primary_takes_us_in_and_puts_us_out(version: Version) -> Result<()> {
 fn with_a_vote_we_count(version: Version) -> Result<()> {
     let set = ReplSet::named("voter").version(version).ours_voting(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
-    // The primary counts us once its automatic reconfig has struck newlyAdded.
-    wait_for("the config has no newlyAdded", PATIENCE, || {
-        let reply = set.primary()?.admin(doc! { "replSetGetConfig": 1 })?;
-        let members = reply.get_document("config")?.get_array("members")?;
-        Ok(members.iter().all(|m| m.as_document().is_some_and(|m| !m.contains_key("newlyAdded"))))
-    })?;
+    set.await_votes()?;
     let majority = doc! { "w": "majority", "wtimeout": 60_000 };
     for i in 0..20 {
         let insert = doc! { "insert": "c", "documents": [{ "_id": i }], "writeConcern": &majority };

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow, ensure};
 use bson::{Document, doc};
 use tests::node::Node;
-use tests::repl_set::ReplSet;
+use tests::repl_set::{Member, ReplSet};
 use tests::servers::Version;
 use tests::wait::{PATIENCE, wait_until};
 use tests::workload::{Workload, seeds};
@@ -60,6 +60,40 @@ fn large_transaction(primary: &Node, commit: bool) -> Result<()> {
         session.abort_transaction().run()?;
     }
     Ok(())
+}
+
+/// What the oplog does not carry: images of find-and-modify and, with prepared transactions too, of change streams.
+#[test]
+fn derived_rows_are_those_of_a_real_secondary() -> Result<()> {
+    let mut set = ReplSet::named("derived").ours_hidden(1).start()?;
+    let real = tests::mongod::options("real", Version::V8_2, Some(set.name()))?;
+    let real = set.add(real, Member { votes: 0 })?;
+    for node in [set.ours()?, set.node(real)?] {
+        set.await_state(node, "SECONDARY", PATIENCE)?;
+    }
+    for db in ["w0", "w1"] {
+        for name in ["a", "b", "imaged"] {
+            let images = doc! { "enabled": true };
+            let create = doc! { "create": name, "changeStreamPreAndPostImages": images };
+            set.primary()?.run(db, create)?;
+        }
+    }
+    let counts = Workload::new(5, set.primary()?)?.run(1500)?;
+    ensure!(counts.done > counts.refused, "the server refused most of it: {counts:?}");
+    set.await_caught_up()?;
+    for name in ["image_collection", "system.preimages", "transactions"] {
+        let rows = |node: &Node| -> Result<Vec<Document>> {
+            let rows = node.client().database("config").collection::<Document>(name);
+            Ok(rows.find(doc! {}).sort(doc! { "_id": 1 }).run()?.collect::<Result<_, _>>()?)
+        };
+        let (want, got) = (rows(set.node(real)?)?, rows(set.ours()?)?);
+        ensure!(!want.is_empty(), "config.{name} is empty: nothing was compared");
+        ensure!(want.len() == got.len(), "config.{name}: {} rows, not {}", got.len(), want.len());
+        for (want, got) in want.iter().zip(&got) {
+            ensure!(want == got, "config.{name}: expected {want}, got {got}");
+        }
+    }
+    set.finish()
 }
 
 /// Below 5.0 each member trims for itself; from 5.0 on the primary's deletes are followed.

@@ -85,6 +85,19 @@ impl Security {
     }
 }
 
+/// A client of a whole set, which finds its primary.
+pub fn connect_to_set(name: &str, hosts: &[String]) -> Result<Client> {
+    let hosts: Result<Vec<ServerAddress>, _> = hosts.iter().map(ServerAddress::parse).collect();
+    let options = ClientOptions::builder()
+        .hosts(hosts.context("an address")?)
+        .repl_set_name(name.to_owned())
+        .app_name("understudy-tests".to_owned())
+        .connect_timeout(CONNECT_LIMIT)
+        .server_selection_timeout(SELECTION_LIMIT)
+        .build();
+    Client::with_options(options).context("make a client of a set")
+}
+
 fn client(port: u16, retries: bool, security: &Security) -> Result<Client> {
     let address = ServerAddress::Tcp { host: Ipv4Addr::LOCALHOST.to_string(), port: Some(port) };
     let mut options = ClientOptions::builder()

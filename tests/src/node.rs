@@ -76,7 +76,9 @@ impl Node {
         std::fs::create_dir_all(dir.join("data")).context("create the data directory")?;
         scratch.watch_log(&options.name, &dir.join("log"));
         let port = Port::take()?;
-        let proxy = options.proxied.then(|| Proxy::to(port.number())).transpose()?;
+        let by_message = options.security.tls.is_none();
+        let open = if by_message { Proxy::to_server } else { Proxy::to };
+        let proxy = options.proxied.then(|| open(port.number())).transpose()?;
         let client = driver::connect_as(port.number(), &options.security)?;
         let children = scratch.children().clone();
         Ok(Self { options, port, dir, process: None, client, proxy, children })
@@ -142,6 +144,15 @@ impl Node {
         self.client = driver::connect_as(self.port.number(), &self.options.security)?;
         self.launch()?;
         self.await_answer()
+    }
+
+    /// Empties its data directory; it must not run.
+    pub fn wipe(&mut self) -> Result<()> {
+        if self.is_running() {
+            bail!("{} still runs", self.name());
+        }
+        std::fs::remove_dir_all(self.data_path()).context("remove the data")?;
+        std::fs::create_dir(self.data_path()).context("create the data directory")
     }
 
     /// Freezes the process as a hung machine would be (SIGSTOP).

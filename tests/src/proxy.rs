@@ -1,13 +1,15 @@
 //! A TCP proxy that misbehaves on demand.
 //!
 //! ```text
-//!   node A ──> proxy port ──[ cut | stall | delay | throttle | corrupt ]──> node B
+//!   node A ──> proxy port ──[ cut | stall | delay | throttle | corrupt | edit ]──> node B
 //! ```
 //! The set's config names the proxy instead of the node behind it, so every member's traffic to that node
 //! passes here. Faults can be changed at any time and hold for open and new connections alike.
 //!
 //! X1 Bytes leave in the order in which they came, and none is lost unless the link is cut.
 //! X2 Cut means what a dead machine's neighbour sees: open connections are reset, new ones refused.
+
+mod edit;
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +24,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
+pub use self::edit::Edit;
+use self::edit::{Editor, Messages, edited};
 use crate::port::Port;
 use crate::wait::{PATIENCE, wait_for};
 
@@ -46,9 +50,18 @@ pub enum Direction {
 impl Proxy {
     /// Opens a proxy before `target`, healthy.
     pub fn to(target: u16) -> Result<Self> {
+        Self::open(target, false)
+    }
+
+    /// The same before a server of MongoDB: its replies pass as whole messages and can be edited.
+    pub fn to_server(target: u16) -> Result<Self> {
+        Self::open(target, true)
+    }
+
+    fn open(target: u16, by_message: bool) -> Result<Self> {
         let port = Port::take()?;
         let (link, watched) = watch::channel(Link::default());
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { by_message, ..Shared::default() });
         let runtime = runtime()?;
         let listening = listen(port.number(), target, watched, Arc::clone(&shared));
         let task = runtime.spawn(listening).abort_handle();
@@ -98,8 +111,14 @@ impl Proxy {
         self.shared.corruption(direction).is_some()
     }
 
+    /// Shows every reply to `editor`, until healed.
+    pub fn edit(&self, editor: impl FnMut(&mut bson::Document) -> Edit + Send + 'static) {
+        *self.shared.editor() = Some(Box::new(editor));
+    }
+
     /// Ends all faults.
     pub fn heal(&self) -> Result<()> {
+        *self.shared.editor() = None;
         *self.shared.corruption(Direction::ToServer) = None;
         *self.shared.corruption(Direction::ToClient) = None;
         self.link.send_modify(|link| *link = Link::default());
@@ -134,8 +153,9 @@ enum Mode {
     Cut,
 }
 
-#[derive(Debug)]
 struct Shared {
+    by_message: bool,
+    editor: Mutex<Option<Editor>>,
     accepted: AtomicU64,
     listening: watch::Sender<bool>,
     to_server: Mutex<Option<u64>>,
@@ -145,6 +165,8 @@ struct Shared {
 impl Default for Shared {
     fn default() -> Self {
         Self {
+            by_message: false,
+            editor: Mutex::new(None),
             accepted: AtomicU64::new(0),
             listening: watch::Sender::new(false),
             to_server: Mutex::new(None),
@@ -153,7 +175,37 @@ impl Default for Shared {
     }
 }
 
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("accepted", &self.accepted).finish_non_exhaustive()
+    }
+}
+
 impl Shared {
+    fn editor(&self) -> std::sync::MutexGuard<'_, Option<Editor>> {
+        self.editor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What may pass of the bytes read so far, and whether the connection breaks then.
+    fn passing(&self, messages: &mut Messages, bytes: &[u8]) -> (Vec<u8>, bool) {
+        messages.push(bytes);
+        let mut out = Vec::new();
+        while let Some(message) = messages.next() {
+            let passed = match &mut *self.editor() {
+                Some(editor) => edited(message, editor),
+                None => Ok(message),
+            };
+            match passed {
+                Ok(message) => out.extend(message),
+                Err(half) => {
+                    out.extend(half);
+                    return (out, true);
+                }
+            }
+        }
+        (out, false)
+    }
+
     fn corruption(&self, direction: Direction) -> std::sync::MutexGuard<'_, Option<u64>> {
         let cell = match direction {
             Direction::ToServer => &self.to_server,
@@ -259,15 +311,23 @@ async fn pump(
     let watched = link.clone();
     let read = async move {
         let mut buffer = vec![0; PIECE];
+        let mut messages = Messages::default();
         loop {
             let n = from.read(&mut buffer).await?;
-            let Some(bytes) = buffer.get_mut(..n).filter(|bytes| !bytes.is_empty()) else {
+            let Some(bytes) = buffer.get(..n).filter(|bytes| !bytes.is_empty()) else {
                 return Ok(());
             };
-            shared.corrupt(direction, bytes);
+            let (mut bytes, breaks) = match direction {
+                Direction::ToClient if shared.by_message => shared.passing(&mut messages, bytes),
+                _ => (bytes.to_vec(), false),
+            };
+            shared.corrupt(direction, &mut bytes);
             let due = Instant::now() + watched.borrow().delay;
-            if queue.send((due, bytes.to_vec())).await.is_err() {
+            if !bytes.is_empty() && queue.send((due, bytes)).await.is_err() {
                 return Ok(());
+            }
+            if breaks {
+                return Err(std::io::ErrorKind::ConnectionReset.into());
             }
         }
     };

@@ -21,7 +21,7 @@ use crate::logs;
 use crate::node::{Node, NodeOptions};
 use crate::scratch::{CASE_LIMIT, Scratch};
 use crate::servers::Version;
-use crate::wait::{PATIENCE, wait_until};
+use crate::wait::{PATIENCE, wait_for, wait_until};
 use crate::{mongod, understudy};
 
 /// A running set.
@@ -371,6 +371,18 @@ impl ReplSet {
             .find(|member| member.get_str("name").is_ok_and(|name| name == host))
             .ok_or_else(|| anyhow!("the primary knows no member {host}"))?;
         Ok(member.get_str("stateStr")?.to_owned())
+    }
+
+    /// Waits until every member's vote counts: the primary strikes `newlyAdded` by a reconfig of its own.
+    pub fn await_votes(&self) -> Result<()> {
+        wait_for("the config has no newlyAdded", PATIENCE, || {
+            let reply = self.primary()?.admin(doc! { "replSetGetConfig": 1 })?;
+            let members = reply.get_document("config")?.get_array("members")?;
+            let is_new = |member: &Bson| {
+                member.as_document().is_none_or(|member| member.contains_key("newlyAdded"))
+            };
+            Ok(!members.iter().any(is_new))
+        })
     }
 
     /// Waits until every node but the primary has applied what the primary had when called.

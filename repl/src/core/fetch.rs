@@ -29,10 +29,13 @@ const BATCH_SIZE: i32 = 13_981_010;
 /// Why fetching from a source ended.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FetchError {
-    /// No connection, or it broke.
+    /// It could not be asked for its oplog.
+    #[error("the sync source cannot be asked for its oplog: {0}")]
+    Unusable(String),
+    /// The connection broke while it was followed.
     #[error("the connection to the sync source failed: {0}")]
     Network(String),
-    /// The source refused.
+    /// The source refused to go on.
     #[error("the sync source answered {message} ({code})")]
     Refused {
         /// Its code.
@@ -79,11 +82,13 @@ impl FetchError {
     /// What to do next.
     pub fn remedy(&self) -> Remedy {
         match self {
-            Self::Stopped(_) | Self::CursorClosed => Remedy::Retry,
-            Self::Network(_) | Self::Refused { .. } | Self::SourceBehind { .. } => {
+            // Not a word against the source: it may be the best one, still or again in a moment.
+            Self::Stopped(_) | Self::CursorClosed | Self::Network(_) | Self::Refused { .. } => {
+                Remedy::Retry
+            }
+            Self::Unusable(_) | Self::SourceBehind { .. } | Self::BadBatch(_) => {
                 Remedy::ChangeSource
             }
-            Self::BadBatch(_) => Remedy::ChangeSource,
             Self::Diverged { .. } => Remedy::RollBack,
             Self::TooStale { .. } => Remedy::Resync,
         }

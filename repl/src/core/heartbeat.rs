@@ -9,7 +9,10 @@
 use std::time::Duration;
 
 use bson::{RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
-use protocol::{ErrorCode, HostAndPort, OpTime, OpTimeAndWall, RawDoc, Timestamp};
+use protocol::{
+    ErrorCode, HostAndPort, OpTime, OpTimeAndWall, RawDoc, Timestamp,
+    repl_metadata::ReplSetMetadata,
+};
 
 use super::{
     config::{NO_TERM, VersionAndTerm},
@@ -133,7 +136,7 @@ pub struct HeartbeatReply {
     /// When it was elected.
     pub election_time: Option<Timestamp>,
     /// `$replData`.
-    pub repl_data: Option<ReplData>,
+    pub repl_data: Option<ReplSetMetadata>,
 }
 
 impl HeartbeatReply {
@@ -165,38 +168,7 @@ impl HeartbeatReply {
                 .ok()
                 // The date's 64 bits are the timestamp.
                 .map(|date| Timestamp::from_u64(date.timestamp_millis().cast_unsigned())),
-            repl_data: doc.get_document("$replData").ok().and_then(ReplData::parse),
-        })
-    }
-}
-
-/// `$replData`, as far as it decides something here.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ReplData {
-    /// The sender's term.
-    pub term: i64,
-    /// The sender's commit point.
-    pub committed: OpTimeAndWall,
-    /// The sender's config version.
-    pub config_version: i64,
-    /// The set's id.
-    pub replica_set_id: Option<bson::oid::ObjectId>,
-    /// True if the sender is primary.
-    pub is_primary: bool,
-}
-
-impl ReplData {
-    /// Reads it; `None` if a required field is missing.
-    pub fn parse(doc: &RawDocument) -> Option<Self> {
-        Some(Self {
-            term: number(doc, "term")?,
-            committed: position(doc, "lastOpCommitted", "lastCommittedWall")?,
-            config_version: number(doc, "configVersion")?,
-            replica_set_id: doc
-                .get_object_id("replicaSetId")
-                .ok()
-                .filter(|id| id.bytes() != [0; 12]),
-            is_primary: doc.get_bool("isPrimary").unwrap_or(false),
+            repl_data: ReplSetMetadata::from_message(doc).ok().flatten(),
         })
     }
 }

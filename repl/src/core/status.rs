@@ -48,16 +48,18 @@ pub fn hello(at: &Snapshot, hello: bool) -> RawDocumentBuf {
         doc.append(cstr!("tags"), own.tags.as_raw());
     }
     doc.append(cstr!("me"), own.host.to_string());
-    let (applied, committed) = (at.positions.applied.op_time, at.committed.op_time);
-    doc.append(
-        cstr!("lastWrite"),
-        rawdoc! {
-            "opTime": applied.to_raw(),
-            "lastWriteDate": whole_seconds(applied),
-            "majorityOpTime": committed.to_raw(),
-            "majorityWriteDate": whole_seconds(committed),
-        },
-    );
+    doc.append(cstr!("lastWrite"), last_write(at));
+    doc
+}
+
+/// The majority's part is there as soon as a majority read would see something.
+fn last_write(at: &Snapshot) -> RawDocumentBuf {
+    let applied = at.positions.applied.op_time;
+    let mut doc = rawdoc! { "opTime": applied.to_raw(), "lastWriteDate": whole_seconds(applied) };
+    if !at.stable.is_null() {
+        doc.append(cstr!("majorityOpTime"), at.stable.to_raw());
+        doc.append(cstr!("majorityWriteDate"), whole_seconds(at.stable));
+    }
     doc
 }
 

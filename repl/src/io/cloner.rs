@@ -18,7 +18,10 @@ use crate::{
         backoff::Backoff,
         initial_sync::{CollectionProgress, Progress, databases_to_clone, is_unreplicated},
     },
-    io::{initial_sync::SyncError, peer::Peer},
+    io::{
+        initial_sync::{Jobs, SyncError},
+        peer::Peer,
+    },
 };
 
 /// Collections cloned at the same time.
@@ -40,6 +43,7 @@ pub(crate) struct Cloner {
     pub(crate) progress: Arc<Mutex<Progress>>,
     /// How long one collection may be retried over lost connections.
     pub(crate) retry_period: Duration,
+    pub(crate) jobs: Jobs,
 }
 
 /// A collection as the source lists it.
@@ -240,7 +244,10 @@ impl Cloner {
     > {
         let (batches, mut queue) = mpsc::channel::<Vec<RawDoc>>(BATCHES_AHEAD);
         let (store, uuid) = (self.store.clone(), listed.uuid);
+        let job = self.jobs.clone().try_read_owned();
+        let job = job.map_err(|_| SyncError::Bug("the next attempt has begun".into()))?;
         let loaded = tokio::task::spawn_blocking(move || {
+            let _job = job;
             let coll =
                 store.begin_apply().collection(uuid).ok_or(StorageError::NoCollection(uuid))?;
             let mut loader = store.loader(&coll)?;

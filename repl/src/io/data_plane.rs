@@ -25,7 +25,7 @@ use crate::{
         build_votes, clock,
         delay::Delay,
         follow::Follower,
-        initial_sync::InitialSync,
+        initial_sync::{InitialSync, Jobs},
         peer::Peer,
         writer::{self, Buffer},
     },
@@ -111,6 +111,7 @@ impl DataPlane {
             applier: None,
             current: None,
             failed_attempts: 0,
+            jobs: Jobs::default(),
         };
         tokio::spawn(running.run(actions))
     }
@@ -129,6 +130,7 @@ struct Running {
     applier: Option<ApplierThread>,
     current: Option<(TaskId, CancellationToken, JoinHandle<Ended>)>,
     failed_attempts: u32,
+    jobs: Jobs,
 }
 
 /// What a finished task leaves to be done here.
@@ -233,6 +235,7 @@ impl Running {
             task,
             source: source.host,
             progress: Arc::new(Mutex::new(progress)),
+            jobs: self.jobs.clone(),
         };
         let stop = CancellationToken::new();
         let stopped = stop.clone();

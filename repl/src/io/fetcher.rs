@@ -47,11 +47,11 @@ pub(crate) async fn fetch_oplog(
     from: FetchFrom,
     sink: &mut impl Sink,
 ) -> Result<Infallible, FetchError> {
-    let mut connection = peer.connect(source).await.map_err(failed)?;
+    let mut connection = peer.connect(source).await.map_err(unusable)?;
     let oldest = oldest_entry(&mut connection).await?;
     let find = find_command(from.start.ts, from.term);
     let within = INITIAL_FIND_MAX + NETWORK_BUFFER;
-    let reply = connection.run("local", find, within).await.map_err(failed)?;
+    let reply = connection.run("local", find, within).await.map_err(unusable)?;
     let mut batch = OplogBatch::parse(&reply)?;
     let first = batch.entries.first().cloned();
     accept_first_batch(from.start, &mut batch, oldest)?;
@@ -81,10 +81,18 @@ pub(crate) async fn fetch_oplog(
 pub(crate) async fn oldest_entry(
     connection: &mut Connection,
 ) -> Result<Option<Timestamp>, FetchError> {
-    let reply =
-        connection.run("local", oldest_entry_command(), INITIAL_FIND_MAX).await.map_err(failed)?;
+    let reply = connection
+        .run("local", oldest_entry_command(), INITIAL_FIND_MAX)
+        .await
+        .map_err(unusable)?;
     let batch = OplogBatch::parse(&reply)?;
     Ok(batch.entries.first().and_then(|entry: &RawDoc| OpTime::from_raw(entry)).map(|at| at.ts))
+}
+
+/// A request that failed before anything was followed.
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unusable(error: ClientError) -> FetchError {
+    FetchError::Unusable(error.to_string())
 }
 
 /// A failed request as a reason to leave a source.

@@ -9,7 +9,8 @@ use protocol::{
     client::{ClientError, Connection},
 };
 use storage::{Direction, StorageError, Store};
-use tokio::sync::watch;
+use tokio::sync::{RwLock, watch};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     DataEvent, MemberSettings, Repl, TaskId,
@@ -86,7 +87,12 @@ pub(crate) struct InitialSync {
     pub(crate) task: TaskId,
     pub(crate) source: HostAndPort,
     pub(crate) progress: Arc<Mutex<Progress>>,
+    pub(crate) jobs: Jobs,
 }
+
+/// Blocking work of an attempt holds a share of it: an attempt that is cut off leaves such work behind, and the next
+/// one must not begin before that has ended.
+pub(crate) type Jobs = Arc<RwLock<()>>;
 
 /// Where fetching and applying begin.
 struct BeginPoints {
@@ -97,16 +103,19 @@ struct BeginPoints {
 impl InitialSync {
     /// The whole attempt. The store is durable and readable when it returns.
     pub(crate) async fn run(&self) -> Result<OpTimeAndWall, SyncError> {
-        let reporter = tokio::spawn(self.clone().show_progress());
-        let result = self.attempt().await;
-        reporter.abort();
-        result
+        let _reporter = AbortOnDropHandle::new(tokio::spawn(self.clone().show_progress()));
+        let stop = CancellationToken::new();
+        let _stopped = stop.clone().drop_guard();
+        self.attempt(stop).await
     }
 
-    async fn attempt(&self) -> Result<OpTimeAndWall, SyncError> {
+    async fn attempt(&self, stop: CancellationToken) -> Result<OpTimeAndWall, SyncError> {
+        // Nothing of an attempt before may reach the store any more.
+        drop(self.jobs.write().await);
+        self.buffer.flush().await.map_err(|e| SyncError::Bug(e.to_string()))?;
         let mut connection = self.peer.connect(&self.source).await?;
         let rbid = rollback_id(&mut connection).await?;
-        blocking({
+        self.blocking({
             let store = self.store.clone();
             move || {
                 store.begin_initial_sync()?;
@@ -123,7 +132,7 @@ impl InitialSync {
                 ended?;
                 Err(SyncError::Bug("the oplog fetcher ended".into()))
             }
-            result = self.clone_and_catch_up(&mut connection, &begin, &mut position, rbid) => result,
+            result = self.clone_and_catch_up(&mut connection, &begin, &mut position, rbid, stop) => result,
         }
     }
 
@@ -133,6 +142,7 @@ impl InitialSync {
         begin: &BeginPoints,
         position: &mut watch::Receiver<OpTime>,
         rbid: i32,
+        cut_off: CancellationToken,
     ) -> Result<OpTimeAndWall, SyncError> {
         let cloner = Cloner {
             store: self.store.clone(),
@@ -142,6 +152,7 @@ impl InitialSync {
             build_indexes: self.settings.build_indexes,
             progress: self.progress.clone(),
             retry_period: RETRY_PERIOD,
+            jobs: self.jobs.clone(),
         };
         cloner.run().await?;
         let stop = top_of_oplog(connection).await?;
@@ -153,13 +164,13 @@ impl InitialSync {
             .map_err(|_| SyncError::Bug("the oplog fetcher ended".into()))?;
         self.buffer.flush().await.map_err(|e| SyncError::Bug(e.to_string()))?;
         let sync = self.clone();
-        blocking(move || sync.apply_until(stop)).await?;
+        self.blocking(move || sync.apply_until(stop, &cut_off)).await?;
         let after = rollback_id(connection).await?;
         if after != rbid {
             return Err(SyncError::SourceRolledBack { before: rbid, after });
         }
         let sync = self.clone();
-        blocking(move || sync.finish(stop)).await?;
+        self.blocking(move || sync.finish(stop)).await?;
         Ok(stop)
     }
 
@@ -180,9 +191,16 @@ impl InitialSync {
         }
     }
 
-    fn apply_until(&self, stop: OpTimeAndWall) -> Result<(), SyncError> {
+    fn apply_until(
+        &self,
+        stop: OpTimeAndWall,
+        cut_off: &CancellationToken,
+    ) -> Result<(), SyncError> {
         let applier = self.applier();
         loop {
+            if cut_off.is_cancelled() {
+                return Err(SyncError::Bug("the attempt was cut off".into()));
+            }
             let applied = self.store.watermarks().applied().op_time;
             if applied.ts >= stop.op_time.ts {
                 return Ok(());
@@ -212,6 +230,22 @@ impl InitialSync {
             }
         }
         Ok(entries)
+    }
+
+    async fn blocking<T: Send + 'static, E: Into<SyncError> + Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> Result<T, SyncError> {
+        let job = self.jobs.clone().read_owned().await;
+        let done = tokio::task::spawn_blocking(move || {
+            let result = work();
+            drop(job);
+            result
+        });
+        match done.await {
+            Ok(result) => result.map_err(Into::into),
+            Err(e) => Err(SyncError::Bug(e.to_string())),
+        }
     }
 
     fn applier(&self) -> Applier {
@@ -307,13 +341,4 @@ async fn rollback_id(connection: &mut Connection) -> Result<i32, SyncError> {
 fn first_document(reply: &RawDoc) -> Result<Option<RawDoc>, SyncError> {
     let batch = OplogBatch::parse(reply)?;
     Ok(batch.entries.into_iter().next())
-}
-
-async fn blocking<T: Send + 'static, E: Into<SyncError> + Send + 'static>(
-    work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> Result<T, SyncError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result.map_err(Into::into),
-        Err(e) => Err(SyncError::Bug(e.to_string())),
-    }
 }

@@ -1,6 +1,8 @@
 //! listIndexes: the indexes of a collection.
 
-use bson::{Binary, rawdoc, spec::BinarySubtype};
+use bson::{
+    Binary, RawBsonRef, RawDocument, RawDocumentBuf, raw::CString, rawdoc, spec::BinarySubtype,
+};
 use protocol::{ErrorCode, Fields, Namespace, RawDoc};
 use storage::{Collection, IndexState, View};
 
@@ -47,7 +49,65 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         let text = format!("ns does not exist: {ns}");
         return Err(Failure::said(ErrorCode::NamespaceNotFound, text));
     };
-    list_cursor::reply(call, collection.ns().clone(), specs(&collection, build_ids))
+    let mut listed = specs(&collection, build_ids);
+    if call.profile().typed_index_specs {
+        listed = listed.iter().map(|spec| typed(spec)).collect::<Result<_, _>>()?;
+    }
+    list_cursor::reply(call, collection.ns().clone(), listed)
+}
+
+/// From 5.0 on specs go through a parser: known fields in its order and with its types, the rest behind.
+fn typed(spec: &RawDocument) -> Result<RawDoc, Failure> {
+    let bad = |e: bson::error::Error| Failure::said(ErrorCode::InternalError, e.to_string());
+    let mut out = RawDocumentBuf::new();
+    for (name, kind) in SPEC_FIELDS {
+        let Some(value) = spec.get(*name).map_err(bad)? else { continue };
+        let name = CString::try_from(*name).map_err(bad)?;
+        match (kind, number(value)) {
+            (Kind::Bool, Some(number)) => out.append(name, number != 0.0),
+            #[allow(clippy::cast_possible_truncation, reason = "`as` saturates, as mongod does")]
+            (Kind::Int, Some(number)) => out.append(name, number as i32),
+            (Kind::Double, Some(number)) => out.append(name, number),
+            _ => out.append(name, value),
+        }
+    }
+    for field in spec.iter() {
+        let (name, value) = field.map_err(bad)?;
+        if !SPEC_FIELDS.iter().any(|(known, _)| *known == name.as_str()) {
+            out.append(name, value);
+        }
+    }
+    Ok(out.into())
+}
+
+enum Kind {
+    Any,
+    Bool,
+    Int,
+    Double,
+}
+
+#[rustfmt::skip]
+const SPEC_FIELDS: &[(&str, Kind)] = &[
+    ("v", Kind::Int), ("key", Kind::Any), ("name", Kind::Any), ("ns", Kind::Any), ("background", Kind::Bool),
+    ("unique", Kind::Bool), ("hidden", Kind::Bool), ("prepareUnique", Kind::Bool),
+    ("partialFilterExpression", Kind::Any), ("sparse", Kind::Bool), ("expireAfterSeconds", Kind::Int),
+    ("storageEngine", Kind::Any), ("weights", Kind::Any), ("default_language", Kind::Any),
+    ("language_override", Kind::Any), ("textIndexVersion", Kind::Int), ("2dsphereIndexVersion", Kind::Int),
+    ("bits", Kind::Int), ("min", Kind::Double), ("max", Kind::Double), ("bucketSize", Kind::Double),
+    ("collation", Kind::Any), ("wildcardProjection", Kind::Any), ("coarsestIndexedLevel", Kind::Int),
+    ("finestIndexedLevel", Kind::Int),
+];
+
+/// A number; booleans stay what they are.
+fn number(value: RawBsonRef<'_>) -> Option<f64> {
+    match value {
+        RawBsonRef::Int32(n) => Some(f64::from(n)),
+        #[allow(clippy::cast_precision_loss, reason = "versions, seconds and bounds are small")]
+        RawBsonRef::Int64(n) => Some(n as f64),
+        RawBsonRef::Double(n) => Some(n),
+        _ => None,
+    }
 }
 
 /// A time-series collection is a view, and its indexes are those of its buckets, in other words.

@@ -15,9 +15,13 @@ use repl::Snapshot;
 use super::Generic;
 use crate::{context::Client, error::Failure};
 
-/// Appends `ok` and what the node adds.
+/// Appends `ok`, unless the reply begins with it, and what the node adds.
 pub(super) fn end_success(client: &Client, generic: &Generic, body: &mut RawDocumentBuf) {
-    body.append(cstr!("ok"), 1.0);
+    let begins_with_ok =
+        body.iter().next().is_some_and(|first| first.is_ok_and(|(name, _)| name == "ok"));
+    if !begins_with_ok {
+        body.append(cstr!("ok"), 1.0);
+    }
     // A help text is not worth a time.
     if !generic.help {
         Ending::of(client, generic).append_to(body);

@@ -8,6 +8,7 @@ use rand::RngExt;
 use super::Workload;
 use super::writes::modifications;
 use crate::driver;
+use crate::wait::{PATIENCE, wait_until};
 
 impl Workload {
     /// Some writes that become visible together, or not at all.
@@ -50,8 +51,13 @@ impl Workload {
         } else {
             doc! { "abortTransaction": 1 }
         };
-        let ended = admin.run_command(end).session(&mut session).run();
-        self.settle(ended)
+        // Until a majority has the prepare the server refuses, and what is left prepared holds its locks for good.
+        wait_until("a prepared transaction ends", PATIENCE, || {
+            admin.run_command(end.clone()).session(&mut session).run()?;
+            Ok(Some(()))
+        })?;
+        self.count(true);
+        Ok(())
     }
 
     /// False if one of them was refused: the server has aborted the transaction.

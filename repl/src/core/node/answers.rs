@@ -102,7 +102,8 @@ impl Node {
     }
 
     fn heartbeat_reply(&self, args: &HeartbeatArgs) -> RawDocumentBuf {
-        let mut doc = RawDocumentBuf::new();
+        // mongod puts it first here.
+        let mut doc = rawdoc! { "ok": 1.0 };
         let config = self.config.as_deref();
         if let Some(config) = config.filter(|it| it.version_and_term.is_newer_than(args.config)) {
             doc.append(cstr!("config"), config.raw.as_raw());

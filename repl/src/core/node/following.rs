@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use protocol::{HostAndPort, OpTime, RawDoc};
+use protocol::{HostAndPort, OpTime, RawDoc, repl_metadata::ReplSetMetadata};
 
 use super::{Mode, Node};
 use crate::{
@@ -13,7 +13,6 @@ use crate::{
         commit_point::{CommitPoint, ToldBy},
         config::ReplSetConfig,
         fields::int_or,
-        heartbeat::ReplData,
         positions::Reporting,
         sync_source::{Choice, Denylist, LeaveReason, SourceSays, View},
     },
@@ -301,7 +300,7 @@ impl Node {
     ) {
         let Some(task) = self.following.task.as_ref().filter(|task| task.id == id) else { return };
         let (kind, host) = (task.kind, task.source.host.clone());
-        let data = repl_data.as_deref().and_then(ReplData::parse);
+        let data = repl_data.and_then(|data| ReplSetMetadata::from_document(&data).ok());
         let query = oplog_query_data.as_deref();
         let (Some(data), Some(query)) = (data, query) else {
             return self.leave_for_cause(now, &host, "it sends no $replData and $oplogQueryData");
@@ -312,7 +311,7 @@ impl Node {
         self.hear_term(data.term);
         let applied = query.get_document("lastOpApplied").ok().and_then(OpTime::from_raw);
         if kind == Kind::Follow && self.mode == Mode::Secondary {
-            self.commit.hear(data.committed, ToldBy::SyncSource, &self.positions);
+            self.commit.hear(data.last_op_committed, ToldBy::SyncSource, &self.positions);
             self.following.met_too_stale = false;
             self.following.quick_failures = 0;
             self.too_stale = false;

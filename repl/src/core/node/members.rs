@@ -7,16 +7,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use protocol::{ErrorCode, HostAndPort, RawDoc};
+use protocol::{ErrorCode, HostAndPort, RawDoc, repl_metadata::ReplSetMetadata};
 
 use super::{Mode, Node};
 use crate::{
     core::{
         commit_point::ToldBy,
         config::{ReplSetConfig, VersionAndTerm},
-        heartbeat::{
-            HeartbeatArgs, HeartbeatReply, HeartbeatRequest, PingOutcome, Pings, ReplData,
-        },
+        heartbeat::{HeartbeatArgs, HeartbeatReply, HeartbeatRequest, PingOutcome, Pings},
         member::MemberData,
         member_state::MemberState,
     },
@@ -135,7 +133,7 @@ impl Node {
         if let Some(data) = reply.repl_data.as_ref().filter(|data| self.is_our_set(data)) {
             self.hear_term(data.term);
             if self.mode == Mode::Secondary {
-                self.commit.hear(data.committed, ToldBy::Heartbeat, &self.positions);
+                self.commit.hear(data.last_op_committed, ToldBy::Heartbeat, &self.positions);
             }
         }
         let Some(index) = self.member_index(target) else { return };
@@ -174,12 +172,11 @@ impl Node {
     }
 
     /// A commit point or term of another set must not reach us.
-    pub(super) fn is_our_set(&self, data: &ReplData) -> bool {
+    pub(super) fn is_our_set(&self, data: &ReplSetMetadata) -> bool {
         let ours = self.config.as_ref().and_then(|config| config.replica_set_id);
-        match (ours, data.replica_set_id) {
-            (Some(ours), Some(theirs)) => ours == theirs,
-            _ => true,
-        }
+        // A node without config says zeros.
+        let theirs = Some(data.replica_set_id).filter(|id| id.bytes() != [0; 12]);
+        ours.is_none() || theirs.is_none() || ours == theirs
     }
 
     fn member_index(&self, host: &HostAndPort) -> Option<usize> {

@@ -84,10 +84,8 @@ impl Node {
         doc.append(cstr!("heartbeatIntervalMillis"), millis);
         append_votes(&mut doc, config);
         doc.append(cstr!("optimes"), self.optimes());
-        if self.mode != Mode::InitialSync {
-            let stable = bson::Timestamp::from(self.commit.stable.ts);
-            doc.append(cstr!("lastStableRecoveryTimestamp"), stable);
-        }
+        let stable = bson::Timestamp::from(self.commit.stable.ts);
+        doc.append(cstr!("lastStableRecoveryTimestamp"), stable);
         if let Some(status) = self
             .initial_sync_status
             .as_ref()
@@ -130,10 +128,13 @@ impl Node {
         let mut doc = rawdoc! {
             "lastCommittedOpTime": self.commit.committed.op_time.to_raw(),
             "lastCommittedWallTime": self.commit.committed.wall,
-            "readConcernMajorityOpTime": self.commit.stable.to_raw(),
         };
-        if self.profile.majority_wall_time_in_status {
-            doc.append(cstr!("readConcernMajorityWallTime"), self.commit.committed.wall);
+        // Until something is committed there is no moment that a majority read could see.
+        if !self.commit.stable.is_null() {
+            doc.append(cstr!("readConcernMajorityOpTime"), self.commit.stable.to_raw());
+            if self.profile.majority_wall_time_in_status {
+                doc.append(cstr!("readConcernMajorityWallTime"), self.commit.committed.wall);
+            }
         }
         doc.append(cstr!("appliedOpTime"), shown.applied.op_time.to_raw());
         doc.append(cstr!("durableOpTime"), shown.durable.op_time.to_raw());
