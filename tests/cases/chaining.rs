@@ -57,8 +57,10 @@ fn a_real_member_copies_us(version: Version) -> Result<()> {
 
 /// After a failover to a mongod that got everything from us, a retried write is not done twice.
 fn a_retried_write_is_known_to_one_that_synced_from_us(version: Version) -> Result<()> {
-    let set = ReplSet::named("retry").version(version).mongods(2).ours_hidden(1).start()?;
+    let set = ReplSet::named("retry").version(version).mongods(2).ours_voting(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    // A voter follows voters only.
+    set.await_votes()?;
     let old = set.primary_index()?;
     let next = set.node(1 - old)?;
     sync_from_us(next, set.ours()?)?;

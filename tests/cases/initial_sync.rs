@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, anyhow, ensure};
 use bson::{Document, doc};
+use tests::node::Node;
+use tests::proxy::Direction;
 use tests::repl_set::{Member, ReplSet};
 use tests::servers::Version;
 use tests::understudy;
-use tests::wait::PATIENCE;
+use tests::wait::{PATIENCE, wait_for, wait_until};
 use tests::workload::{Workload, seeds};
 
 on_each_version!(
@@ -43,6 +45,79 @@ fn everything_is_copied_while_the_primary_writes(version: Version) -> Result<()>
         set.finish()?;
     }
     Ok(())
+}
+
+/// `replSetSyncFrom` during the copy: it begins again from the member asked for, and nothing of the first is left.
+#[test]
+fn another_source_is_chosen_during_the_copy() -> Result<()> {
+    let mut set = ReplSet::named("other-source").mongods(2).proxied().start()?;
+    let filling = "x".repeat(1000);
+    for i in 0..20 {
+        let documents: Vec<Document> =
+            (0..500).map(|n| doc! { "_id": i * 1000 + n, "s": &filling }).collect();
+        set.primary()?.run("shop", doc! { "insert": "c", "documents": documents })?;
+    }
+    set.await_caught_up()?;
+    for node in set.nodes() {
+        node.proxy()?.throttle(400_000);
+    }
+    let options = understudy::options("ours", Some(set.name()))?;
+    set.add(options, Member { votes: 0 })?;
+    let ours = set.ours()?;
+    let source = || -> Result<String> {
+        let status = ours.admin(doc! { "replSetGetStatus": 1 })?;
+        Ok(status.get_str("syncSourceHost")?.to_owned())
+    };
+    let first = wait_until("documents are being copied", PATIENCE, || {
+        let status = ours.admin(doc! { "replSetGetStatus": 1 })?;
+        let copied = status.get_document("initialSyncStatus")?.get_i64("approxTotalBytesCopied")?;
+        Ok((copied > 0).then_some(source()?))
+    })?;
+    let other = set.nodes().iter().take(2).map(Node::host).find(|host| *host != first);
+    let other = other.ok_or_else(|| anyhow!("there is no other source than {first}"))?;
+    ours.admin(doc! { "replSetSyncFrom": &other })?;
+    wait_for("we sync from the one asked for", PATIENCE, || Ok(source()? == other))?;
+    for node in set.nodes().iter().take(2) {
+        node.proxy()?.heal()?;
+    }
+    set.await_state(ours, "SECONDARY", PATIENCE)?;
+    set.expect_log("it was told to stop");
+    set.finish()
+}
+
+/// The source breaks while we copy and catch up: the copy comes out right all the same.
+#[test]
+fn a_copy_over_a_bad_line_comes_out_right() -> Result<()> {
+    let mut set = ReplSet::named("bad-line").proxied().start()?;
+    let counts = Workload::new(3, set.primary()?)?.run(1500)?;
+    ensure!(counts.done > counts.refused, "{counts:?}");
+    let mut during = Workload::new(4, set.primary()?)?;
+    let joined = AtomicBool::new(false);
+    let options = understudy::options("ours", Some(set.name()))?;
+    set.add(options, Member { votes: 0 })?;
+    set.expect_log("initial sync failed");
+    std::thread::scope(|scope| -> Result<()> {
+        let writer = scope.spawn(|| -> Result<()> {
+            while !joined.load(Ordering::SeqCst) {
+                during.run(20)?;
+            }
+            Ok(())
+        });
+        let proxy = set.primary()?.proxy()?;
+        let broken = (0..6u64).try_for_each(|i| {
+            proxy.corrupt(Direction::ToClient, 20_000 + i * 50_021);
+            wait_for("the line has failed, or we are there", PATIENCE, || {
+                let there = set.shown_state(set.ours()?)? == "SECONDARY";
+                Ok(there || !proxy.corruption_is_pending(Direction::ToClient))
+            })
+        });
+        let healed = broken.and_then(|()| proxy.heal());
+        let there = healed.and_then(|()| set.await_state(set.ours()?, "SECONDARY", PATIENCE));
+        joined.store(true, Ordering::SeqCst);
+        writer.join().map_err(|_| anyhow!("the writer panicked"))??;
+        there
+    })?;
+    set.finish()
 }
 
 fn many_small_collections_are_copied(version: Version) -> Result<()> {

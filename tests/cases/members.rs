@@ -12,6 +12,7 @@ use tests::{scripts, understudy};
 
 on_each_version!(
     a_real_primary_takes_us_in_and_puts_us_out,
+    a_forced_reconfig_is_taken,
     a_real_member_finds_what_it_needs,
     with_a_vote_we_count
 );
@@ -71,6 +72,56 @@ fn with_a_vote_we_count(version: Version) -> Result<()> {
     let index = doc! { "key": { "x": 1 }, "name": "x" };
     set.primary()?.run("shop", doc! { "createIndexes": "c", "indexes": [index] })?;
     set.finish()
+}
+
+/// The way out when no primary can be had, taken by us as by any member.
+fn a_forced_reconfig_is_taken(version: Version) -> Result<()> {
+    let set = ReplSet::named("forced").version(version).ours_hidden(1).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    let ours = set.ours()?;
+    let mut config = config_of(ours)?;
+    let before = config.get_i32("version")?;
+    for member in config.get_array_mut("members")?.iter_mut().filter_map(Bson::as_document_mut) {
+        member.insert("tags", doc! { "forced": "yes" });
+    }
+    ours.admin(doc! { "replSetReconfig": &config, "force": true })?;
+    let taken = config_of(ours)?;
+    ensure!(taken.get_i32("version")? >= before + 10_000, "{taken}");
+    wait_for("the primary has our config", PATIENCE, || {
+        Ok(config_of(set.primary()?)? == config_of(ours)?)
+    })?;
+    for (code, change) in [(NODE_NOT_FOUND, "members"), (INVALID_REPLICA_SET_CONFIG, "_id")] {
+        let mut bad = taken.clone();
+        if change == "members" {
+            bad.get_array_mut("members")?.truncate(1);
+        } else {
+            bad.insert("_id", "another");
+        }
+        let refused = ours.answer("admin", doc! { "replSetReconfig": bad, "force": true })?;
+        ensure!(refused.get_i32("code")? == code, "{refused}");
+    }
+    set.await_state(ours, "SECONDARY", PATIENCE)?;
+    set.finish()
+}
+
+/// Somebody else comes with our member id: we say so, and go on.
+#[test]
+fn another_node_with_our_id_is_refused() -> Result<()> {
+    let set = ReplSet::named("same-id").ours_hidden(1).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    let config = config_of(set.ours()?)?;
+    let heartbeat = doc! {
+        "replSetHeartbeat": set.name(), "configVersion": config.get_i32("version")?, "configTerm": 1i64,
+        "hbv": 1i64, "from": "127.0.0.1:1", "fromId": 1i64, "term": 1i64,
+    };
+    let refused = set.ours()?.answer("admin", heartbeat)?;
+    ensure!(refused.get_str("errmsg")?.contains("same member ID as ourself"), "{refused}");
+    set.ours()?.await_log("same member ID as ourself", PATIENCE)?;
+    set.finish()
+}
+
+fn config_of(node: &Node) -> Result<bson::Document> {
+    Ok(node.admin(doc! { "replSetGetConfig": 1 })?.get_document("config")?.clone())
 }
 
 /// A set of another name is refused by us, and its primary says so.
@@ -150,6 +201,7 @@ fn names(member: &Bson, host: &str) -> bool {
 }
 
 const REMOVED: i32 = 10;
+const NODE_NOT_FOUND: i32 = 74;
 const INVALID_REPLICA_SET_CONFIG: i32 = 93;
 const NEW_CONFIG_INCOMPATIBLE: i32 = 103;
 

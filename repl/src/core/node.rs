@@ -6,11 +6,13 @@
 //! N4 We never stand for election.
 //!
 //! The files beside this one are parts of the same machine: `members` hears of the set and installs configs,
-//! `following` gives the data plane its tasks, `answers` replies to peers, `status` shows it all.
+//! `following` gives the data plane its tasks, `answers` replies to peers, `reconfig` takes forced configs, `status`
+//! shows it all.
 
 mod answers;
 mod following;
 mod members;
+mod reconfig;
 mod status;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -39,14 +39,7 @@ impl Node {
             Request::Freeze(doc) => self.answer_freeze(&doc),
             Request::StepUp(_) => fail(ErrorCode::CommandFailed, "Election failed."),
             Request::StepDown(doc) => answer_step_down(&doc),
-            Request::Reconfig(_) => fail(
-                ErrorCode::NotWritablePrimary,
-                format!(
-                    "New config is rejected :: caused by :: replSetReconfig should only be run on a writable \
-                     PRIMARY. Current state {};",
-                    self.state()
-                ),
-            ),
+            Request::Reconfig(doc) => self.answer_reconfig(now, &doc),
             Request::AbortPrimaryCatchUp(_) => {
                 fail(ErrorCode::IllegalOperation, "The node is not in catch-up mode.")
             }
@@ -337,7 +330,7 @@ fn answer_step_down(doc: &RawDocument) -> Answer {
     fail(ErrorCode::NotWritablePrimary, "not primary so can't step down")
 }
 
-fn fail(code: ErrorCode, text: impl Into<String>) -> Answer {
+pub(super) fn fail(code: ErrorCode, text: impl Into<String>) -> Answer {
     Err(CommandError::new(code, text))
 }
 

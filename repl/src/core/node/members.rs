@@ -273,7 +273,7 @@ impl Node {
         }
     }
 
-    fn own_host(&self) -> Option<HostAndPort> {
+    pub(super) fn own_host(&self) -> Option<HostAndPort> {
         let own = self.config.as_ref()?.members.get(self.self_index?)?;
         Some(own.host.clone())
     }
