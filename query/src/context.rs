@@ -5,12 +5,18 @@ use std::{cell::RefCell, fmt, rc::Rc};
 use protocol::{RawDoc, Timestamp};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use crate::{error::QueryError, source::Source, value::OwnedValue};
+use crate::{error::QueryError, source::Source, stage::Outside, value::OwnedValue};
 
 /// The other collections of the moment, for `$lookup` and its like.
 pub trait Collections {
     /// Opens a collection of the same moment; `None` if it does not exist.
     fn open<'s>(&'s self, namespace: &str) -> Result<Option<Box<dyn Source + 's>>, QueryError>;
+
+    /// The documents of a stage that brings the server's own, such as `$collStats`; `None` if it is not
+    /// supported.
+    fn outside(&self, _: &Outside, _namespace: &str) -> Result<Option<Vec<RawDoc>>, QueryError> {
+        Ok(None)
+    }
 }
 
 /// Somewhere to put what memory can't hold: files, in a server that allows disk use.
@@ -29,7 +35,7 @@ pub trait SpilledRun: Send + fmt::Debug {
 }
 
 /// Asked now and then by whatever runs long; an error ends the query.
-pub type Interrupt = Box<dyn Fn() -> Result<(), QueryError>>;
+pub type Interrupt = Rc<dyn Fn() -> Result<(), QueryError>>;
 
 /// The surroundings of one query.
 pub struct Context {
@@ -74,15 +80,14 @@ impl Context {
         }
     }
 
-    /// The context of a pipeline within this one, with its own variables. The outer one asks whether to
-    /// go on between the documents that it brings in.
+    /// The context of a pipeline within this one, with its own variables.
     pub fn child(&self, variables: Vec<OwnedValue>) -> Self {
         Self {
             random: RefCell::new(StdRng::seed_from_u64(self.random.borrow_mut().random())),
             now: self.now,
             cluster_time: self.cluster_time,
             variables,
-            interrupt: None,
+            interrupt: self.interrupt.clone(),
             spill: self.spill.clone(),
             collections: self.collections.clone(),
         }

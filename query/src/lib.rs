@@ -3,6 +3,7 @@
 //! ```text
 //!   value        what a BSON value is worth: order, paths          collation   text by language
 //!   matcher      which documents a filter means                    context     time, chance, interruption
+//!   geo          places, within and near
 //!   sort         the order of documents                            source      a collection at a moment
 //!   expression   values computed from documents
 //!   stage        aggregation pipelines
@@ -19,6 +20,7 @@ pub mod error;
 pub mod exec;
 pub mod expression;
 mod field_path;
+pub mod geo;
 pub mod matcher;
 pub mod planner;
 pub mod projection;

@@ -7,6 +7,8 @@
     record.py expressions mongodb://host:port  operators over many values, and those of cases.py -> expressions.bson
     record.py finds   mongodb://host:port      projections and sorts -> finds.bson
     record.py pipelines mongodb://host:port    the pipelines of cases.py -> pipelines.bson
+    record.py geo     mongodb://host:port      places, within and meeting -> geo.bson
+    record.py windows mongodb://host:port      $setWindowFields, $densify, $fill, $percentile, $bucketAuto -> windows.bson
     record.py timeseries mongodb://host:port OUT  buckets with their measurements, and filters -> OUT
 
 A fixture is a plain sequence of BSON documents. Needs pymongo. The same SEED gives the same cases.
@@ -390,6 +392,129 @@ def record_pipelines(client):
     print(len(cases.PIPELINES), "pipelines")
 
 
+# --- geo ---------------------------------------------------------------------------------------------
+
+def record_geo(client):
+    rng = random.Random(SEED)
+    near = lambda: [round(rng.uniform(-20, 20), rng.choice([0, 1, 3])), round(rng.uniform(-20, 20), rng.choice([0, 1, 3]))]
+    def ring(size, hole=False):
+        x, y = near()
+        corners = [[x, y], [x + size, y], [x + size, y + size], [x, y + size], [x, y]]
+        return corners[::-1] if hole else corners
+    def shape():
+        kind = rng.randrange(9)
+        if kind < 3: return {"type": "Point", "coordinates": near()}
+        if kind == 3: return {"type": "LineString", "coordinates": [near() for _ in range(rng.randrange(2, 5))]}
+        if kind == 4: return {"type": "Polygon", "coordinates": [ring(rng.choice([1, 5, 12]))]}
+        if kind == 5: return {"type": "MultiPoint", "coordinates": [near() for _ in range(rng.randrange(1, 4))]}
+        if kind == 6: return {"type": "MultiLineString", "coordinates": [[near(), near()] for _ in range(rng.randrange(1, 3))]}
+        if kind == 7: return {"type": "MultiPolygon", "coordinates": [[ring(3)], [ring(4)]]}
+        return {"type": "GeometryCollection", "geometries": [{"type": "Point", "coordinates": near()}, {"type": "LineString", "coordinates": [near(), near()]}]}
+    docs = [{"_id": i, "loc": rng.choice([shape, shape, near, lambda: {"x": near()[0], "y": near()[1]}, lambda: [near(), near()]])()} for i in range(160)]
+    docs += [{"_id": 160 + i, "loc": v} for i, v in enumerate(["nope", 5, None, [], {}, [1], ["a", "b"], {"type": "Point"}, {"type": "Point", "coordinates": [200, 0]}, [200, 100], {"type": "Foo", "coordinates": [1, 1]}, {"type": "Polygon", "coordinates": [[[-10, -10], [10, -10], [10, 10], [-10, 10], [-10, -10]], [[-2, -2], [-2, 2], [2, 2], [2, -2], [-2, -2]]]}])]
+    found = list(cases.GEO)
+    for _ in range(300):
+        kind = rng.randrange(9)
+        if kind < 2: q = {"$geoWithin": {"$geometry": {"type": "Polygon", "coordinates": [ring(rng.choice([4, 10, 25]))]}}}
+        elif kind == 2: q = {"$geoWithin": {"$geometry": {"type": "MultiPolygon", "coordinates": [[ring(8)], [ring(10)]]}}}
+        elif kind == 3: q = {"$geoWithin": {"$box": [near(), near()]}}
+        elif kind == 4: q = {"$geoWithin": {"$center": [near(), rng.choice([2, 5.5, 12])]}}
+        elif kind == 5: q = {"$geoWithin": {"$centerSphere": [near(), rng.choice([0.05, 0.2, 0.5])]}}
+        elif kind == 6: q = {"$geoWithin": {"$polygon": [near() for _ in range(rng.randrange(3, 6))]}}
+        else: q = {"$geoIntersects": {"$geometry": shape()}}
+        found.append({"loc": q})
+    coll = load(client, "geo", docs)
+    with open(HERE / "geo.bson", "wb") as out:
+        out.write(document({"docs": docs}))
+        for query in found:
+            got = answer(lambda: [doc["_id"] for doc in find(coll, filter=query, projection={"_id": 1}, sort={"_id": 1})])
+            out.write(document({"filter": query, **got}))
+    print(len(found), "geo filters")
+
+
+# --- windows -----------------------------------------------------------------------------------------
+
+def window_docs(rng):
+    start = datetime.datetime(2024, 1, 30, 12)
+    docs = []
+    for i in range(36):
+        doc = {"_id": i, "g": i % 3, "x": rng.choice([i, Int64(i), i + 0.5, Decimal128(str(i))]), "w": i // 4, "t": start + datetime.timedelta(hours=i * 7), "n": rng.choice([1, 2, 5, -3, Int64(4), 2.5, 0.1, 7]),
+               "d": rng.random() * 100, "i": rng.randrange(-50, 50), "m": rng.choice([1, 2.5, None, "s", Decimal128("1.1"), Int64(3), [1], True]), "s": rng.choice(["a", "b", "Ab"]), "l": [i % 4, "z"], "f": rng.choice([i * 2, None, i * 1.5])}
+        if rng.random() < 0.3: del doc["f"]
+        if rng.random() < 0.2: del doc["m"]
+        docs.append(doc)
+    rng.shuffle(docs)
+    return docs
+
+
+def a_window(rng, sort):
+    kind = rng.randrange(6)
+    if kind == 0 or not sort: return {}
+    if kind < 4 or len(sort) > 1 or list(sort.values()) != [1]:
+        low = rng.choice(["unbounded", "current", -3, -2, -1, 0, 1, 2, Int64(-1), -2.0])
+        high = rng.choice(["unbounded", "current", 0, 1, 3, -1, 2.0])
+        return {"window": {"documents": [low, high]}}
+    if list(sort) == ["t"]: return {"window": {"range": [rng.choice(["unbounded", "current", -1, -2]), rng.choice(["unbounded", "current", 0, 1, 20])], "unit": rng.choice(["hour", "day", "month", "week", "minute"])}}
+    return {"window": {"range": [rng.choice(["unbounded", "current", -3, -1.5, Decimal128("-2")]), rng.choice(["unbounded", "current", 0, 2.5, Int64(4)])]}}
+
+
+def a_window_stage(rng):
+    sort = rng.choice([{"x": 1}, {"x": 1}, {"t": 1}, {"x": -1}, {"g": 1, "x": 1}, {"w": 1, "_id": 1}, {"x": 1}])
+    field = rng.choice(["$n", "$d", "$i", "$m", "$x", "$f", "$g"])
+    op = rng.choice(["$sum", "$avg", "$min", "$max", "$stdDevPop", "$stdDevSamp", "$push", "$first", "$last", "$count", "$covariancePop", "$covarianceSamp", "$minN", "$maxN", "$firstN", "$lastN", "$top", "$bottomN", "$median", "$percentile",
+                     "$rank", "$denseRank", "$documentNumber", "$shift", "$derivative", "$integral", "$expMovingAvg", "$linearFill", "$locf", "$minMaxScaler", "$sum", "$avg", "$stdDevPop", "$covarianceSamp", "$integral"])
+    window = a_window(rng, sort)
+    if op == "$count": spec = {op: {}, **window}
+    elif op.startswith("$covariance"): spec = {op: [field, rng.choice(["$i", "$d", "$x"])], **window}
+    elif op in ("$minN", "$maxN", "$firstN", "$lastN"): spec = {op: {"n": rng.choice([1, 2, 3]), "input": field}, **window}
+    elif op == "$top": spec = {op: {"sortBy": {"d": -1}, "output": field}, **window}
+    elif op == "$bottomN": spec = {op: {"n": 2, "sortBy": {"i": 1, "_id": 1}, "output": ["$i", field]}, **window}
+    elif op == "$median": spec = {op: {"input": field, "method": "approximate"}, **window}
+    elif op == "$percentile": spec = {op: {"input": field, "p": [0, 0.1, 0.5, 0.95], "method": "approximate"}, **window}
+    elif op in ("$rank", "$denseRank", "$documentNumber"):
+        # Documents that tie come in any order: their places are looked at, not theirs.
+        sort = rng.choice([{"w": 1}, {"g": -1}, {"m": 1}, {"s": 1}]) if op != "$documentNumber" else {"x": 1}
+        spec = {op: {}}
+    elif op == "$shift": spec = {op: {"output": field, "by": rng.choice([-2, -1, 0, 1, 3]), **rng.choice([{}, {"default": "none"}, {"default": {"$add": [1, 2]}}])}}
+    elif op == "$derivative": spec = {op: {"input": rng.choice(["$n", "$d", "$i", field]), **({"unit": rng.choice(["hour", "second", "week"])} if "t" in sort else {})}, **(window or {"window": {"documents": [-1, 0]}})}
+    elif op == "$integral": spec = {op: {"input": rng.choice(["$n", "$d", "$i", "$x"]), **({"unit": rng.choice(["hour", "second", "day"])} if "t" in sort else {})}, **window}
+    elif op == "$expMovingAvg": spec = {op: {"input": field, **rng.choice([{"N": 3}, {"N": 1}, {"alpha": 0.3}, {"alpha": Decimal128("0.75")}])}}
+    elif op == "$linearFill":
+        sort = rng.choice([{"x": 1}, {"t": 1}, {"x": -1}])
+        spec = {op: "$f"}
+    elif op == "$locf": spec = {op: rng.choice(["$f", "$m"])}
+    elif op == "$minMaxScaler": spec = {op: {"input": rng.choice(["$n", "$i", "$d"]), **rng.choice([{}, {"min": -1, "max": 1}, {"min": 0.5, "max": 10}])}, **window}
+    else: spec = {op: field, **window}
+    return {"$setWindowFields": {**rng.choice([{}, {"partitionBy": "$g"}, {"partitionBy": {"$mod": ["$_id", 2]}}, {"partitionBy": "$s"}, {"partitionBy": "const"}]), "sortBy": sort, "output": {rng.choice(["r", "r", "o.r", "n"]): spec}}}
+
+
+def a_densify(rng):
+    field = rng.choice(["x", "i", "t", "w", "f", "n"])
+    unit = {"unit": rng.choice(["hour", "day", "week", "month"])} if field == "t" else {}
+    step = rng.choice([1, 2, 5, Int64(3)]) if field == "t" else rng.choice([1, 2, 0.5, Decimal128("1.5"), Int64(3), 7, 1.5])
+    start = datetime.datetime(2024, 1, 30)
+    bounds = rng.choice(["full", "full", "partition", [start, start + datetime.timedelta(days=rng.choice([0, 1, 3]))] if field == "t" else rng.choice([[-3, 4], [0, 10], [0, Int64(20)], [2.5, 6.5], [Int64(-2), Int64(9)]])])
+    parts = rng.choice([[], ["g"], ["s", "g"]]) if bounds != "partition" else rng.choice([["g"], ["s"]])
+    return {"$densify": {"field": field, **({"partitionByFields": parts} if parts else {}), "range": {"step": step, "bounds": bounds, **unit}}}
+
+
+def record_windows(client):
+    rng = random.Random(SEED)
+    docs = window_docs(rng)
+    coll = load(client, "windows", docs)
+    found = list(cases.WINDOWS) + [[a_window_stage(rng), {"$project": {"r": 1, "o": 1, "n": 1}}] for _ in range(500)]
+    for _ in range(150):
+        stage = a_densify(rng)
+        found.append([{"$project": {stage["$densify"]["field"]: 1, "g": 1, "s": 1}}, stage])
+    with open(HERE / "windows.bson", "wb") as out:
+        out.write(document({"docs": docs, "other": []}))
+        for pipeline in found:
+            stages = [RawBSONDocument(document(s)) if isinstance(s, dict) else s for s in pipeline]
+            got = answer(lambda: [Raw(3, d.raw) for d in coll.database.command({"aggregate": coll.name, "pipeline": stages, "cursor": {"batchSize": 10000}}, codec_options=RAW)["cursor"]["firstBatch"]])
+            out.write(document({"pipeline": pipeline, **got}))
+    print(len(found), "windows")
+
+
 # --- time-series -------------------------------------------------------------------------------------
 
 def series(rng):
@@ -467,5 +592,5 @@ def record_timeseries(client, out_name):
 if __name__ == "__main__":
     what, uri, *rest = sys.argv[1:]
     client = pymongo.MongoClient(uri, directConnection=True)
-    {"compare": record_compare, "updates": record_updates, "filters": record_filters, "expressions": record_expressions, "finds": record_finds, "pipelines": record_pipelines, "timeseries": record_timeseries}[what](client, *rest)
+    {"compare": record_compare, "updates": record_updates, "filters": record_filters, "expressions": record_expressions, "finds": record_finds, "pipelines": record_pipelines, "timeseries": record_timeseries, "windows": record_windows, "geo": record_geo}[what](client, *rest)
     client.drop_database("understudy_record")

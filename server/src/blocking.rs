@@ -3,9 +3,12 @@
 //! Whatever may take long runs on a blocking thread. When nobody waits for its answer any more, because the client
 //! went away, it is told so and ends at the next document.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use protocol::ErrorCode;
@@ -72,7 +75,7 @@ pub fn query_context(call: &Call, cursor: Option<i64>) -> Context {
     let mut context = Context::new(bson::DateTime::now().timestamp_millis(), rand::random());
     context.cluster_time = Some(call.node().cluster_time()).filter(|ts| !ts.is_null());
     let call = call.clone();
-    context.interrupt = Some(Box::new(move || check(&call, cursor)));
+    context.interrupt = Some(Rc::new(move || check(&call, cursor)));
     context
 }
 

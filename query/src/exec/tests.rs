@@ -57,7 +57,7 @@ fn an_interrupted_scan_ends_with_its_error() {
     let mut context = Context::default();
     let asked = std::rc::Rc::new(std::cell::Cell::new(0));
     let counter = std::rc::Rc::clone(&asked);
-    context.interrupt = Some(Box::new(move || {
+    context.interrupt = Some(std::rc::Rc::new(move || {
         counter.set(counter.get() + 1);
         if counter.get() > 3 {
             Err(QueryError::location(50, "operation exceeded time limit"))

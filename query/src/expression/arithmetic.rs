@@ -20,7 +20,7 @@ fn type_mismatch<'a>(message: String) -> Evaluated<'a> {
     Err(QueryError::type_mismatch(message))
 }
 
-pub(super) fn as_f64(value: Value<'_>) -> f64 {
+pub(crate) fn as_f64(value: Value<'_>) -> f64 {
     match value {
         Value::Int32(n) => f64::from(n),
         #[allow(clippy::cast_precision_loss, reason = "this is how a long becomes a double")]
@@ -31,7 +31,7 @@ pub(super) fn as_f64(value: Value<'_>) -> f64 {
     }
 }
 
-pub(super) fn as_decimal(value: Value<'_>) -> Decimal {
+pub(crate) fn as_decimal(value: Value<'_>) -> Decimal {
     match value {
         Value::Int32(n) => decimal::from_i64(i64::from(n)),
         Value::Int64(n) => decimal::from_i64(n),
@@ -92,6 +92,11 @@ pub(crate) fn subtract<'a>(a: Value<'a>, b: Value<'a>) -> Value<'a> {
     combine(a, b, &SUBTRACT)
 }
 
+/// The product of two numbers.
+pub(crate) fn multiply<'a>(a: Value<'a>, b: Value<'a>) -> Value<'a> {
+    combine(a, b, &MULTIPLY)
+}
+
 pub(super) fn op_add<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let mut sum = Value::Int32(0);
     let mut date = None;
@@ -131,6 +136,11 @@ fn add_to_date<'a>(ms: i64, by: Value<'a>) -> Evaluated<'a> {
 
 pub(super) fn op_subtract<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let [a, b] = *args else { return Ok(Value::Null) };
+    difference(a, b)
+}
+
+/// The difference of two numbers or dates, as `$subtract` has it.
+pub(crate) fn difference<'a>(a: Value<'a>, b: Value<'a>) -> Evaluated<'a> {
     match (a, b) {
         _ if a.is_nullish() || b.is_nullish() => Ok(Value::Null),
         _ if a.is_number() && b.is_number() => Ok(subtract(a, b)),
@@ -170,7 +180,7 @@ pub(crate) fn divide<'a>(a: Value<'a>, b: Value<'a>) -> Value<'a> {
     Value::Double(as_f64(a) / as_f64(b))
 }
 
-fn is_zero(value: Value<'_>) -> bool {
+pub(crate) fn is_zero(value: Value<'_>) -> bool {
     match value {
         Value::Decimal(n) => n.truncate_to_i64() == Some(0) && n.is_whole(),
         other => as_f64(other) == 0.0,
@@ -179,6 +189,11 @@ fn is_zero(value: Value<'_>) -> bool {
 
 pub(super) fn op_divide<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let [a, b] = *args else { return Ok(Value::Null) };
+    quotient(a, b)
+}
+
+/// The quotient of two values, as `$divide` has it.
+pub(crate) fn quotient<'a>(a: Value<'a>, b: Value<'a>) -> Evaluated<'a> {
     if a.is_number() && b.is_number() {
         if is_zero(b) {
             return error(2, "can't $divide by zero".into());

@@ -1,14 +1,18 @@
 //! `$convert` and its short forms.
 
-use super::{Env, Evaluated, arithmetic, date, decimal, logic};
+use super::{
+    Env, Evaluated, arithmetic,
+    convert_binary::{self, Format},
+    date, decimal, logic,
+};
 use crate::{
     error::QueryError,
     matcher::{operands::TYPE_NAMES, truncate},
-    value::{Value, display},
+    value::{Value, display, hash64},
 };
 
 /// ConversionFailure.
-fn failed(message: impl Into<String>) -> QueryError {
+pub(super) fn failed(message: impl Into<String>) -> QueryError {
     QueryError::location(241, message)
 }
 
@@ -60,7 +64,7 @@ macro_rules! short_forms {
     ($($fun:ident = $type_byte:literal;)*) => {$(
         pub(super) fn $fun<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
             let value = first(args);
-            if value.is_nullish() { Ok(Value::Null) } else { to(env, value, $type_byte) }
+            if value.is_nullish() { Ok(Value::Null) } else { to(env, value, Target::of($type_byte)) }
         }
     )*};
 }
@@ -76,26 +80,63 @@ short_forms! {
     op_to_object_id = 0x07;
 }
 
-/// `{input, to, onError, onNull}`; what was not given is `MinKey`.
-pub(super) fn op_convert<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    let [input, target, on_error, on_null, _, _] = *args else { return Ok(Value::Null) };
-    let or =
-        |given: Value<'a>, default| if matches!(given, Value::MinKey) { default } else { given };
-    let target = match target {
-        Value::Document(doc) => {
-            let inner = crate::value::Elements::of_bytes(doc).find(b"type");
-            inner.map_or(Value::Missing, |e| e.value())
-        }
-        other => other,
-    };
-    if target.is_nullish() {
+pub(super) fn op_to_uuid<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+    let value = first(args);
+    if value.is_nullish() {
         return Ok(Value::Null);
     }
-    let byte = target_type(target)?;
+    let target = Target { subtype: 4, format: Some(Format::Uuid), ..Target::of(0x05) };
+    to(env, value, target)
+}
+
+pub(super) fn op_to_hashed_index_key<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+    Ok(Value::Int64(hash64(first(args))))
+}
+
+/// What a value is to become.
+#[derive(Clone, Copy)]
+struct Target {
+    type_byte: u8,
+    /// Of binary data.
+    subtype: u8,
+    format: Option<Format>,
+    big_endian: bool,
+}
+
+impl Target {
+    /// As the short forms have it: text of binary data takes the form that fits.
+    fn of(type_byte: u8) -> Self {
+        Self { type_byte, subtype: 0, format: Some(Format::Auto), big_endian: false }
+    }
+}
+
+/// `{input, to, onError, onNull, format, byteOrder}`; what was not given is `MinKey`.
+pub(super) fn op_convert<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+    let [input, target, on_error, on_null, format, byte_order] = *args else {
+        return Ok(Value::Null);
+    };
+    let or =
+        |given: Value<'a>, default| if matches!(given, Value::MinKey) { default } else { given };
+    let part = |name: &[u8]| target.elements().find(name).map_or(Value::Missing, |e| e.value());
+    let (wanted, subtype) = match target {
+        Value::Document(_) => (part(b"type"), part(b"subtype")),
+        other => (other, Value::Missing),
+    };
+    if wanted.is_nullish() && !matches!((target, wanted), (Value::Document(_), Value::Missing)) {
+        return Ok(Value::Null);
+    }
+    let type_byte = target_type(wanted)?;
+    let subtype = match subtype {
+        Value::Missing => 0,
+        _ if type_byte != 0x05 => 0,
+        given => convert_binary::subtype(given)?,
+    };
+    let format = Format::parse(format)?;
+    let big_endian = convert_binary::is_big_endian(byte_order)?;
     if input.is_nullish() {
         return Ok(or(on_null, Value::Null));
     }
-    match to(env, input, byte) {
+    match to(env, input, Target { type_byte, subtype, format, big_endian }) {
         Err(error) if error.code.code() == 241 && !matches!(on_error, Value::MinKey) => {
             Ok(on_error)
         }
@@ -131,12 +172,17 @@ fn target_type(target: Value<'_>) -> Result<u8, QueryError> {
 }
 
 /// Converts a value that is not null.
-fn to<'a>(env: &Env<'a>, value: Value<'a>, type_byte: u8) -> Evaluated<'a> {
-    if value.type_byte() == type_byte {
+fn to<'a>(env: &Env<'a>, value: Value<'a>, target: Target) -> Evaluated<'a> {
+    let Target { type_byte, subtype, format, big_endian } = target;
+    if value.type_byte() == type_byte && type_byte != 0x05 {
         return Ok(value);
     }
     let outcome = match type_byte {
+        0x05 => convert_binary::to_binary(env, value, subtype, format, big_endian),
         0x08 => Ok(Some(to_bool(value))),
+        0x01 | 0x02 | 0x10 | 0x12 if matches!(value, Value::Binary { .. }) => {
+            from_binary(env, value, target)
+        }
         0x10 => to_i32(value),
         0x12 => to_i64(value),
         0x01 => to_f64(value),
@@ -153,6 +199,17 @@ fn to<'a>(env: &Env<'a>, value: Value<'a>, type_byte: u8) -> Evaluated<'a> {
             value.type_name()
         ))
     })
+}
+
+fn from_binary<'a>(env: &Env<'a>, value: Value<'a>, target: Target) -> Converted<'a> {
+    let Value::Binary { subtype, bytes } = value else { return Ok(None) };
+    let whole = |len_max| convert_binary::to_whole(subtype, bytes, len_max, target.big_endian);
+    Ok(Some(match target.type_byte {
+        0x01 => Value::Double(convert_binary::to_double(subtype, bytes, target.big_endian)?),
+        0x02 => convert_binary::to_text(env, subtype, bytes, target.format)?,
+        0x10 => i32::try_from(whole(4)?).map_or(Value::Null, Value::Int32),
+        _ => Value::Int64(whole(8)?),
+    }))
 }
 
 type Converted<'a> = Result<Option<Value<'a>>, QueryError>;

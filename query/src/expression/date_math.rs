@@ -243,14 +243,50 @@ fn month_name(text: &str) -> Option<(i64, usize)> {
     })
 }
 
+/// A unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
+#[allow(missing_docs, reason = "the units' own names")]
+pub enum Unit {
     Year,
     Quarter,
     Month,
     Week,
     Day,
+    /// An hour or less, in milliseconds.
     Fixed(i64),
+}
+
+impl Unit {
+    /// Milliseconds of a unit that always has the same; none of a month and more.
+    pub(crate) fn millis(self) -> Option<i64> {
+        match self {
+            Self::Week => Some(7 * DAY_MS),
+            Self::Day => Some(DAY_MS),
+            Self::Fixed(ms) => Some(ms),
+            Self::Year | Self::Quarter | Self::Month => None,
+        }
+    }
+}
+
+/// A unit by its name.
+pub(crate) fn unit_named(name: &[u8]) -> Option<Unit> {
+    Some(match name {
+        b"year" => Unit::Year,
+        b"quarter" => Unit::Quarter,
+        b"month" => Unit::Month,
+        b"week" => Unit::Week,
+        b"day" => Unit::Day,
+        b"hour" => Unit::Fixed(3_600_000),
+        b"minute" => Unit::Fixed(60_000),
+        b"second" => Unit::Fixed(1000),
+        b"millisecond" => Unit::Fixed(1),
+        _ => return None,
+    })
+}
+
+/// A moment so many units later, in UTC.
+pub(crate) fn moved_in_utc(ms: i64, unit: Unit, amount: i64) -> Option<i64> {
+    moved(ms, unit, amount, &Zone::Fixed(0))
 }
 
 fn unit(name: &str, value: Value<'_>) -> Result<Option<Unit>, QueryError> {
@@ -263,26 +299,15 @@ fn unit(name: &str, value: Value<'_>) -> Result<Option<Unit>, QueryError> {
             format!("{name} requires 'unit' to be a string, but got {}", value.type_name()),
         ));
     };
-    Ok(Some(match text {
-        b"year" => Unit::Year,
-        b"quarter" => Unit::Quarter,
-        b"month" => Unit::Month,
-        b"week" => Unit::Week,
-        b"day" => Unit::Day,
-        b"hour" => Unit::Fixed(3_600_000),
-        b"minute" => Unit::Fixed(60_000),
-        b"second" => Unit::Fixed(1000),
-        b"millisecond" => Unit::Fixed(1),
-        other => {
-            return Err(QueryError::location(
-                9,
-                format!(
-                    "{name} parameter 'unit' value parsing failed :: caused by :: unknown time unit value: {}",
-                    String::from_utf8_lossy(other)
-                ),
-            ));
-        }
-    }))
+    unit_named(text).map(Some).ok_or_else(|| {
+        QueryError::location(
+            9,
+            format!(
+                "{name} parameter 'unit' value parsing failed :: caused by :: unknown time unit value: {}",
+                String::from_utf8_lossy(text)
+            ),
+        )
+    })
 }
 
 fn moved(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {

@@ -8,28 +8,44 @@
 //! X2 A variable has a slot of its own, found at parse time; evaluation never looks a name up.
 
 mod arithmetic;
+mod arrange;
 mod array;
 mod build;
+mod conditional;
 mod convert;
+mod convert_binary;
 mod date;
 mod date_math;
 mod decimal;
 mod logic;
 mod object;
 mod parse;
+mod percentile;
 mod regex;
+mod scoped;
 mod set;
 mod special;
 mod stats;
 mod string;
 mod table;
+mod vector;
 
-pub(crate) use arithmetic::is_multiple;
+pub(crate) use arithmetic::{
+    add, as_decimal, as_f64, difference, divide, is_multiple, is_zero, multiply, quotient, subtract,
+};
 pub(crate) use array::cut;
 pub(crate) use build::{DocBuilder, array_bytes};
 pub use bumpalo::Bump;
+pub use date_math::Unit;
+pub(crate) use date_math::{moved_in_utc, unit_named};
+pub(crate) use decimal::{
+    add as decimal_add, div as decimal_div, from_f64_15 as decimal_from_f64, mul as decimal_mul,
+    pow as decimal_pow, sub as decimal_sub, to_f64 as decimal_to_f64,
+};
 pub(crate) use object::merge;
 pub use parse::Scope;
+pub use percentile::Percentile;
+pub(crate) use percentile::number as percentile_number;
 pub(crate) use stats::{Spread, Sum, average};
 
 use crate::{
@@ -192,6 +208,27 @@ impl Expr {
                 (call.fun)(env, few)
             }
             Self::Special(special) => special.eval(env),
+        }
+    }
+
+    /// Its value, if no document, time or chance has a part in it.
+    pub(crate) fn constant(&self) -> Result<Option<OwnedValue>, QueryError> {
+        if !self.is_constant() {
+            return Ok(None);
+        }
+        let (arena, context) = (Bump::new(), Context::default());
+        let mut env = Env::new(&arena, &context, &[5, 0, 0, 0, 0]);
+        self.eval(&mut env).map(|value| Some(value.into()))
+    }
+
+    pub(crate) fn is_constant(&self) -> bool {
+        match self {
+            Self::Literal(_) => true,
+            Self::Path(_) => false,
+            Self::Document(fields) => fields.iter().all(|(_, expr)| expr.is_constant()),
+            Self::Array(items) => items.iter().all(Self::is_constant),
+            Self::Call(call) => call.args.iter().all(Self::is_constant),
+            Self::Special(special) => special.is_constant(),
         }
     }
 

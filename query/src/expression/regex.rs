@@ -32,7 +32,7 @@ impl Kind {
     }
 }
 
-/// Parses one of the three; the regex must be a constant. `None` for any other operator.
+/// Parses one of the three. `None` for any other operator.
 pub(super) fn parse(
     name: &[u8],
     value: Value<'_>,
@@ -71,13 +71,14 @@ pub(super) fn parse(
     let regex = regex.ok_or_else(|| {
         QueryError::location(31_023, format!("{name} requires 'regex' parameter"))
     })?;
-    let compiled = constant(name, &regex, options.as_ref()).map_err(|error| {
-        let invalid = error.message.strip_prefix("Regular expression is invalid: ");
-        invalid.map_or_else(
-            || error.clone(),
-            |why| QueryError::location(51_111, format!("Invalid Regex in {name}: {why}")),
-        )
-    })?;
+    let known = match (&regex.constant()?, options.as_ref().map(Expr::constant).transpose()?) {
+        (Some(regex), None) => Some(compiled(name, regex.get(), Value::Missing)?),
+        (Some(regex), Some(Some(options))) => Some(compiled(name, regex.get(), options.get())?),
+        _ => None,
+    };
+    let Some(compiled) = known else {
+        return Ok(Some(Special::RegexOf { kind, input, regex, options }));
+    };
     Ok(Some(match compiled {
         Some(regex) => Special::Regex(kind, input, regex),
         // A null regex matches nothing.
@@ -97,46 +98,70 @@ fn nothing(kind: Kind) -> Value<'static> {
     }
 }
 
-fn constant(name: &str, regex: &Expr, options: Option<&Expr>) -> Result<Option<Regex>, QueryError> {
-    let not_constant = || {
-        QueryError::location(
-            115,
-            format!(
-                "{name} with a regex that is not a constant is not supported by this server yet"
-            ),
-        )
-    };
-    let regex = regex.as_literal().ok_or_else(not_constant)?;
-    let options = options.map(|o| o.as_literal().ok_or_else(not_constant)).transpose()?;
+/// The regex of a value, `None` of null.
+fn compiled(name: &str, regex: Value<'_>, options: Value<'_>) -> Result<Option<Regex>, QueryError> {
+    let fault = |code, text: &str| QueryError::location(code, format!("{name}{text}"));
     let options = match options {
-        None | Some(Value::Null | Value::Missing | Value::Undefined) => None,
-        Some(Value::String(options)) => Some(options),
-        Some(_) => {
-            return Err(QueryError::location(
-                51_106,
-                format!("{name} needs 'options' to be of type string"),
-            ));
-        }
+        Value::String(options) => Some(options),
+        _ if options.is_nullish() => None,
+        _ => return Err(fault(51_106, " needs 'options' to be of type string")),
     };
-    match regex {
+    let (pattern, options) = match regex {
         Value::Regex { pattern, options: own } => {
             if options.is_some() && !own.is_empty() {
-                return Err(QueryError::location(
+                return Err(fault(
                     51_107,
-                    format!(
-                        "{name}: found regex option(s) specified in both 'regex' and 'option' fields"
-                    ),
+                    ": found regex option(s) specified in both 'regex' and 'option' fields",
                 ));
             }
-            Regex::new(pattern, options.unwrap_or(own)).map(Some)
+            (pattern, options.unwrap_or(own))
         }
-        Value::String(pattern) => Regex::new(pattern, options.unwrap_or(b"")).map(Some),
-        value if value.is_nullish() => Ok(None),
-        _ => Err(QueryError::location(
-            51_105,
-            format!("{name} needs 'regex' to be of type string or regex"),
-        )),
+        Value::String(pattern) => (pattern, options.unwrap_or(b"")),
+        value if value.is_nullish() => return Ok(None),
+        _ => return Err(fault(51_105, " needs 'regex' to be of type string or regex")),
+    };
+    if pattern.contains(&0) {
+        return Err(fault(51_109, ": regular expression cannot contain an embedded null byte"));
     }
+    if options.contains(&0) {
+        return Err(fault(
+            51_110,
+            ": regular expression options cannot contain an embedded null byte",
+        ));
+    }
+    Regex::new(pattern, options).map(Some).map_err(|error| {
+        match error.message.strip_prefix("Regular expression is invalid: ") {
+            Some(why) => QueryError::location(51_111, format!("Invalid Regex in {name}: {why}")),
+            None => QueryError { message: format!("{name}{}", error.message), ..error },
+        }
+    })
+}
+
+/// Runs one of the three with a regex of the document.
+pub(super) fn run_of<'a>(
+    env: &mut Env<'a>,
+    kind: Kind,
+    input: &'a Expr,
+    regex: &'a Expr,
+    options: Option<&'a Expr>,
+) -> Evaluated<'a> {
+    let input = input.eval(env)?;
+    let regex = regex.eval(env)?;
+    let options = match options {
+        Some(options) => options.eval(env)?,
+        None => Value::Missing,
+    };
+    if !matches!(input, Value::String(_)) && !input.is_nullish() {
+        return Err(not_text(kind));
+    }
+    match compiled(kind.name(), regex, options)? {
+        Some(regex) => run(env, kind, input, &regex),
+        None => Ok(nothing(kind)),
+    }
+}
+
+fn not_text(kind: Kind) -> QueryError {
+    QueryError::location(51_104, format!("{} needs 'input' to be of type string", kind.name()))
 }
 
 /// Runs one of the three.
@@ -144,12 +169,7 @@ pub(super) fn run<'a>(env: &Env<'a>, kind: Kind, input: Value<'a>, regex: &Regex
     let text = match input {
         Value::String(text) => text,
         _ if input.is_nullish() => return Ok(nothing(kind)),
-        _ => {
-            return Err(QueryError::location(
-                51_104,
-                format!("{} needs 'input' to be of type string", kind.name()),
-            ));
-        }
+        _ => return Err(not_text(kind)),
     };
     match kind {
         Kind::Match => Ok(Value::Bool(regex.matches(text))),

@@ -12,12 +12,17 @@ fn inputs<'a>(args: &[Value<'a>]) -> Vec<Value<'a>> {
 }
 
 /// Adds numbers without losing the small ones among the large.
+///
+/// Whole numbers are added exactly for a whole result, and as doubles beside: where a double comes in, the
+/// result is that of two doubles that together have twice the digits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sum {
     whole: i128,
-    double: f64,
-    error: f64,
-    decimal: Option<crate::value::Decimal>,
+    high: f64,
+    low: f64,
+    /// The plain sum: what is infinite or no number shows here.
+    plain: f64,
+    decimal: Option<Box<crate::value::Decimal>>,
     has_double: bool,
     has_long: bool,
 }
@@ -25,64 +30,96 @@ pub(crate) struct Sum {
 impl Sum {
     pub(crate) fn add(&mut self, value: Value<'_>) {
         match value {
-            Value::Int32(n) => self.whole += i128::from(n),
+            Value::Int32(n) => {
+                self.whole += i128::from(n);
+                self.add_double(f64::from(n));
+            }
             Value::Int64(n) => {
                 self.has_long = true;
                 self.whole += i128::from(n);
+                self.add_long(n);
             }
             Value::Double(n) => {
                 self.has_double = true;
                 self.add_double(n);
             }
             Value::Decimal(n) => {
-                let so_far = self.decimal.unwrap_or(super::decimal::from_i64(0));
-                self.decimal = Some(super::decimal::add(so_far, n));
+                let so_far = self.decimal.as_deref().copied();
+                let sum = super::decimal::add(so_far.unwrap_or(super::decimal::from_i64(0)), n);
+                self.decimal = Some(Box::new(sum));
             }
             _ => {}
         }
     }
 
-    /// Neumaier's way: the part that rounding drops is kept beside.
-    fn add_double(&mut self, n: f64) {
-        let sum = self.double + n;
-        if sum.is_finite() {
-            self.error += if self.double.abs() >= n.abs() {
-                (self.double - sum) + n
-            } else {
-                (n - sum) + self.double
-            };
+    /// Takes a number that was added out again.
+    pub(crate) fn subtract(&mut self, value: Value<'_>) {
+        match value {
+            Value::Int32(n) => {
+                self.whole -= i128::from(n);
+                self.add_double(-f64::from(n));
+            }
+            Value::Int64(n) => {
+                self.whole -= i128::from(n);
+                self.add_long(n.wrapping_neg());
+            }
+            Value::Double(n) => self.add_double(-n),
+            Value::Decimal(n) => {
+                let so_far = self.decimal.as_deref().copied();
+                let rest = super::decimal::sub(so_far.unwrap_or(super::decimal::from_i64(0)), n);
+                self.decimal = Some(Box::new(rest));
+            }
+            _ => {}
         }
-        self.double = sum;
+    }
+
+    /// In two halves, each of which is a double.
+    #[allow(clippy::cast_precision_loss, reason = "both halves have at most 32 digits of two")]
+    fn add_long(&mut self, n: i64) {
+        let low = n & 0xffff_ffff;
+        self.add_double((n - low) as f64);
+        self.add_double(low as f64);
+    }
+
+    /// The part that rounding drops is kept in `low` (Knuth's two-sum, renormalised).
+    fn add_double(&mut self, n: f64) {
+        self.plain += n;
+        let sum = self.high + n;
+        let part = sum - self.high;
+        let error = (self.high - (sum - part)) + (n - part) + self.low;
+        self.high = sum + error;
+        self.low = error - (self.high - sum);
     }
 
     pub(crate) fn total(&self) -> Value<'static> {
-        if let Some(decimal) = self.decimal {
-            let doubles = super::decimal::from_f64_exact(self.double + self.error);
-            let whole = super::decimal::parse(&self.whole.to_string());
-            let mut sum = super::decimal::add(decimal, whole.unwrap_or(crate::value::Decimal::NAN));
-            if self.has_double {
-                sum = super::decimal::add(sum, doubles);
-            }
-            return Value::Decimal(sum);
+        if let Some(decimal) = &self.decimal {
+            return Value::Decimal(super::decimal::add(**decimal, self.as_decimal()));
         }
         if self.has_double {
-            return Value::Double(self.with_whole());
+            return Value::Double(self.as_double());
         }
         match (i32::try_from(self.whole), i64::try_from(self.whole)) {
             (Ok(n), _) if !self.has_long => Value::Int32(n),
             (_, Ok(n)) => Value::Int64(n),
-            _ => Value::Double(self.with_whole()),
+            _ => Value::Double(self.as_double()),
         }
     }
 
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "a sum that is a double has a double's precision"
-    )]
-    fn with_whole(&self) -> f64 {
-        let mut all = self.clone();
-        all.add_double(self.whole as f64);
-        if all.double.is_finite() { all.double + all.error } else { all.double }
+    fn as_double(&self) -> f64 {
+        let sum = self.high + self.low;
+        if sum.is_finite() { sum } else { self.plain }
+    }
+
+    fn as_decimal(&self) -> crate::value::Decimal {
+        if !self.has_double {
+            let whole = super::decimal::parse(&self.whole.to_string());
+            return whole.unwrap_or(crate::value::Decimal::NAN);
+        }
+        if !(self.high + self.low).is_finite() {
+            return super::decimal::from_f64_15(self.plain);
+        }
+        let high = super::decimal::from_f64_exact(self.high);
+        super::decimal::add(high, super::decimal::from_f64_exact(self.low))
     }
 }
 

@@ -157,6 +157,7 @@ static POSITIONAL: &[Positional] = &[
     Positional { name: "$toLower", min: 1, max: 1, fun: string::op_to_lower },
     Positional { name: "$toObjectId", min: 1, max: 1, fun: convert::op_to_object_id },
     Positional { name: "$toString", min: 1, max: 1, fun: convert::op_to_string },
+    Positional { name: "$toUUID", min: 1, max: 1, fun: convert::op_to_uuid },
     Positional { name: "$toUpper", min: 1, max: 1, fun: string::op_to_upper },
     Positional { name: "$trunc", min: 1, max: 2, fun: arithmetic::op_trunc },
     Positional { name: "$tsIncrement", min: 1, max: 1, fun: date::op_ts_increment },

@@ -40,6 +40,10 @@ fn on(node: &Node, subject: Subject<'_>, cx: &Context) -> Outcome {
             Subject::Element(value) => value,
         })),
         Node::SampleRate(rate) => Ok(cx.random() < *rate),
+        Node::Near(by) => Ok(match subject {
+            Subject::Document(doc) => by.measure(doc).is_some(),
+            Subject::Element(_) => false,
+        }),
     }
 }
 

@@ -29,6 +29,7 @@ use crate::{
     context::Context,
     error::QueryError,
     expression::{Expr, Scope},
+    geo::NearBy,
     value::path::Path,
 };
 
@@ -60,6 +61,11 @@ impl Matcher {
         parse::filter(filter.as_bytes(), cx, scope).map(|root| Self { root })
     }
 
+    /// The filter that every document matches.
+    pub(crate) fn everything() -> Self {
+        Self { root: Node::And(Vec::new()) }
+    }
+
     /// A filter made by us.
     pub(crate) fn from_root(root: Node) -> Self {
         Self { root }
@@ -84,6 +90,18 @@ impl Matcher {
     /// The tree, for the planner.
     pub fn root(&self) -> &Node {
         &self.root
+    }
+
+    /// What orders the documents by distance, if the filter asks for it.
+    pub fn near(&self) -> Option<&Arc<NearBy>> {
+        fn of(node: &Node) -> Option<&Arc<NearBy>> {
+            match node {
+                Node::Near(by) => Some(by),
+                Node::And(children) => children.iter().find_map(of),
+                _ => None,
+            }
+        }
+        of(&self.root)
     }
 
     /// True for a filter that every document matches.
@@ -115,6 +133,8 @@ pub enum Node {
     Schema(Arc<Schema>),
     /// A document is taken with this probability.
     SampleRate(f64),
+    /// A place lies near enough; the documents come by their distance.
+    Near(Arc<NearBy>),
 }
 
 /// A predicate over the values at a path.

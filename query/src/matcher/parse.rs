@@ -7,6 +7,7 @@ use super::{
 use crate::{
     error::QueryError,
     expression::{Expr, Scope},
+    geo::{GeoQuery, NearBy, near},
     value::{Element, Elements, OwnedValue, Value, path::Path},
 };
 
@@ -227,10 +228,25 @@ fn operator_node(
         b"$bitsAnySet" => bits(path, operator, false, true)?,
         b"$bitsAnyClear" => bits(path, operator, false, false)?,
         b"$where" => return Err(QueryError::bad_value("$where cannot be applied to a field")),
-        b"$near" | b"$nearSphere" | b"$geoNear" | b"$geoWithin" | b"$within"
-        | b"$geoIntersects" => return Err(not_supported(operator.key)),
+        b"$geoWithin" | b"$within" | b"$geoIntersects" => {
+            let query = GeoQuery::parse(operator.key, value, all)?;
+            leaf(path, Predicate::Geo(std::sync::Arc::new(query)))
+        }
+        b"$near" | b"$nearSphere" | b"$geoNear" => match path {
+            Some(path) => Node::Near(std::sync::Arc::new(NearBy {
+                path: path.clone(),
+                near: near(operator.key, value, all)?,
+                written: Value::Document(all).into(),
+            })),
+            None => return Err(not_supported(operator.key)),
+        },
+        b"$minDistance" | b"$maxDistance" if has_near(all) => return Ok(None),
         other => return Err(QueryError::bad_value(format!("unknown operator: {}", lossy(other)))),
     }))
+}
+
+fn has_near(operators: &[u8]) -> bool {
+    Elements::of_bytes(operators).any(|o| matches!(o.key, b"$near" | b"$nearSphere" | b"$geoNear"))
 }
 
 fn negate(node: Node) -> Node {

@@ -5,6 +5,7 @@ use std::{cmp::Ordering, sync::Arc};
 use super::{bits::BitTest, regex::Regex};
 use crate::{
     collation::Collator,
+    geo::GeoQuery,
     value::{OwnedValue, Value, compare_values},
 };
 
@@ -48,6 +49,8 @@ pub enum Predicate {
     },
     /// `$bitsAllSet` and its three like.
     Bits(BitTest),
+    /// `$geoWithin`, `$geoIntersects`.
+    Geo(Arc<GeoQuery>),
 }
 
 impl Predicate {
@@ -65,6 +68,7 @@ impl Predicate {
                 as_dividend(value).is_some_and(|n| n.wrapping_rem(*divisor) == *remainder)
             }
             Self::Bits(test) => test.test(value),
+            Self::Geo(query) => query.test(value),
         }
     }
 }

@@ -21,7 +21,16 @@ use crate::value::{Elements, Value};
 
 #[test]
 fn filters_match_what_mongod_matches() {
-    let mut fixture = testdata::read("filters.bson").into_iter();
+    check("filters.bson");
+}
+
+#[test]
+fn places_lie_where_mongod_sees_them() {
+    check("geo.bson");
+}
+
+fn check(fixture: &str) {
+    let mut fixture = testdata::read(fixture).into_iter();
     let first = fixture.next().unwrap();
     let docs = first.get_array("docs").unwrap();
     let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();

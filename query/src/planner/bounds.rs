@@ -113,7 +113,11 @@ fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
             intervals.push(Interval::point(itself));
             Some(intervals)
         }
-        Predicate::Exists | Predicate::Type(_) | Predicate::Mod { .. } | Predicate::Bits(_) => None,
+        Predicate::Exists
+        | Predicate::Type(_)
+        | Predicate::Mod { .. }
+        | Predicate::Bits(_)
+        | Predicate::Geo(_) => None,
         Predicate::In(_) => None,
     }
 }

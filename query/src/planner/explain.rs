@@ -5,7 +5,7 @@
 //!                                       or COLLSCAN {filter}
 //! ```
 
-use bson::{RawDocumentBuf, raw::cstr};
+use bson::{RawDocument, RawDocumentBuf, raw::cstr};
 
 use super::{Candidate, Request};
 use crate::{
@@ -330,6 +330,7 @@ pub(crate) fn filter_doc(node: &Node) -> RawDocumentBuf {
         Node::SampleRate(rate) => one("$sampleRate", Value::Double(*rate)),
         Node::Schema(_) => one("$jsonSchema", Value::Bool(true)),
         Node::Expr(_) => one("$expr", Value::Bool(true)),
+        Node::Near(by) => one(&String::from_utf8_lossy(by.path.dotted()), by.written.get()),
         Node::Not(child) => negated(child),
         Node::Leaf(leaf) => {
             let path = leaf.path.as_ref().map_or(&b""[..], |p| p.dotted());
@@ -404,6 +405,12 @@ fn predicate(predicate: &Predicate) -> RawDocumentBuf {
             let items = array_bytes([Value::Int64(*divisor), Value::Int64(*remainder)]);
             one("$mod", Value::Array(&items))
         }
+        Predicate::Geo(query) => match query.written.get() {
+            Value::Document(doc) => {
+                RawDocument::from_bytes(doc).map(ToOwned::to_owned).unwrap_or_default()
+            }
+            _ => RawDocumentBuf::new(),
+        },
         Predicate::Bits(test) => {
             let name = match (test.all, test.set) {
                 (true, true) => "$bitsAllSet",

@@ -20,9 +20,11 @@ use crate::{
     context::Context,
     error::QueryError,
     exec::{Access, Filter, Input, Limit, Pipeline, Skip, Sort},
+    geo::NearBy,
     matcher::Matcher,
     sort::SortPattern,
     source::{Direction, IndexInfo, Source},
+    stage::NearSort,
     value::{Elements, Shown, Value},
 };
 
@@ -81,12 +83,30 @@ pub fn hint_not_found(namespace: &str) -> QueryError {
 
 /// Chooses a plan and makes it runnable, without projection.
 pub fn plan(
-    request: Request,
+    mut request: Request,
     source: &dyn Source,
     context: &Context,
 ) -> Result<(Pipeline, Candidate), QueryError> {
+    if let Some(by) = request.filter.near().cloned() {
+        by.check_index(source)?;
+        if request.sort.is_none() {
+            return Ok(by_distance(&by, &mut request));
+        }
+    }
     let chosen = choose(&request, source, context)?;
     Ok((build(&chosen, request), chosen))
+}
+
+/// All documents by their distance: what is skipped and how many are wanted comes after.
+fn by_distance(by: &NearBy, request: &mut Request) -> (Pipeline, Candidate) {
+    let (skip, limit) = (std::mem::take(&mut request.skip), request.limit.take());
+    let chosen = Candidate::collection(Direction::Forward);
+    let filter = std::mem::replace(&mut request.filter, Matcher::everything());
+    let mut pipeline = build(&chosen, Request::new(filter));
+    pipeline.push(Box::new(NearSort::new(by.clone())));
+    pipeline.extend((skip > 0).then_some(Skip(skip)));
+    pipeline.extend(limit.map(Limit));
+    (pipeline, chosen)
 }
 
 fn choose(

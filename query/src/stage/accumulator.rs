@@ -5,8 +5,11 @@ use std::{cmp::Ordering, collections::HashSet};
 use super::hash_key;
 use crate::{
     collation::Collator,
+    context::Context,
     error::QueryError,
-    expression::{Env, Expr, Scope, Spread, Sum, average, merge},
+    expression::{
+        Bump, Env, Expr, Percentile, Scope, Spread, Sum, average, merge, percentile_number,
+    },
     matcher::operands,
     sort::{SortKey, SortPattern},
     value::{Elements, OwnedValue, Shown, Value, compare_values},
@@ -21,6 +24,7 @@ pub(super) struct Spec {
     /// How many, for those that keep several.
     n: Option<Expr>,
     sort: Option<SortPattern>,
+    percentile: Option<Percentile>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +44,9 @@ enum Kind {
     LastN,
     MinN,
     MaxN,
+    ConcatArrays,
+    SetUnion,
+    Percentile,
     /// `$top` and `$bottom` are these with n = 1 and no array around.
     TopN {
         bottom: bool,
@@ -65,12 +72,20 @@ impl Kind {
             b"$lastN" => Self::LastN,
             b"$minN" => Self::MinN,
             b"$maxN" => Self::MaxN,
+            b"$concatArrays" => Self::ConcatArrays,
+            b"$setUnion" => Self::SetUnion,
+            b"$percentile" | b"$median" => Self::Percentile,
             b"$top" => Self::TopN { bottom: false, single: true },
             b"$bottom" => Self::TopN { bottom: true, single: true },
             b"$topN" => Self::TopN { bottom: false, single: false },
             b"$bottomN" => Self::TopN { bottom: true, single: false },
             _ => return None,
         })
+    }
+
+    /// Takes one expression, which can't be written as an array in `$group`.
+    fn is_unary(self) -> bool {
+        !self.takes_n() && !matches!(self, Self::TopN { .. } | Self::Percentile)
     }
 
     fn takes_n(self) -> bool {
@@ -120,8 +135,31 @@ impl Spec {
                 ),
             ));
         }
-        let operator = String::from_utf8_lossy(first.key);
-        let Some(kind) = Kind::of(first.key) else {
+        if matches!(first.value(), Value::Array(_))
+            && Kind::of(first.key).is_some_and(Kind::is_unary)
+        {
+            return Err(QueryError::location(
+                40_237,
+                format!(
+                    "The {} accumulator is a unary operator",
+                    String::from_utf8_lossy(first.key)
+                ),
+            ));
+        }
+        Self::of(name, first.key, first.value(), scope)
+    }
+
+    /// An accumulator by its name and argument.
+    pub(super) fn of(
+        name: &[u8],
+        operator: &[u8],
+        value: Value<'_>,
+        scope: &mut Scope,
+    ) -> Result<Self, QueryError> {
+        let is_count = operator == b"$count";
+        let kind = Kind::of(operator);
+        let operator = String::from_utf8_lossy(operator);
+        let Some(kind) = kind else {
             return Err(QueryError::location(
                 15_952,
                 format!("unknown group operator '{operator}'"),
@@ -133,23 +171,20 @@ impl Spec {
             input: Expr::Literal(Value::Int32(1).into()),
             n: None,
             sort: None,
+            percentile: None,
         };
         if kind.takes_n() || matches!(kind, Kind::TopN { .. }) {
-            spec.parse_named(&operator, first.value(), scope)?;
-        } else if first.key == b"$count" {
-            if first.value().elements().next().is_some()
-                || !matches!(first.value(), Value::Document(_))
-            {
+            spec.parse_named(&operator, value, scope)?;
+        } else if kind == Kind::Percentile {
+            let percentile = Percentile::parse(&operator, value, 7_436_100, scope)?;
+            spec.input = percentile.input.clone();
+            spec.percentile = Some(percentile);
+        } else if is_count {
+            if value.elements().next().is_some() || !matches!(value, Value::Document(_)) {
                 return Err(QueryError::type_mismatch("$count takes no arguments, i.e. $count:{}"));
             }
         } else {
-            if matches!(first.value(), Value::Array(_)) {
-                return Err(QueryError::location(
-                    40_237,
-                    format!("The {operator} accumulator is a unary operator"),
-                ));
-            }
-            spec.input = Expr::parse(first.value(), scope)?;
+            spec.input = Expr::parse(value, scope)?;
         }
         Ok(spec)
     }
@@ -207,15 +242,20 @@ impl Spec {
         Ok(())
     }
 
-    pub(super) fn start(&self, env: &mut Env<'_>) -> Result<State, QueryError> {
+    /// What it looks at.
+    pub(super) fn input(&self) -> &Expr {
+        &self.input
+    }
+
+    /// The state before the first document.
+    pub(super) fn start(&self, cx: &Context) -> Result<State, QueryError> {
         let n = match &self.n {
             None => 1,
             Some(expr) => {
                 // The number of a group is a constant or an expression over the group's key.
-                let owned = expr.clone();
-                let arena = crate::expression::Bump::new();
-                let mut inner = Env::new(&arena, env.cx, &[5, 0, 0, 0, 0]);
-                let value = owned.eval(&mut inner)?;
+                let arena = Bump::new();
+                let mut inner = Env::new(&arena, cx, &[5, 0, 0, 0, 0]);
+                let value = expr.eval(&mut inner)?;
                 let whole = operands::integer("n", value).ok();
                 whole.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).ok_or_else(|| {
                     QueryError::location(
@@ -236,7 +276,26 @@ impl Spec {
         doc: &[u8],
     ) -> Result<(), QueryError> {
         let value = self.input.eval(env)?;
-        let collator = env.collator;
+        self.feed(state, value, env.collator, doc).map_err(|error| match self.kind {
+            // Grouping says it in words of its own.
+            Kind::ConcatArrays => {
+                QueryError::type_mismatch("Expected new value for $concatArrays to be an array")
+            }
+            Kind::SetUnion => {
+                QueryError::type_mismatch("Expected new value for $setUnion to be an array")
+            }
+            _ => error,
+        })
+    }
+
+    /// Takes a value in that is already known.
+    pub(super) fn feed(
+        &self,
+        state: &mut State,
+        value: Value<'_>,
+        collator: Option<&Collator>,
+        doc: &[u8],
+    ) -> Result<(), QueryError> {
         match self.kind {
             Kind::Sum => state.sum.add(value),
             Kind::Avg => {
@@ -245,7 +304,7 @@ impl Spec {
                     state.sum.add(value);
                 }
             }
-            Kind::StdDevPop | Kind::StdDevSamp => state.spread.add(value),
+            Kind::StdDevPop | Kind::StdDevSamp => state.rare().spread.add(value),
             Kind::Min => state.keep_extreme(value, collator, Ordering::Less),
             Kind::Max => state.keep_extreme(value, collator, Ordering::Greater),
             Kind::First => {
@@ -264,12 +323,22 @@ impl Spec {
             }
             Kind::AddToSet => {
                 if !matches!(value, Value::Missing)
-                    && state.set.insert(hash_key::of(value, collator))
+                    && state.rare().set.insert(hash_key::of(value, collator))
                 {
                     state.push(value);
                 }
             }
             Kind::MergeObjects => state.merge(value)?,
+            Kind::ConcatArrays | Kind::SetUnion => {
+                let is_set = self.kind == Kind::SetUnion;
+                state.extend(value, is_set, collator)?;
+            }
+            Kind::Percentile => {
+                if let Some(n) = percentile_number(value) {
+                    state.bytes += size_of::<f64>();
+                    state.rare().numbers.push(n);
+                }
+            }
             Kind::FirstN => {
                 if state.values.len() < state.n {
                     state.push(or_null(value));
@@ -305,13 +374,17 @@ impl Spec {
         match self.kind {
             Kind::Sum => state.sum.total().into(),
             Kind::Avg => average(&state.sum, state.count).into(),
-            Kind::StdDevPop => state.spread.deviation(false).into(),
-            Kind::StdDevSamp => state.spread.deviation(true).into(),
+            Kind::StdDevPop | Kind::StdDevSamp => {
+                let spread = state.rare.as_ref().map_or_else(Spread::default, |rare| rare.spread);
+                spread.deviation(self.kind == Kind::StdDevSamp).into()
+            }
             Kind::Min | Kind::Max => one(),
             Kind::First | Kind::Last => {
                 let value = one();
                 if matches!(value.get(), Value::Missing) { Value::Null.into() } else { value }
             }
+            Kind::Percentile => self.percentiles(state),
+            Kind::ConcatArrays | Kind::SetUnion => all(),
             Kind::Push | Kind::AddToSet | Kind::FirstN | Kind::LastN | Kind::MinN | Kind::MaxN => {
                 all()
             }
@@ -320,15 +393,28 @@ impl Spec {
                 state.values.first().cloned().unwrap_or(empty)
             }
             Kind::TopN { single, .. } => {
+                let keyed = state.rare.as_ref().map_or(&[][..], |rare| rare.keyed.as_slice());
                 if single {
-                    state.keyed.first().map_or(Value::Null.into(), |(_, v)| v.clone())
+                    keyed.first().map_or(Value::Null.into(), |(_, v)| v.clone())
                 } else {
-                    let bytes =
-                        crate::expression::array_bytes(state.keyed.iter().map(|(_, v)| v.get()));
+                    let bytes = crate::expression::array_bytes(keyed.iter().map(|(_, v)| v.get()));
                     OwnedValue::from(Value::Array(&bytes))
                 }
             }
         }
+    }
+}
+
+impl Spec {
+    fn percentiles(&self, state: &State) -> OwnedValue {
+        let Some(percentile) = &self.percentile else { return Value::Null.into() };
+        let rare = state.rare.as_ref();
+        let mut numbers = rare.map_or_else(Vec::new, |rare| rare.numbers.clone());
+        let found = percentile.of(&mut numbers);
+        if percentile.single {
+            return found.first().copied().unwrap_or(Value::Null).into();
+        }
+        OwnedValue::from(Value::Array(&crate::expression::array_bytes(found)))
     }
 }
 
@@ -342,14 +428,25 @@ pub(super) struct State {
     n: usize,
     count: i64,
     sum: Sum,
-    spread: Spread,
     values: Vec<OwnedValue>,
+    bytes: usize,
+    /// What most accumulators never need.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Debug, Default)]
+struct Rare {
+    spread: Spread,
     set: HashSet<Vec<u8>>,
     keyed: Vec<(SortKey, OwnedValue)>,
-    bytes: usize,
+    numbers: Vec<f64>,
 }
 
 impl State {
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
     /// Memory held, for limits.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -359,6 +456,33 @@ impl State {
         let owned = OwnedValue::from(value);
         self.bytes += owned.size();
         self.values.push(owned);
+    }
+
+    /// The elements of an array, each once for a set.
+    fn extend(
+        &mut self,
+        value: Value<'_>,
+        is_set: bool,
+        collator: Option<&Collator>,
+    ) -> Result<(), QueryError> {
+        match value {
+            Value::Missing => return Ok(()),
+            Value::Array(_) => {}
+            other => {
+                return Err(QueryError::type_mismatch(format!(
+                    "{} requires array inputs, but input {} is of type {}",
+                    if is_set { "$setUnion" } else { "$concatArrays" },
+                    Shown(other),
+                    other.type_name()
+                )));
+            }
+        }
+        for element in value.elements() {
+            if !is_set || self.rare().set.insert(hash_key::of(element.value(), collator)) {
+                self.push(element.value());
+            }
+        }
+        Ok(())
     }
 
     fn keep_extreme(&mut self, value: Value<'_>, collator: Option<&Collator>, better: Ordering) {
@@ -410,13 +534,15 @@ impl State {
         bottom: bool,
     ) -> Result<(), QueryError> {
         let key = pattern.key(doc)?;
-        let at = self.keyed.partition_point(|(known, _)| pattern.compare(known, &key).is_le());
-        self.keyed.insert(at, (key, value.into()));
-        if self.keyed.len() > self.n {
+        let n = self.n;
+        let keyed = &mut self.rare().keyed;
+        let at = keyed.partition_point(|(known, _)| pattern.compare(known, &key).is_le());
+        keyed.insert(at, (key, value.into()));
+        if keyed.len() > n {
             if bottom {
-                self.keyed.remove(0);
+                keyed.remove(0);
             } else {
-                self.keyed.pop();
+                keyed.pop();
             }
         }
         Ok(())

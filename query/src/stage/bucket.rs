@@ -7,6 +7,7 @@ use protocol::RawDoc;
 use super::{
     Parsed, StageContext,
     accumulator::{Spec, State},
+    granularity::Granularity,
     group::counted,
     table::one,
     to_doc,
@@ -178,7 +179,7 @@ impl Bucket {
             let Some(bucket) = buckets.get_mut(at) else { continue };
             if bucket.is_none() {
                 let states: Result<Vec<_>, _> =
-                    self.specs.iter().map(|spec| spec.start(&mut env)).collect();
+                    self.specs.iter().map(|spec| spec.start(up.context())).collect();
                 *bucket = Some(states?);
             }
             for (spec, state) in self.specs.iter().zip(bucket.iter_mut().flatten()) {
@@ -227,6 +228,7 @@ fn finish(id: Value<'_>, specs: &[Spec], states: &[State]) -> Result<RawDoc, Que
 #[derive(Debug)]
 struct BucketAuto {
     by: Expr,
+    granularity: Option<Granularity>,
     buckets: usize,
     specs: Vec<Spec>,
     done: Option<std::vec::IntoIter<RawDoc>>,
@@ -243,6 +245,7 @@ pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, 
         ));
     };
     let (mut by, mut buckets, mut specs) = (None, None, None);
+    let mut granularity = None;
     for field in Elements::of_bytes(doc) {
         match field.key {
             b"groupBy" => by = Some(Expr::parse(field.value(), &mut cx.scope.clone())?),
@@ -280,10 +283,21 @@ pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, 
             }
             b"output" => specs = Some(output(field.value(), cx)?),
             b"granularity" => {
-                return Err(QueryError::location(
-                    115,
-                    "granularity of $bucketAuto is not supported by this server yet",
-                ));
+                let Value::String(name) = field.value() else {
+                    return Err(QueryError::location(
+                        40_261,
+                        format!(
+                            "The $bucketAuto 'granularity' field must be a string, but found type: {}",
+                            field.value().type_name()
+                        ),
+                    ));
+                };
+                granularity = Some(Granularity::named(name).ok_or_else(|| {
+                    QueryError::location(
+                        40_257,
+                        format!("Unknown rounding granularity '{}'", String::from_utf8_lossy(name)),
+                    )
+                })?);
             }
             other => {
                 return Err(QueryError::location(
@@ -306,7 +320,7 @@ pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, 
         Some(specs) => specs,
         None => vec![counted(b"count")?],
     };
-    one(BucketAuto { by, buckets, specs, done: None })
+    one(BucketAuto { by, granularity, buckets, specs, done: None })
 }
 
 impl Stage for BucketAuto {
@@ -328,6 +342,9 @@ impl BucketAuto {
                 Value::Missing => OwnedValue::from(Value::Null),
                 value => value.into(),
             };
+            if self.granularity.is_some() {
+                Granularity::check(value.get())?;
+            }
             all.push((value, doc));
         }
         all.sort_by(|a, b| compare_values(a.0.get(), b.0.get(), None));
@@ -335,36 +352,72 @@ impl BucketAuto {
         let mut cuts: Vec<&[(OwnedValue, RawDoc)]> = Vec::new();
         let mut rest = all.as_slice();
         let share = approximate(all.len(), self.buckets);
+        let mut edges: Vec<OwnedValue> = Vec::new();
         while !rest.is_empty() && cuts.len() < self.buckets {
             let last = cuts.len() + 1 == self.buckets;
             let mut take = if last { rest.len() } else { share.min(rest.len()) };
-            while take < rest.len() && same(rest.get(take - 1), rest.get(take)) {
-                take += 1;
+            match (&self.granularity, rest.get(take - 1)) {
+                (Some(granularity), Some((greatest, _))) => {
+                    let mut edge = granularity.up(greatest.get());
+                    let below = |(value, _): &(OwnedValue, RawDoc)| {
+                        compare_values(value.get(), edge.get(), None).is_lt()
+                    };
+                    take += rest
+                        .get(take..)
+                        .unwrap_or_default()
+                        .iter()
+                        .take_while(|v| below(v))
+                        .count();
+                    // A first bucket of zeros ends where the next one begins.
+                    let zero = compare_values(edge.get(), Value::Int32(0), None).is_eq();
+                    if let (true, Some((next, _))) = (zero, rest.get(take)) {
+                        edge = granularity.down(next.get());
+                    }
+                    edges.push(edge);
+                }
+                _ => {
+                    while take < rest.len() && same(rest.get(take - 1), rest.get(take)) {
+                        take += 1;
+                    }
+                }
             }
             let Some((bucket, after)) = rest.split_at_checked(take) else { break };
             cuts.push(bucket);
             rest = after;
         }
-        (0..cuts.len()).map(|at| self.bucket(&cuts, at, up)).collect()
+        (0..cuts.len()).map(|at| self.bucket(&cuts, &edges, at, up)).collect()
     }
 
     fn bucket(
         &self,
         cuts: &[&[(OwnedValue, RawDoc)]],
+        edges: &[OwnedValue],
         at: usize,
         up: &Upstream<'_, '_>,
     ) -> Result<RawDoc, QueryError> {
         let docs = cuts.get(at).copied().unwrap_or_default();
-        let low = docs.first().map_or(Value::Null, |(v, _)| v.get());
+        let first = docs.first().map_or(Value::Null, |(v, _)| v.get());
         let next = cuts.get(at + 1).and_then(|d| d.first()).map(|(v, _)| v.get());
-        let high = next.or_else(|| docs.last().map(|(v, _)| v.get())).unwrap_or(Value::Null);
+        let last = next.or_else(|| docs.last().map(|(v, _)| v.get())).unwrap_or(Value::Null);
+        let (low, high) = match &self.granularity {
+            None => (OwnedValue::from(first), OwnedValue::from(last)),
+            Some(granularity) => {
+                let is_zero = compare_values(first, Value::Int32(0), None).is_eq();
+                let low = match at.checked_sub(1).and_then(|before| edges.get(before)) {
+                    Some(edge) => edge.clone(),
+                    None if is_zero => first.into(),
+                    None => granularity.down(first),
+                };
+                (low, edges.get(at).cloned().unwrap_or_else(|| last.into()))
+            }
+        };
         let mut states: Vec<State> = Vec::new();
         for (_, doc) in docs {
             let arena = Bump::new();
             let mut env = Env::new(&arena, up.context(), doc.as_bytes());
             if states.is_empty() {
                 for spec in &self.specs {
-                    states.push(spec.start(&mut env)?);
+                    states.push(spec.start(up.context())?);
                 }
             }
             for (spec, state) in self.specs.iter().zip(&mut states) {
@@ -372,8 +425,8 @@ impl BucketAuto {
             }
         }
         let mut id = DocBuilder::new();
-        id.push(b"min", low);
-        id.push(b"max", high);
+        id.push(b"min", low.get());
+        id.push(b"max", high.get());
         finish(Value::Document(&id.finish()), &self.specs, &states)
     }
 }

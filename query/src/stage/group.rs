@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     collation::Collator,
+    context::{Context, SpilledRun},
     error::QueryError,
     exec::{Sort, Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, Scope},
@@ -20,18 +21,25 @@ use crate::{
     value::{Elements, OwnedValue, Value},
 };
 
-/// Memory that the groups may hold before mongod spills.
+/// Memory that the groups may hold (mongod's internalDocumentSourceGroupMaxMemoryBytes).
 const MEMORY_MAX: usize = 100 * 1024 * 1024;
 
 /// The stage: groups are gathered at the first call and given out afterwards.
+///
+/// Beyond the memory limit no new group is begun: documents of groups that are not there yet are written
+/// away, and are the input of another round when the groups of this one are given out.
 #[derive(Debug)]
 pub(super) struct Group {
     id: Expr,
     specs: Vec<Spec>,
     collator: Option<Arc<Collator>>,
-    done: Option<std::vec::IntoIter<RawDoc>>,
+    memory_max: usize,
+    done: Option<std::vec::IntoIter<Entry>>,
+    /// Documents of groups that memory could not hold.
+    left: Option<Box<dyn SpilledRun>>,
 }
 
+#[derive(Debug)]
 struct Entry {
     id: OwnedValue,
     states: Vec<State>,
@@ -56,57 +64,71 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     }
     let id = id
         .ok_or_else(|| QueryError::location(15_955, "a group specification must include an _id"))?;
-    one(Group { id, specs, collator: cx.parse.collator.clone(), done: None })
+    one(Group::new(id, specs, cx))
 }
 
 impl Group {
-    /// A group of the stage's own making, for stages that are short for one.
+    /// A group of an expression.
     pub(super) fn new(id: Expr, specs: Vec<Spec>, cx: &StageContext) -> Self {
-        Self { id, specs, collator: cx.parse.collator.clone(), done: None }
+        Self {
+            id,
+            specs,
+            collator: cx.parse.collator.clone(),
+            memory_max: MEMORY_MAX,
+            done: None,
+            left: None,
+        }
     }
 
-    fn gather(&self, up: &mut Upstream<'_, '_>) -> Result<Vec<RawDoc>, QueryError> {
-        let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
-        let mut groups: Vec<Entry> = Vec::new();
-        let mut bytes = 0;
-        let mut arena = Bump::new();
-        while let Some(doc) = up.pull()? {
-            let mut env = Env::new(&arena, up.context(), doc.as_bytes());
-            env.collator = self.collator.as_deref();
-            let id = match self.id.eval(&mut env)? {
-                Value::Missing => Value::Null,
-                id => id,
+    /// The memory after which it spills or fails, for tests.
+    #[cfg(test)]
+    pub(super) fn with_memory(mut self, bytes: usize) -> Self {
+        self.memory_max = bytes;
+        self
+    }
+
+    /// One round: the groups of the documents, and those that were written away.
+    fn gather(
+        &self,
+        context: &Context,
+        pull: &mut dyn FnMut() -> Result<Option<RawDoc>, QueryError>,
+    ) -> Result<Round, QueryError> {
+        let mut groups = Groups { of: self, places: HashMap::new(), entries: Vec::new(), bytes: 0 };
+        let mut work = Work { arena: Bump::new(), key: Vec::new() };
+        while groups.bytes <= self.memory_max {
+            match pull()? {
+                Some(doc) => groups.take(&doc, context, &mut work, true)?,
+                None => return Ok(Round { entries: groups.entries, left: None }),
             };
-            let key = hash_key::of(id, env.collator);
-            let at = match places.get(&key) {
-                Some(at) => *at,
-                None => {
-                    let states: Result<Vec<_>, _> =
-                        self.specs.iter().map(|spec| spec.start(&mut env)).collect();
-                    bytes += key.len() + id_size(id);
-                    groups.push(Entry { id: id.into(), states: states? });
-                    places.insert(key, groups.len() - 1);
-                    groups.len() - 1
-                }
-            };
-            if let Some(entry) = groups.get_mut(at) {
-                for (spec, state) in self.specs.iter().zip(&mut entry.states) {
-                    let before = state.bytes();
-                    spec.add(state, &mut env, doc.as_bytes())?;
-                    bytes += state.bytes().saturating_sub(before);
-                }
-            }
-            drop(env);
-            arena.reset();
-            if bytes > MEMORY_MAX {
-                return Err(QueryError::location(
-                    292,
-                    "Exceeded memory limit for $group, but didn't allow external sort. Pass \
-                     allowDiskUse:true to opt in.",
-                ));
-            }
         }
-        groups.into_iter().map(|entry| self.finish(&entry)).collect()
+        let Some(spill) = &context.spill else {
+            return Err(QueryError::location(
+                292,
+                "Exceeded memory limit for $group, but didn't allow external sort. Pass \
+                 allowDiskUse:true to opt in.",
+            ));
+        };
+        let mut failed = Ok(());
+        let mut strangers = std::iter::from_fn(|| {
+            loop {
+                match pull().and_then(|doc| {
+                    let Some(doc) = doc else { return Ok(Next::End) };
+                    let known = groups.take(&doc, context, &mut work, false)?;
+                    Ok(if known { Next::Known } else { Next::Stranger(doc) })
+                }) {
+                    Ok(Next::Known) => {}
+                    Ok(Next::End) => return None,
+                    Ok(Next::Stranger(doc)) => return Some(doc),
+                    Err(error) => {
+                        failed = Err(error);
+                        return None;
+                    }
+                }
+            }
+        });
+        let left = spill.write(&mut strangers)?;
+        failed?;
+        Ok(Round { entries: groups.entries, left: Some(left) })
     }
 
     fn finish(&self, entry: &Entry) -> Result<RawDoc, QueryError> {
@@ -119,16 +141,94 @@ impl Group {
     }
 }
 
-fn id_size(id: Value<'_>) -> usize {
-    OwnedValue::from(id).size()
+/// A document beyond the memory limit.
+enum Next {
+    Known,
+    Stranger(RawDoc),
+    End,
+}
+
+/// What a round gave.
+struct Round {
+    entries: Vec<Entry>,
+    left: Option<Box<dyn SpilledRun>>,
+}
+
+/// Buffers that a document needs and the next one can have.
+struct Work {
+    arena: Bump,
+    key: Vec<u8>,
+}
+
+/// The groups of a round.
+struct Groups<'g> {
+    of: &'g Group,
+    places: HashMap<Box<[u8]>, usize>,
+    entries: Vec<Entry>,
+    bytes: usize,
+}
+
+impl Groups<'_> {
+    /// Takes a document into its group, which is begun if it may be. False if there is none.
+    fn take(
+        &mut self,
+        doc: &RawDoc,
+        context: &Context,
+        work: &mut Work,
+        may_begin: bool,
+    ) -> Result<bool, QueryError> {
+        work.arena.reset();
+        work.key.clear();
+        let mut env = Env::new(&work.arena, context, doc.as_bytes());
+        env.collator = self.of.collator.as_deref();
+        let id = match self.of.id.eval(&mut env)? {
+            Value::Missing => Value::Null,
+            id => id,
+        };
+        hash_key::append(id, env.collator, &mut work.key);
+        let at = match self.places.get(work.key.as_slice()) {
+            Some(at) => *at,
+            None if !may_begin => return Ok(false),
+            None => self.begin(id, &work.key, context)?,
+        };
+        if let Some(entry) = self.entries.get_mut(at) {
+            for (spec, state) in self.of.specs.iter().zip(&mut entry.states) {
+                let before = state.bytes();
+                spec.add(state, &mut env, doc.as_bytes())?;
+                self.bytes += state.bytes().saturating_sub(before);
+            }
+        }
+        Ok(true)
+    }
+
+    fn begin(&mut self, id: Value<'_>, key: &[u8], context: &Context) -> Result<usize, QueryError> {
+        let states: Result<Vec<_>, _> =
+            self.of.specs.iter().map(|spec| spec.start(context)).collect();
+        let entry = Entry { id: id.into(), states: states? };
+        self.bytes += 2 * key.len() + entry.id.size() + size_of::<Entry>();
+        self.bytes += self.of.specs.len() * size_of::<State>();
+        let at = self.entries.len();
+        self.entries.push(entry);
+        self.places.insert(key.into(), at);
+        Ok(at)
+    }
 }
 
 impl Stage for Group {
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
-        if self.done.is_none() {
-            self.done = Some(self.gather(up)?.into_iter());
+        loop {
+            if let Some(entry) = self.done.as_mut().and_then(Iterator::next) {
+                return self.finish(&entry).map(Some);
+            }
+            let context = up.context();
+            let round = match (&self.done, self.left.take()) {
+                (None, _) => self.gather(context, &mut || up.pull())?,
+                (Some(_), Some(mut left)) => self.gather(context, &mut || left.next())?,
+                (Some(_), None) => return Ok(None),
+            };
+            self.done = Some(round.entries.into_iter());
+            self.left = round.left;
         }
-        Ok(self.done.as_mut().and_then(Iterator::next))
     }
 }
 

@@ -7,15 +7,25 @@
 
 mod accumulator;
 mod bucket;
+mod densify;
+mod fill;
+mod geo_near;
+mod granularity;
 mod graph;
 mod group;
 mod hash_key;
+mod idl;
 mod join;
+mod outside;
 mod simple;
 mod table;
 mod unpack;
 mod unwind;
+mod window;
 
+pub use geo_near::GeoNear;
+pub(crate) use geo_near::NearSort;
+pub use outside::{Outside, Write};
 pub use table::STAGES;
 pub use unpack::Unpack;
 
@@ -48,6 +58,12 @@ pub enum Parsed {
     Skip(u64),
     /// Buckets become measurements.
     Unpack(Box<Unpack>),
+    /// Documents by their distance.
+    GeoNear(Box<GeoNear>),
+    /// Documents of the server's own.
+    Outside(Outside),
+    /// What reaches the end is written. Whoever runs the pipeline takes this off.
+    Write(Box<Write>),
     /// Documents given in the pipeline.
     Documents(Vec<RawDoc>),
     /// Any other stage, and those that it is short for.
@@ -68,6 +84,7 @@ pub struct StageContext {
 /// Parses a pipeline.
 pub fn parse(pipeline: Value<'_>, cx: &StageContext) -> Result<Vec<Parsed>, QueryError> {
     let mut parsed = Vec::new();
+    let mut names = Vec::new();
     for element in pipeline.elements() {
         let Value::Document(doc) = element.value() else {
             return Err(QueryError::type_mismatch(
@@ -82,7 +99,9 @@ pub fn parse(pipeline: Value<'_>, cx: &StageContext) -> Result<Vec<Parsed>, Quer
             ));
         };
         parsed.push(table::parse(field.key, field.value(), cx)?);
+        names.push(field.key);
     }
+    outside::check_places(&names)?;
     Ok(parsed)
 }
 
@@ -96,6 +115,9 @@ pub fn plan(
     let mut stages = parsed.into_iter().peekable();
     if let Some(Parsed::Unpack(unpack)) = stages.next_if(|s| matches!(s, Parsed::Unpack(_))) {
         return over_buckets(unpack, stages, source, context);
+    }
+    if let Some(Parsed::GeoNear(_) | Parsed::Outside(_)) = stages.peek() {
+        return over_first(stages, source, context);
     }
     let first = stages.next_if(|stage| matches!(stage, Parsed::Match(_)));
     let filter = match first {
@@ -113,6 +135,34 @@ pub fn plan(
         return Ok(over_given(stages));
     }
     let (mut pipeline, _) = planner::plan(request, source, context)?;
+    push_all(&mut pipeline, stages);
+    Ok(pipeline)
+}
+
+/// A pipeline whose first stage brings the documents in a way of its own.
+fn over_first(
+    mut stages: impl Iterator<Item = Parsed>,
+    source: &dyn Source,
+    context: &Context,
+) -> Result<Pipeline, QueryError> {
+    let mut pipeline = match stages.next() {
+        Some(Parsed::GeoNear(near)) => {
+            let request = Request::new(near.filter.clone());
+            let (mut pipeline, _) = planner::plan(request, source, context)?;
+            pipeline.push(Box::new(near.over(source)?));
+            pipeline
+        }
+        Some(Parsed::Outside(stage)) => {
+            let namespace = source.namespace();
+            let docs = match &context.collections {
+                Some(collections) => collections.outside(&stage, &namespace)?,
+                None => None,
+            };
+            let docs = docs.ok_or_else(|| outside::not_supported(stage.name))?;
+            Pipeline::new(Access::Given(docs), Vec::new())
+        }
+        _ => Pipeline::new(Access::Nothing, Vec::new()),
+    };
     push_all(&mut pipeline, stages);
     Ok(pipeline)
 }
@@ -169,6 +219,9 @@ fn push(pipeline: &mut Pipeline, stage: Parsed) {
         Parsed::Limit(n) => pipeline.push(Box::new(Limit(n))),
         Parsed::Skip(n) => pipeline.push(Box::new(Skip(n))),
         Parsed::Unpack(unpack) => pipeline.push(unpack),
+        Parsed::GeoNear(_) => pipeline.push(Box::new(outside::Refused("$geoNear"))),
+        Parsed::Outside(stage) => pipeline.push(Box::new(outside::Refused(stage.name))),
+        Parsed::Write(write) => pipeline.push(Box::new(outside::Refused(write.name))),
         Parsed::Documents(_) => {}
         Parsed::Other(stages) => stages.into_iter().for_each(|stage| pipeline.push(stage)),
     }

@@ -1,6 +1,9 @@
 //! The stages by name.
 
-use super::{Parsed, StageContext, bucket, graph, group, join, raw, simple, unpack, unwind};
+use super::{
+    Parsed, StageContext, bucket, densify, fill, geo_near, graph, group, join, outside, raw,
+    simple, unpack, unwind, window,
+};
 use crate::{
     error::QueryError,
     exec::{Project, Stage},
@@ -27,20 +30,32 @@ pub static STAGES: &[Row] = &[
     Row { name: "$addFields", parse: |v, cx| add_fields("$addFields", v, cx) },
     Row { name: "$bucket", parse: bucket::parse },
     Row { name: "$bucketAuto", parse: bucket::parse_auto },
+    Row { name: "$collStats", parse: outside::parse_coll_stats },
     Row { name: "$count", parse: group::parse_count },
+    Row { name: "$currentOp", parse: outside::parse_current_op },
+    Row { name: "$densify", parse: densify::parse },
     Row { name: "$documents", parse: simple::parse_documents },
     Row { name: "$facet", parse: join::parse_facet },
+    Row { name: "$fill", parse: fill::parse },
+    Row { name: "$geoNear", parse: geo_near::parse },
     Row { name: "$graphLookup", parse: graph::parse },
     Row { name: "$group", parse: group::parse },
+    Row { name: "$indexStats", parse: outside::parse_index_stats },
     Row { name: "$limit", parse: limit },
+    Row { name: "$listLocalSessions", parse: outside::parse_list_local_sessions },
+    Row { name: "$listSessions", parse: outside::parse_list_sessions },
     Row { name: "$lookup", parse: join::parse_lookup },
     Row { name: "$match", parse: matching },
+    Row { name: "$merge", parse: outside::parse_merge },
+    Row { name: "$out", parse: outside::parse_out },
+    Row { name: "$planCacheStats", parse: outside::parse_plan_cache_stats },
     Row { name: "$project", parse: project },
     Row { name: "$redact", parse: simple::parse_redact },
     Row { name: "$replaceRoot", parse: simple::parse_replace_root },
     Row { name: "$replaceWith", parse: simple::parse_replace_with },
     Row { name: "$sample", parse: simple::parse_sample },
     Row { name: "$set", parse: |v, cx| add_fields("$set", v, cx) },
+    Row { name: "$setWindowFields", parse: window::parse },
     Row { name: "$skip", parse: skip },
     Row { name: "$sort", parse: sort },
     Row { name: "$sortByCount", parse: group::parse_sort_by_count },
@@ -50,24 +65,7 @@ pub static STAGES: &[Row] = &[
 ];
 
 /// Stages that mongod has and we don't yet: a clear refusal instead of "unrecognized".
-const NOT_YET: &[&str] = &[
-    "$changeStream",
-    "$collStats",
-    "$currentOp",
-    "$densify",
-    "$fill",
-    "$geoNear",
-    "$indexStats",
-    "$listLocalSessions",
-    "$listSessions",
-    "$merge",
-    "$out",
-    "$planCacheStats",
-    "$search",
-    "$searchMeta",
-    "$setWindowFields",
-    "$vectorSearch",
-];
+const NOT_YET: &[&str] = &["$changeStream", "$search", "$searchMeta", "$vectorSearch"];
 
 pub(super) fn parse(name: &[u8], value: Value<'_>, cx: &StageContext) -> Outcome {
     let shown = String::from_utf8_lossy(name);

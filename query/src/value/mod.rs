@@ -15,6 +15,7 @@
 mod compare;
 pub mod display;
 mod elements;
+mod hash;
 mod number;
 mod owned;
 pub mod path;
@@ -23,6 +24,7 @@ pub use compare::{compare, compare_docs, compare_values};
 pub use display::Shown;
 pub(crate) use elements::value_size;
 pub use elements::{Element, Elements, Malformed, validate};
+pub use hash::hash64;
 pub use number::{Decimal, DecimalClass};
 pub use owned::OwnedValue;
 
@@ -180,6 +182,25 @@ impl<'a> Value<'a> {
     /// True where aggregation speaks of "nullish": missing, null or undefined.
     pub fn is_nullish(self) -> bool {
         matches!(self, Self::Missing | Self::Null | Self::Undefined)
+    }
+
+    /// The same scalar without its lifetime; [`Value::Missing`] for what has bytes.
+    pub(crate) fn detached(self) -> Value<'static> {
+        match self {
+            Self::MinKey => Value::MinKey,
+            Self::Undefined => Value::Undefined,
+            Self::Null => Value::Null,
+            Self::Int32(n) => Value::Int32(n),
+            Self::Int64(n) => Value::Int64(n),
+            Self::Double(n) => Value::Double(n),
+            Self::Decimal(n) => Value::Decimal(n),
+            Self::ObjectId(id) => Value::ObjectId(id),
+            Self::Bool(b) => Value::Bool(b),
+            Self::Date(ms) => Value::Date(ms),
+            Self::Timestamp(n) => Value::Timestamp(n),
+            Self::MaxKey => Value::MaxKey,
+            _ => Value::Missing,
+        }
     }
 
     /// The elements of a document or array; none for anything else.

@@ -11,10 +11,10 @@ use bson::RawDocument;
 use query::{
     collation::Collator,
     matcher::{Matcher, ParseContext},
-    value::{Element, Elements, Value},
+    value::{Element, Elements, Value, hash64},
 };
 
-use super::{hash::hash64, wildcard::Wildcard};
+use super::wildcard::Wildcard;
 use crate::{StorageError, keystring};
 
 /// What an index is good for.

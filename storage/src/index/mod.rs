@@ -1,7 +1,6 @@
 //! Indexes: which keys a document has, and how an index comes to hold them.
 
 pub(crate) mod entry;
-pub(crate) mod hash;
 pub(crate) mod keygen;
 pub(crate) mod wildcard;
 

@@ -5,9 +5,9 @@
 //! (`explain`); `hash.json` by `$toHashedIndexKey`.
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
-use query::value::{Elements, Value};
+use query::value::{Elements, Value, hash64};
 
-use super::{hash::hash64, keygen::KeyGen};
+use super::keygen::KeyGen;
 use crate::keystring;
 
 fn cases(text: &str) -> Vec<Document> {

@@ -1,10 +1,11 @@
-//! MongoDB's hash of a value, for hashed indexes: md5 over seed, canonical type and a canonical form.
+//! MongoDB's hash of a value, for hashed indexes and `$toHashedIndexKey`: md5 over seed, canonical type and a canonical form.
 
 use md5::{Digest, Md5};
-use query::value::{Decimal, Elements, Value, compare_values};
+
+use super::{Decimal, Elements, Value, compare_values};
 
 /// The hash that a hashed index keys a value by.
-pub(crate) fn hash64(value: Value<'_>) -> i64 {
+pub fn hash64(value: Value<'_>) -> i64 {
     let mut md5 = Md5::new();
     md5.update(0i32.to_le_bytes());
     add(&mut md5, value, None);

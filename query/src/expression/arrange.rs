@@ -1,0 +1,192 @@
+//! `$sortArray` and `$zip`.
+
+use super::{
+    Env, Evaluated, Expr, build, logic,
+    parse::{Scope, lossy, operand},
+    scoped::{fields, required},
+    special::Special,
+};
+use crate::{
+    error::QueryError,
+    sort::SortPattern,
+    value::{Elements, Shown, Value},
+};
+
+/// The order of `$sortArray`.
+#[derive(Debug, Clone)]
+pub enum SortBy {
+    /// Whole values.
+    Value {
+        /// False for -1.
+        ascending: bool,
+    },
+    /// Fields of the elements.
+    Pattern(SortPattern),
+}
+
+pub(super) fn sort_array(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
+    let not_object = (
+        2_942_500,
+        format!("$sortArray requires an object as an argument, found: {}", value.type_name()),
+    );
+    let [input, by] = fields("$sortArray", value, ["input", "sortBy"], not_object, 2_942_501)?;
+    let input = required(input, 2_942_502, "$sortArray requires 'input' to be specified")?;
+    let by = required(by, 2_942_503, "$sortArray requires 'sortBy' to be specified")?;
+    let by = match by {
+        Value::Document(doc) => {
+            let doc = bson::RawDocument::from_bytes(doc)
+                .map_err(|_| QueryError::bad_value("malformed sortBy"))?;
+            SortBy::Pattern(SortPattern::parse(doc, None)?)
+        }
+        other => match crate::matcher::operands::integer("sortBy", other) {
+            Ok(1) => SortBy::Value { ascending: true },
+            Ok(-1) => SortBy::Value { ascending: false },
+            _ => {
+                return Err(QueryError::location(
+                    2_942_506,
+                    "The $sort element value must be either 1 or -1",
+                ));
+            }
+        },
+    };
+    Ok(Special::SortArray(operand(input, scope)?, by))
+}
+
+pub(super) fn zip(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(
+            34_460,
+            format!("$zip only supports an object as an argument, found {}", value.type_name()),
+        ));
+    };
+    let (mut inputs, mut longest, mut defaults) = (Vec::new(), false, None);
+    for field in Elements::of_bytes(doc) {
+        match (field.key, field.value()) {
+            (b"inputs", list @ Value::Array(_)) => {
+                for input in list.elements() {
+                    inputs.push(operand(input.value(), scope)?);
+                }
+            }
+            (b"inputs", other) => {
+                return Err(QueryError::location(
+                    34_461,
+                    format!("inputs must be an array of expressions, found {}", other.type_name()),
+                ));
+            }
+            (b"useLongestLength", Value::Bool(b)) => longest = b,
+            (b"useLongestLength", other) => {
+                return Err(QueryError::location(
+                    34_463,
+                    format!("useLongestLength must be a bool, found {}", other.type_name()),
+                ));
+            }
+            (b"defaults", list @ Value::Array(_)) => defaults = Some(operand(list, scope)?),
+            (b"defaults", other) => {
+                return Err(QueryError::location(
+                    34_462,
+                    format!(
+                        "defaults must be an array of expressions, found {}",
+                        other.type_name()
+                    ),
+                ));
+            }
+            (other, _) => {
+                return Err(QueryError::location(
+                    34_464,
+                    format!("$zip found an unknown argument: {}", lossy(other)),
+                ));
+            }
+        }
+    }
+    if inputs.is_empty() {
+        return Err(QueryError::location(34_465, "$zip requires at least one input array"));
+    }
+    if defaults.is_some() && !longest {
+        return Err(QueryError::location(
+            34_466,
+            "cannot specify defaults unless useLongestLength is true",
+        ));
+    }
+    Ok(Special::Zip { inputs, longest, defaults })
+}
+
+/// `$sortArray` and the accumulators that sort.
+pub(crate) fn sort_values<'a>(env: &Env<'a>, list: Value<'a>, by: &SortBy) -> Evaluated<'a> {
+    if list.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let Value::Array(_) = list else {
+        return Err(QueryError::location(
+            2_942_504,
+            format!(
+                "The input argument to $sortArray must be an array, but was of type: {}",
+                list.type_name()
+            ),
+        ));
+    };
+    let mut values: Vec<_> = list.elements().map(|e| e.value()).collect();
+    match by {
+        SortBy::Value { ascending } => values.sort_by(|a, b| {
+            let order = logic::compare(env, *a, *b);
+            if *ascending { order } else { order.reverse() }
+        }),
+        SortBy::Pattern(pattern) => {
+            let empty: &[u8] = &[5, 0, 0, 0, 0];
+            let key = |value: &Value<'a>| match value {
+                Value::Document(doc) => pattern.key(doc),
+                _ => pattern.key(empty),
+            };
+            let mut keyed = Vec::with_capacity(values.len());
+            for value in &values {
+                keyed.push((key(value)?, *value));
+            }
+            keyed.sort_by(|a, b| match pattern.compare(&a.0, &b.0) {
+                // What is no document has no fields and stands by its own order.
+                std::cmp::Ordering::Equal => std::cmp::Ordering::Equal,
+                order => order,
+            });
+            values = keyed.into_iter().map(|(_, value)| value).collect();
+        }
+    }
+    Ok(build::array(env, values))
+}
+
+pub(super) fn eval_zip<'a>(
+    inputs: &'a [Expr],
+    longest: bool,
+    defaults: Option<&'a Expr>,
+    env: &mut Env<'a>,
+) -> Evaluated<'a> {
+    let mut lists = Vec::new();
+    for input in inputs {
+        let list = input.eval(env)?;
+        if list.is_nullish() {
+            return Ok(Value::Null);
+        }
+        let Value::Array(_) = list else {
+            return Err(QueryError::location(
+                34_468,
+                format!("$zip found a non-array expression in input: {}", Shown(list)),
+            ));
+        };
+        lists.push(list.elements().map(|e| e.value()).collect::<Vec<_>>());
+    }
+    let defaults: Vec<_> = match defaults {
+        None => Vec::new(),
+        Some(expr) => expr.eval(env)?.elements().map(|e| e.value()).collect(),
+    };
+    if !defaults.is_empty() && defaults.len() != lists.len() {
+        return Err(QueryError::location(34_467, "defaults and inputs must have the same length"));
+    }
+    let lengths = lists.iter().map(Vec::len);
+    let rows = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
+    let zipped: Vec<_> = (0..rows)
+        .map(|row| {
+            let items = lists.iter().enumerate().map(|(at, list)| {
+                list.get(row).or_else(|| defaults.get(at)).copied().unwrap_or(Value::Null)
+            });
+            build::array(env, items.collect::<Vec<_>>())
+        })
+        .collect();
+    Ok(build::array(env, zipped))
+}

@@ -1,0 +1,160 @@
+//! `$percentile` and `$median`, as expressions and as accumulators.
+//!
+//! mongod's one method, "approximate", is a t-digest whose centroids hold one value each as long as there
+//! are few; the answer is then the value at rank `ceil(p * n)`, which is what this gives for any count.
+
+use super::{Env, Evaluated, Expr, arithmetic, build, parse::Scope};
+use crate::{
+    error::QueryError,
+    value::{Elements, Shown, Value},
+};
+
+/// The parsed operator.
+#[derive(Debug, Clone)]
+pub struct Percentile {
+    /// What is looked at.
+    pub input: Expr,
+    /// The wanted places, from 0 to 1.
+    pub places: Vec<f64>,
+    /// `$median` gives one value instead of an array.
+    pub single: bool,
+}
+
+impl Percentile {
+    /// Parses `{input, p, method}`; `not_object` is the code for anything else.
+    pub(crate) fn parse(
+        name: &str,
+        value: Value<'_>,
+        not_object: i32,
+        scope: &mut Scope,
+    ) -> Result<Self, QueryError> {
+        let single = name == "$median";
+        let Value::Document(doc) = value else {
+            return Err(QueryError::location(
+                not_object,
+                format!("specification must be an object; found {name}: {}", Shown(value)),
+            ));
+        };
+        let (mut input, mut places, mut method) = (None, None, None);
+        for field in Elements::of_bytes(doc) {
+            match field.key {
+                b"input" => input = Some(Expr::parse(field.value(), scope)?),
+                b"p" if !single => places = Some(field.value()),
+                b"method" => match field.value() {
+                    Value::String(text) => method = Some(text),
+                    other => {
+                        return Err(QueryError::type_mismatch(format!(
+                            "BSON field '{name}.method' is the wrong type '{}', expected type \
+                             'string'",
+                            other.type_name()
+                        )));
+                    }
+                },
+                other => {
+                    let other = String::from_utf8_lossy(other);
+                    return Err(QueryError::location(
+                        40_415,
+                        format!("BSON field '{name}.{other}' is an unknown field."),
+                    ));
+                }
+            }
+        }
+        let missing = |field: &str| {
+            QueryError::location(
+                40_414,
+                format!("BSON field '{name}.{field}' is missing but a required field"),
+            )
+        };
+        let input = input.ok_or_else(|| missing("input"))?;
+        let places = match (single, places) {
+            (true, _) => vec![0.5],
+            (false, None) => return Err(missing("p")),
+            (false, Some(value)) => parse_places(value, scope)?,
+        };
+        let method = method.ok_or_else(|| missing("method"))?;
+        if method != b"approximate" {
+            return Err(QueryError::bad_value(
+                "Currently only 'approximate' can be used as a percentile 'method'.",
+            ));
+        }
+        Ok(Self { input, places, single })
+    }
+
+    /// The value of the expression: over the numbers of an array, or one number.
+    pub(super) fn eval<'a>(&'a self, env: &mut Env<'a>) -> Evaluated<'a> {
+        let input = self.input.eval(env)?;
+        let mut numbers = Vec::new();
+        match input {
+            Value::Array(_) => {
+                numbers.extend(input.elements().filter_map(|e| number(e.value())));
+            }
+            other => numbers.extend(number(other)),
+        }
+        let found = self.of(&mut numbers);
+        if self.single {
+            return Ok(found.first().copied().unwrap_or(Value::Null));
+        }
+        Ok(build::array(env, found))
+    }
+
+    /// The values at the places, null for each if there are no numbers.
+    pub(crate) fn of(&self, numbers: &mut [f64]) -> Vec<Value<'static>> {
+        numbers.sort_by(f64::total_cmp);
+        self.places
+            .iter()
+            .map(|place| {
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_precision_loss,
+                    clippy::cast_sign_loss,
+                    reason = "from 0 to the count, which is far below 2^53"
+                )]
+                let rank = (place * numbers.len() as f64).ceil() as usize;
+                numbers.get(rank.saturating_sub(1)).map_or(Value::Null, |n| Value::Double(*n))
+            })
+            .collect()
+    }
+}
+
+/// A number that has a place among others.
+pub(crate) fn number(value: Value<'_>) -> Option<f64> {
+    value.is_number().then(|| arithmetic::as_f64(value)).filter(|n| !n.is_nan())
+}
+
+fn parse_places(value: Value<'_>, scope: &mut Scope) -> Result<Vec<f64>, QueryError> {
+    let Some(constant) = Expr::parse(value, scope)?.constant()? else {
+        return Err(QueryError::location(
+            7_750_300,
+            format!(
+                "The $percentile 'p' field must be an array of constant values, but found value: \
+                 {}.",
+                Shown(value)
+            ),
+        ));
+    };
+    let fault = |code, found: Value<'_>| {
+        QueryError::location(
+            code,
+            format!(
+                "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but \
+                 found: {}",
+                Shown(found)
+            ),
+        )
+    };
+    let list = constant.get();
+    let empty = list.elements().next().is_none();
+    if !matches!(list, Value::Array(_)) || empty {
+        return Err(fault(7_750_301, list));
+    }
+    list.elements()
+        .map(|element| {
+            let value = element.value();
+            if !value.is_number() {
+                return Err(fault(7_750_302, value));
+            }
+            let place = arithmetic::as_f64(value);
+            if (0.0..=1.0).contains(&place) { Ok(place) } else { Err(fault(7_750_303, value)) }
+        })
+        .collect()
+}

@@ -1,0 +1,255 @@
+//! Operators that bind variables: `$let`, `$map`, `$filter`, `$reduce`.
+
+use super::{
+    Env, Evaluated, Expr, build, logic,
+    parse::{self, Scope, lossy, operand},
+    special::Special,
+};
+use crate::{
+    error::QueryError,
+    value::{Elements, Shown, Value},
+};
+
+pub(super) fn let_in(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(16_874, "$let only supports an object as its argument"));
+    };
+    let (mut vars, mut body) = (None, None);
+    for field in Elements::of_bytes(doc) {
+        match field.key {
+            b"vars" => vars = Some(field.value()),
+            b"in" => body = Some(field.value()),
+            other => {
+                return Err(QueryError::location(
+                    16_875,
+                    format!("Unrecognized parameter to $let: {}", lossy(other)),
+                ));
+            }
+        }
+    }
+    let vars =
+        vars.ok_or_else(|| QueryError::location(16_876, "Missing 'vars' parameter to $let"))?;
+    let body =
+        body.ok_or_else(|| QueryError::location(16_877, "Missing 'in' parameter to $let"))?;
+    let Value::Document(vars) = vars else {
+        return Err(QueryError::location(10_065, "invalid parameter: expected an object (vars)"));
+    };
+    let mut parsed = Vec::new();
+    for var in Elements::of_bytes(vars) {
+        parse::check_variable(var.key)?;
+        parsed.push((var.key, operand(var.value(), scope)?));
+    }
+    let mark = scope.enter();
+    let vars = parsed.into_iter().map(|(name, expr)| (scope.declare(name), expr)).collect();
+    let body = operand(body, scope);
+    scope.leave(mark);
+    Ok(Special::Let(vars, body?))
+}
+
+/// Fields of an operator's document, with mongod's words for strangers.
+pub(super) fn fields<'v, const N: usize>(
+    name: &str,
+    value: Value<'v>,
+    known: [&str; N],
+    not_object: (i32, String),
+    unknown: i32,
+) -> Result<[Option<Value<'v>>; N], QueryError> {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(not_object.0, not_object.1));
+    };
+    let mut found = [None; N];
+    for field in Elements::of_bytes(doc) {
+        let at = known.iter().position(|k| k.as_bytes() == field.key);
+        match at.and_then(|at| found.get_mut(at)) {
+            Some(place) => *place = Some(field.value()),
+            None => {
+                return Err(QueryError::location(
+                    unknown,
+                    format!("Unrecognized parameter to {name}: {}", lossy(field.key)),
+                ));
+            }
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn required<'v>(
+    value: Option<Value<'v>>,
+    code: i32,
+    text: &str,
+) -> Result<Value<'v>, QueryError> {
+    value.ok_or_else(|| QueryError::location(code, text))
+}
+
+fn with_variable(
+    name: Option<Value<'_>>,
+    body: Value<'_>,
+    scope: &mut Scope,
+) -> Result<(usize, Expr), QueryError> {
+    let name = match name {
+        Some(Value::String(name)) => name,
+        _ => b"this",
+    };
+    parse::check_variable(name)?;
+    let mark = scope.enter();
+    let slot = scope.declare(name);
+    let body = operand(body, scope);
+    scope.leave(mark);
+    Ok((slot, body?))
+}
+
+pub(super) fn map(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
+    let not_object = (16_878, "$map only supports an object as its argument".into());
+    let [input, name, body] = fields("$map", value, ["input", "as", "in"], not_object, 16_879)?;
+    let input = required(input, 16_880, "Missing 'input' parameter to $map")?;
+    let body = required(body, 16_882, "Missing 'in' parameter to $map")?;
+    let input = operand(input, scope)?;
+    let (slot, body) = with_variable(name, body, scope)?;
+    Ok(Special::Map { input, slot, body })
+}
+
+pub(super) fn filter(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
+    let not_object = (28_646, "$filter only supports an object as its argument".into());
+    let known = ["input", "as", "cond", "limit"];
+    let [input, name, cond, limit] = fields("$filter", value, known, not_object, 28_647)?;
+    let input = required(input, 28_648, "Missing 'input' parameter to $filter")?;
+    let cond = required(cond, 28_650, "Missing 'cond' parameter to $filter")?;
+    let input = operand(input, scope)?;
+    let limit = limit.map(|limit| operand(limit, scope)).transpose()?;
+    let (slot, cond) = with_variable(name, cond, scope)?;
+    Ok(Special::Filter { input, slot, cond, limit })
+}
+
+pub(super) fn reduce(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
+    let not_object = (
+        40_075,
+        format!("$reduce requires an object as an argument, found: {}", value.type_name()),
+    );
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(not_object.0, not_object.1));
+    };
+    if let Some(stranger) = Elements::of_bytes(doc)
+        .find_map(|f| (!matches!(f.key, b"input" | b"initialValue" | b"in")).then_some(f.key))
+    {
+        return Err(QueryError::location(
+            40_076,
+            format!("$reduce found an unknown argument: {}", lossy(stranger)),
+        ));
+    }
+    let known = ["input", "initialValue", "in"];
+    let [input, initial, body] = fields("$reduce", value, known, not_object, 40_076)?;
+    let input = required(input, 40_077, "$reduce requires 'input' to be specified")?;
+    let initial = required(initial, 40_078, "$reduce requires 'initialValue' to be specified")?;
+    let body = required(body, 40_079, "$reduce requires 'in' to be specified")?;
+    let (input, initial) = (operand(input, scope)?, operand(initial, scope)?);
+    let mark = scope.enter();
+    let (this, value) = (scope.declare(b"this"), scope.declare(b"value"));
+    let body = operand(body, scope);
+    scope.leave(mark);
+    Ok(Special::Reduce { input, initial, value, this, body: body? })
+}
+
+pub(super) fn eval_map<'a>(
+    input: &'a Expr,
+    slot: usize,
+    body: &'a Expr,
+    env: &mut Env<'a>,
+) -> Evaluated<'a> {
+    let list = input.eval(env)?;
+    if list.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let Value::Array(_) = list else {
+        return Err(QueryError::location(
+            16_883,
+            format!("input to $map must be an array not {}", list.type_name()),
+        ));
+    };
+    let mut mapped = Vec::new();
+    for element in list.elements() {
+        env.set(slot, element.value());
+        mapped.push(body.eval(env)?);
+    }
+    Ok(build::array(env, mapped))
+}
+
+pub(super) fn eval_filter<'a>(
+    input: &'a Expr,
+    slot: usize,
+    cond: &'a Expr,
+    limit: Option<&'a Expr>,
+    env: &mut Env<'a>,
+) -> Evaluated<'a> {
+    let list = input.eval(env)?;
+    if list.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let Value::Array(_) = list else {
+        return Err(QueryError::location(
+            28_651,
+            format!("input to $filter must be an array not {}", list.type_name()),
+        ));
+    };
+    let limit = match limit.map(|limit| limit.eval(env)).transpose()? {
+        None | Some(Value::Null | Value::Missing | Value::Undefined) => usize::MAX,
+        Some(value) => {
+            let number = crate::matcher::operands::integer("limit", value).ok();
+            match number.and_then(|n| i32::try_from(n).ok()) {
+                None => {
+                    return Err(QueryError::location(
+                        327_391,
+                        format!(
+                            "$filter: limit must be represented as a 32-bit integral value: {}",
+                            Shown(value)
+                        ),
+                    ));
+                }
+                Some(n) if n < 1 => {
+                    return Err(QueryError::location(
+                        327_392,
+                        format!("$filter: limit must be greater than 0: {n}"),
+                    ));
+                }
+                Some(n) => usize::try_from(n).unwrap_or(usize::MAX),
+            }
+        }
+    };
+    let mut kept = Vec::new();
+    for element in list.elements() {
+        if kept.len() >= limit {
+            break;
+        }
+        env.set(slot, element.value());
+        if logic::truth(cond.eval(env)?) {
+            kept.push(element.value());
+        }
+    }
+    Ok(build::array(env, kept))
+}
+
+pub(super) fn eval_reduce<'a>(
+    input: &'a Expr,
+    initial: &'a Expr,
+    value: usize,
+    this: usize,
+    body: &'a Expr,
+    env: &mut Env<'a>,
+) -> Evaluated<'a> {
+    let list = input.eval(env)?;
+    if list.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let Value::Array(_) = list else {
+        return Err(QueryError::location(
+            40_080,
+            format!("$reduce requires that 'input' be an array, found: {}", Shown(list)),
+        ));
+    };
+    let mut so_far = initial.eval(env)?;
+    for element in list.elements() {
+        env.set(this, element.value());
+        env.set(value, so_far);
+        so_far = body.eval(env)?;
+    }
+    Ok(so_far)
+}

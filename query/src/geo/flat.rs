@@ -1,0 +1,44 @@
+//! Shapes on the plane.
+
+use super::Point;
+
+/// A shape of `$box`, `$center` or `$polygon`.
+#[derive(Debug, Clone)]
+pub(crate) enum FlatShape {
+    Box { low: Point, high: Point },
+    Circle { center: Point, radius: f64 },
+    Polygon(Vec<Point>),
+}
+
+impl FlatShape {
+    /// Whether the point lies within; a box and a circle have their edge.
+    pub(super) fn contains(&self, p: Point) -> bool {
+        match self {
+            Self::Box { low, high } => {
+                (low.x..=high.x).contains(&p.x) && (low.y..=high.y).contains(&p.y)
+            }
+            Self::Circle { center, radius } => (p.x - center.x).hypot(p.y - center.y) <= *radius,
+            Self::Polygon(corners) => in_polygon(corners, p),
+        }
+    }
+}
+
+/// Counts the edges to the right of the point. Corners belong to the polygon; of its edges those that a
+/// point just above them would lie in.
+fn in_polygon(corners: &[Point], p: Point) -> bool {
+    let mut inside = false;
+    let ends = corners.iter().cycle().skip(1);
+    for (a, b) in corners.iter().zip(ends) {
+        if *a == p {
+            return true;
+        }
+        let spans = p.y >= a.y.min(b.y) && p.y < a.y.max(b.y);
+        if spans {
+            let crossing = (p.y - a.y) * (b.x - a.x) / (b.y - a.y) + a.x;
+            if p.x <= crossing {
+                inside = !inside;
+            }
+        }
+    }
+    inside
+}

@@ -1,0 +1,233 @@
+//! Points, lines and polygons on the sphere.
+//!
+//! A polygon is looked at from its own middle: the gnomonic projection there turns great circles into
+//! straight lines, so what holds of a polygon on the plane holds of it.
+
+/// A point of the unit sphere.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Vector {
+    x: f64,
+    y: f64,
+    z: f64,
+}
+
+/// Two points nearer than this are one: a few millimetres, as mongod's smallest cells.
+const SAME: f64 = 1e-9;
+
+impl Vector {
+    /// From longitude and latitude in degrees.
+    pub(super) fn of_degrees(longitude: f64, latitude: f64) -> Self {
+        let (phi, theta) = (latitude.to_radians(), longitude.to_radians());
+        Self { x: theta.cos() * phi.cos(), y: theta.sin() * phi.cos(), z: phi.sin() }
+    }
+
+    fn dot(self, other: Self) -> f64 {
+        self.x * other.x + self.y * other.y + self.z * other.z
+    }
+
+    fn cross(self, other: Self) -> Self {
+        Self {
+            x: self.y * other.z - self.z * other.y,
+            y: self.z * other.x - self.x * other.z,
+            z: self.x * other.y - self.y * other.x,
+        }
+    }
+
+    fn length(self) -> f64 {
+        self.dot(self).sqrt()
+    }
+
+    fn scaled(self, by: f64) -> Self {
+        Self { x: self.x * by, y: self.y * by, z: self.z * by }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { x: self.x + other.x, y: self.y + other.y, z: self.z + other.z }
+    }
+
+    fn unit(self) -> Self {
+        let length = self.length();
+        if length == 0.0 { self } else { self.scaled(1.0 / length) }
+    }
+
+    /// The angle between two points, in radians; exact for small ones too.
+    pub(super) fn angle(self, other: Self) -> f64 {
+        self.cross(other).length().atan2(self.dot(other))
+    }
+}
+
+/// The edges of a line.
+pub(super) fn edges_of_line(line: &[Vector]) -> impl Iterator<Item = (Vector, Vector)> {
+    line.windows(2).filter_map(|pair| match *pair {
+        [a, b] => Some((a, b)),
+        _ => None,
+    })
+}
+
+/// The angle from a point to the nearest of an edge.
+pub(super) fn angle_to_edge(p: Vector, a: Vector, b: Vector) -> f64 {
+    let normal = a.cross(b);
+    if normal.length() == 0.0 {
+        return p.angle(a);
+    }
+    let normal = normal.unit();
+    let foot = p.plus(normal.scaled(-p.dot(normal)));
+    let within = foot.dot(normal.cross(a)) >= 0.0 && foot.dot(b.cross(normal)) >= 0.0;
+    if within && foot.length() > 0.0 { p.angle(foot.unit()) } else { p.angle(a).min(p.angle(b)) }
+}
+
+pub(super) fn line_touches(line: &[Vector], p: Vector) -> bool {
+    edges_of_line(line).any(|(a, b)| angle_to_edge(p, a, b) <= SAME)
+}
+
+/// Whether two edges have a point in common.
+fn edges_meet((a, b): (Vector, Vector), (c, d): (Vector, Vector)) -> bool {
+    let side = |n: Vector, p: Vector| n.dot(p);
+    let (ab, cd) = (a.cross(b), c.cross(d));
+    let (c_side, d_side) = (side(ab, c), side(ab, d));
+    let (a_side, b_side) = (side(cd, a), side(cd, b));
+    let crosses = c_side * d_side < 0.0 && a_side * b_side < 0.0 && {
+        // The planes meet in two points; the edges must cross at the same one.
+        let meeting = ab.cross(cd);
+        let on_first = meeting.dot(a.plus(b));
+        let on_second = meeting.dot(c.plus(d));
+        on_first * on_second > 0.0
+    };
+    crosses
+        || [c, d].iter().any(|p| angle_to_edge(*p, a, b) <= SAME)
+        || [a, b].iter().any(|p| angle_to_edge(*p, c, d) <= SAME)
+}
+
+/// Whether two edges cross within both, not at an end.
+fn edges_cross(first: (Vector, Vector), second: (Vector, Vector)) -> bool {
+    let touch = [second.0, second.1].iter().any(|p| angle_to_edge(*p, first.0, first.1) <= SAME)
+        || [first.0, first.1].iter().any(|p| angle_to_edge(*p, second.0, second.1) <= SAME);
+    !touch && edges_meet(first, second)
+}
+
+pub(super) fn lines_meet(a: &[Vector], b: &[Vector]) -> bool {
+    edges_of_line(a).any(|x| edges_of_line(b).any(|y| edges_meet(x, y)))
+}
+
+/// A ring with holes, seen from its middle.
+#[derive(Debug, Clone)]
+pub(crate) struct Polygon {
+    middle: Vector,
+    east: Vector,
+    north: Vector,
+    /// The first is the outer one; each without its repeated last vertex.
+    rings: Vec<Vec<Vector>>,
+    /// The same, projected.
+    flat: Vec<Vec<(f64, f64)>>,
+}
+
+impl Polygon {
+    /// `None` if it does not fit into a hemisphere.
+    pub(super) fn new(rings: Vec<Vec<Vector>>) -> Option<Self> {
+        let outer = rings.first()?;
+        let zero = Vector { x: 0.0, y: 0.0, z: 0.0 };
+        let middle = outer.iter().fold(zero, |sum, v| sum.plus(*v)).unit();
+        // Any direction that is not the middle's own gives the plane its axes.
+        let pole = if middle.z.abs() < 0.9 {
+            Vector { x: 0.0, y: 0.0, z: 1.0 }
+        } else {
+            Vector { x: 1.0, y: 0.0, z: 0.0 }
+        };
+        let east = pole.cross(middle).unit();
+        let north = middle.cross(east);
+        let mut polygon = Self { middle, east, north, rings: Vec::new(), flat: Vec::new() };
+        for ring in &rings {
+            let flat: Option<Vec<_>> = ring.iter().map(|v| polygon.project(*v)).collect();
+            polygon.flat.push(flat?);
+        }
+        polygon.rings = rings;
+        Some(polygon)
+    }
+
+    fn project(&self, p: Vector) -> Option<(f64, f64)> {
+        let depth = p.dot(self.middle);
+        (depth > 1e-9).then(|| (p.dot(self.east) / depth, p.dot(self.north) / depth))
+    }
+
+    pub(super) fn rings(&self) -> impl Iterator<Item = &Vec<Vector>> {
+        self.rings.iter()
+    }
+
+    pub(super) fn edges(&self) -> impl Iterator<Item = (Vector, Vector)> {
+        self.rings
+            .iter()
+            .flat_map(|ring| ring.iter().copied().zip(ring.iter().copied().cycle().skip(1)))
+    }
+
+    /// Whether the point lies within, by the parity of the edges to its right.
+    pub(super) fn contains(&self, p: Vector) -> bool {
+        let Some((x, y)) = self.project(p) else { return false };
+        let mut inside = false;
+        for ring in &self.flat {
+            let ends = ring.iter().cycle().skip(1);
+            for ((ax, ay), (bx, by)) in ring.iter().zip(ends) {
+                if (*ay > y) != (*by > y) && x < (bx - ax) * (y - ay) / (by - ay) + ax {
+                    inside = !inside;
+                }
+            }
+        }
+        inside
+    }
+
+    /// Within, or on the edge.
+    pub(super) fn touches(&self, p: Vector) -> bool {
+        self.contains(p) || self.has_on_edge(p)
+    }
+
+    fn has_on_edge(&self, p: Vector) -> bool {
+        self.edges().any(|(a, b)| angle_to_edge(p, a, b) <= SAME)
+    }
+
+    pub(super) fn contains_line(&self, line: &[Vector]) -> bool {
+        line.iter().all(|p| self.touches(*p))
+            && !edges_of_line(line).any(|edge| self.edges().any(|own| edges_cross(own, edge)))
+            && !self.holes().any(|p| line_touches(line, p))
+    }
+
+    pub(super) fn contains_polygon(&self, inner: &Self) -> bool {
+        // Polygons that share a piece of an edge are not within each other.
+        inner.rings.iter().flatten().all(|p| self.contains(*p) && !self.has_on_edge(*p))
+            && !inner.edges().any(|edge| self.edges().any(|own| edges_cross(own, edge)))
+            && !self.holes().any(|p| inner.contains(p))
+    }
+
+    fn holes(&self) -> impl Iterator<Item = Vector> {
+        self.rings.iter().skip(1).flatten().copied()
+    }
+
+    pub(super) fn meets_line(&self, line: &[Vector]) -> bool {
+        line.iter().any(|p| self.touches(*p))
+            || edges_of_line(line).any(|edge| self.edges().any(|own| edges_meet(own, edge)))
+    }
+
+    pub(super) fn meets_polygon(&self, other: &Self) -> bool {
+        let within = |a: &Self, b: &Self| {
+            // Corners may all lie on the other's edge; then the middle of an edge does not.
+            let middles = b.edges().map(|(p, q)| p.plus(q).unit());
+            let mut points = b.rings.first().into_iter().flatten().copied().chain(middles);
+            points.any(|p| a.contains(p) && !a.has_on_edge(p))
+        };
+        within(self, other)
+            || within(other, self)
+            || other.edges().any(|edge| self.edges().any(|own| edges_cross(own, edge)))
+    }
+
+    /// The first two edges of a ring that cross, if any do.
+    pub(super) fn crossing(ring: &[Vector]) -> Option<(usize, usize)> {
+        let edges: Vec<_> =
+            ring.iter().copied().zip(ring.iter().copied().cycle().skip(1)).collect();
+        for (i, first) in edges.iter().enumerate() {
+            for (j, second) in edges.iter().enumerate().skip(i + 2) {
+                if !(i == 0 && j + 1 == edges.len()) && edges_meet(*first, *second) {
+                    return Some((i, j));
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,552 @@
+//! `$densify`: documents for the values that a series lacks.
+//!
+//! ```text
+//!   [sort by partition and field, or by field alone] -> [densify]
+//!     1 . . 4 . 6      step 1, full         ->  1 2 3 4 5 6
+//! ```
+//! Per partition the last value on the grid of steps is kept. A document that lies further than a step
+//! from it waits while the values between are made.
+
+use std::collections::{HashMap, VecDeque};
+
+use protocol::RawDoc;
+
+use super::{Parsed, StageContext, fill, hash_key, idl, to_doc, unwind};
+use crate::{
+    error::QueryError,
+    exec::{Sort, Stage, Upstream},
+    expression::{Bump, DocBuilder, Env, Expr, Unit, add, moved_in_utc, subtract, unit_named},
+    field_path,
+    matcher::operands::integer,
+    sort::{SortPart, SortPattern},
+    value::{Elements, OwnedValue, Value, compare_values, path::Path},
+};
+
+const NAME: &str = "$densify";
+const RANGE: &str = "$densify.range";
+
+/// mongod's internalQueryMaxAllowedDensifyDocs.
+const GENERATED_MAX: u64 = 500_000;
+
+/// How far apart the values are.
+#[derive(Debug, Clone)]
+struct Step {
+    by: OwnedValue,
+    unit: Option<Unit>,
+}
+
+impl Step {
+    fn moved(&self, from: Value<'_>, back: bool) -> Result<OwnedValue, QueryError> {
+        match (from, self.unit) {
+            (Value::Date(ms), Some(unit)) => {
+                let n = integer("", self.by.get()).unwrap_or(0);
+                let n = if back { n.checked_neg() } else { Some(n) };
+                let moved = n.and_then(|n| moved_in_utc(ms, unit, n));
+                moved.map(|ms| Value::Date(ms).into()).ok_or_else(|| {
+                    QueryError::new(protocol::ErrorCode::Overflow, "date overflow in $densify")
+                })
+            }
+            _ if back => Ok(subtract(from, self.by.get()).into()),
+            _ => Ok(add(from, self.by.get()).into()),
+        }
+    }
+
+    fn after(&self, from: Value<'_>) -> Result<OwnedValue, QueryError> {
+        self.moved(from, false)
+    }
+
+    fn before(&self, from: Value<'_>) -> Result<OwnedValue, QueryError> {
+        self.moved(from, true)
+    }
+}
+
+/// Between which values documents are made.
+#[derive(Debug, Clone)]
+enum Within {
+    /// The least and greatest of all.
+    Full,
+    /// The least and greatest of the partition.
+    Partition,
+    /// These, without the second.
+    Explicit(OwnedValue, OwnedValue),
+}
+
+#[derive(Debug)]
+struct Densify {
+    field: Vec<Box<[u8]>>,
+    /// `{a: "$a"}`, none without partitions.
+    partition: Option<Expr>,
+    step: Step,
+    within: Within,
+    begun: bool,
+    /// The last value on the grid by the partition's key, with the key itself.
+    seen: HashMap<Vec<u8>, (OwnedValue, OwnedValue)>,
+    /// Partitions in the order of their first document.
+    order: Vec<Vec<u8>>,
+    least: Option<OwnedValue>,
+    greatest: Option<OwnedValue>,
+    making: Option<Maker>,
+    /// Partitions that are still to be filled up when the input has ended.
+    rest: Option<VecDeque<Vec<u8>>>,
+    made: u64,
+}
+
+/// Documents that are being made.
+#[derive(Debug)]
+struct Maker {
+    key: Vec<u8>,
+    next: OwnedValue,
+    end: OwnedValue,
+    end_included: bool,
+    /// What is given after them.
+    last: Option<RawDoc>,
+}
+
+/// Parses `$densify`.
+pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::failed_to_parse(format!(
+            "The {NAME} stage specification must be an object, found {}",
+            value.type_name()
+        )));
+    };
+    let (mut field, mut names, mut range) = (None, Vec::new(), None);
+    for part in Elements::of_bytes(doc) {
+        match part.key {
+            b"field" => field = Some(idl::string(NAME, &part)?),
+            b"partitionByFields" => names = idl::strings(NAME, &part)?,
+            b"range" => range = Some(idl::object(NAME, &part)?),
+            other => return Err(idl::unknown(NAME, other)),
+        }
+    }
+    let field = field.ok_or_else(|| idl::missing(NAME, "field"))?;
+    let range = range.ok_or_else(|| idl::missing(NAME, "range"))?;
+    let (step, within) = parse_range(range)?;
+    field_path::check(field)?;
+    check_names(field, &names)?;
+    if matches!(within, Within::Partition) && names.is_empty() {
+        return Err(QueryError::location(
+            5_733_408,
+            "One cannot specify the bounds as 'partition' without specifying a non-empty array of \
+             partitionByFields. You may have meant to specify 'full' bounds.",
+        ));
+    }
+    let partition = match names.as_slice() {
+        [] => None,
+        names => {
+            let expr = fill::partition_of(names)?;
+            Some(Expr::parse(Value::Document(&expr), &mut cx.scope.clone())?)
+        }
+    };
+    // With 'full' all partitions are walked together, in the order of the field.
+    let by_partition = if matches!(within, Within::Full) { &[][..] } else { names.as_slice() };
+    let paths = by_partition.iter().map(|name| &**name).chain([field]);
+    let parts = paths.map(|path| SortPart { path: Path::new(path), ascending: true }).collect();
+    let pattern = SortPattern { parts, collator: cx.parse.collator.clone() };
+    let densify = Densify {
+        field: field.split(|b| *b == b'.').map(Box::from).collect(),
+        partition,
+        step,
+        within,
+        begun: false,
+        seen: HashMap::new(),
+        order: Vec::new(),
+        least: None,
+        greatest: None,
+        making: None,
+        rest: None,
+        made: 0,
+    };
+    Ok(Parsed::Other(vec![Box::new(Sort::new(pattern, None)), Box::new(densify)]))
+}
+
+fn check_names(field: &[u8], names: &[Box<[u8]>]) -> Result<(), QueryError> {
+    let within = |outer: &[u8], inner: &[u8]| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+    };
+    for name in names {
+        field_path::check(name)?;
+        let (shown, field_shown) = (String::from_utf8_lossy(name), String::from_utf8_lossy(field));
+        if within(field, name) {
+            return Err(QueryError::location(
+                8_993_000,
+                format!(
+                    "partitionByFields '{shown}' cannot include field '{field_shown}' that is \
+                     being densified."
+                ),
+            ));
+        }
+        if within(name, field) {
+            return Err(QueryError::location(
+                9_554_500,
+                format!(
+                    "field '{field_shown}' that is being densified cannot include \
+                     partitionByFields '{shown}'."
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
+    let (mut step, mut bounds, mut unit) = (None, None, None);
+    for part in Elements::of_bytes(range) {
+        match part.key {
+            b"step" if part.value().is_number() => step = Some(part.value()),
+            b"step" => {
+                return Err(idl::wrong_type(
+                    RANGE,
+                    b"step",
+                    part.value(),
+                    "types '[decimal, long, int, double]'",
+                ));
+            }
+            b"bounds" => bounds = Some(part.value()),
+            b"unit" => {
+                let name = idl::string(RANGE, &part)?;
+                unit = Some(unit_named(name).ok_or_else(|| {
+                    QueryError::failed_to_parse(format!(
+                        "unknown time unit value: {}",
+                        String::from_utf8_lossy(name)
+                    ))
+                })?);
+            }
+            other => return Err(idl::unknown(RANGE, other)),
+        }
+    }
+    let bounds = bounds.ok_or_else(|| idl::missing(RANGE, "bounds"))?;
+    let step = step.ok_or_else(|| idl::missing(RANGE, "step"))?;
+    if !compare_values(step, Value::Int32(0), None).is_gt() {
+        return Err(QueryError::location(
+            5_733_401,
+            "The step parameter in a range statement must be a strictly positive numeric value",
+        ));
+    }
+    if unit.is_some() && integer("", step).is_err() {
+        return Err(QueryError::location(
+            6_586_400,
+            "The step parameter in a range statement must be a whole number when densifying a \
+             date range",
+        ));
+    }
+    let within = match bounds {
+        Value::Array(_) => explicit(bounds, unit.is_some())?,
+        Value::String(b"full") => Within::Full,
+        Value::String(b"partition") => Within::Partition,
+        Value::String(_) => {
+            return Err(QueryError::location(
+                5_946_802,
+                "Bounds string must either be 'full' or 'partition'",
+            ));
+        }
+        other => {
+            return Err(idl::wrong_type(RANGE, b"bounds", other, "types '[array, string]'"));
+        }
+    };
+    if let Within::Explicit(low, high) = &within
+        && unit.is_none()
+        && [low, high].iter().any(|end| end.get().type_byte() != step.type_byte())
+    {
+        return Err(QueryError::location(
+            5_876_900,
+            "Upper bound, lower bound, and step must all have the same type",
+        ));
+    }
+    Ok((Step { by: step.into(), unit }, within))
+}
+
+fn explicit(bounds: Value<'_>, has_unit: bool) -> Result<Within, QueryError> {
+    let mut ends = bounds.elements().map(|e| e.value());
+    let (Some(low), Some(high), None) = (ends.next(), ends.next(), ends.next()) else {
+        return Err(QueryError::location(
+            5_733_403,
+            "A bounding array in a range statement must have exactly two elements",
+        ));
+    };
+    let fault = |code, text: &str| Err(QueryError::location(code, text));
+    match (low, high) {
+        (Value::Date(_), Value::Date(_)) if !has_unit => {
+            return fault(5_733_410, "A bounding array of dates must specify a unit");
+        }
+        (Value::Date(_), Value::Date(_)) => {}
+        _ if low.is_number() && high.is_number() => {
+            if has_unit {
+                return fault(5_733_409, "Numeric bounds may not have unit parameter");
+            }
+        }
+        _ if (low.is_number() || matches!(low, Value::Date(_)))
+            && (high.is_number() || matches!(high, Value::Date(_))) =>
+        {
+            return fault(
+                5_733_402,
+                "A bounding array must be an ascending array of either two dates or two numbers",
+            );
+        }
+        _ => return fault(5_946_800, "Explicit bounds must be numeric or dates"),
+    }
+    if compare_values(low, high, None).is_gt() {
+        return fault(
+            5_733_402,
+            "A bounding array must be an ascending array of either two dates or two numbers",
+        );
+    }
+    Ok(Within::Explicit(low.into(), high.into()))
+}
+
+impl Stage for Densify {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        loop {
+            if self.made > GENERATED_MAX {
+                return Err(QueryError::location(
+                    5_897_900,
+                    format!(
+                        "Generated {} documents in $densify, which is over the limit of \
+                         {GENERATED_MAX}. Increase the 'internalQueryMaxAllowedDensifyDocs' \
+                         parameter to allow more generated documents",
+                        self.made
+                    ),
+                ));
+            }
+            if let Some(maker) = self.making.take() {
+                return self.make(maker).map(Some);
+            }
+            if let Some(rest) = &mut self.rest {
+                let Some(key) = rest.pop_front() else { return Ok(None) };
+                self.finish(key)?;
+                continue;
+            }
+            self.begin()?;
+            let Some(doc) = up.pull()? else {
+                self.rest = Some(match self.within {
+                    Within::Partition => VecDeque::new(),
+                    _ => self.order.drain(..).collect(),
+                });
+                continue;
+            };
+            if let Some(doc) = self.take(doc, up)? {
+                return Ok(Some(doc));
+            }
+        }
+    }
+}
+
+impl Densify {
+    /// Without partitions an explicit range is filled even if no document comes.
+    fn begin(&mut self) -> Result<(), QueryError> {
+        if self.begun {
+            return Ok(());
+        }
+        self.begun = true;
+        if let (Within::Explicit(low, _), None) = (&self.within, &self.partition) {
+            let before = self.step.before(low.get())?;
+            self.set(&Vec::new(), Value::Null, before);
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: &Vec<u8>, partition: Value<'_>, value: OwnedValue) {
+        match self.seen.get_mut(key) {
+            Some(place) => place.1 = value,
+            None => {
+                self.order.push(key.clone());
+                self.seen.insert(key.clone(), (partition.into(), value));
+            }
+        }
+    }
+
+    fn check_type(&self, value: Value<'_>) -> Result<(), QueryError> {
+        let (is_date, has_unit) = (matches!(value, Value::Date(_)), self.step.unit.is_some());
+        if !is_date && !value.is_number() {
+            return Err(QueryError::location(
+                5_733_201,
+                "Densify field type must be numeric or a date",
+            ));
+        }
+        if is_date && !has_unit {
+            return Err(QueryError::location(
+                6_053_600,
+                "Encountered date densify value in collection when step does not have a date unit.",
+            ));
+        }
+        if !is_date && has_unit {
+            return Err(QueryError::location(
+                6_053_600,
+                "Encountered numeric densify value in collection when step has a date unit.",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A document of the input: given at once, or after those that belong before it.
+    fn take(&mut self, doc: RawDoc, up: &Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        let arena = Bump::new();
+        let value = unwind::at(doc.as_bytes(), &self.field);
+        if value.is_nullish() {
+            return Ok(Some(doc));
+        }
+        self.check_type(value)?;
+        let value = OwnedValue::from(value);
+        let partition: OwnedValue = match &self.partition {
+            None => Value::Null.into(),
+            Some(expr) => {
+                let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+                expr.eval(&mut env)?.into()
+            }
+        };
+        let key = match &self.partition {
+            None => Vec::new(),
+            Some(_) => hash_key::of(partition.get(), None),
+        };
+        if let Within::Full = self.within {
+            self.greatest = Some(value.clone());
+            if self.least.is_none() {
+                self.least = Some(value.clone());
+            }
+        }
+        let Some((_, last)) = self.seen.get(&key) else {
+            return self.first_of(doc, &key, partition.get(), &value);
+        };
+        let mut last = last.clone();
+        if let Within::Explicit(low, high) = &self.within {
+            if at_least(&last, high) {
+                return Ok(Some(doc));
+            }
+            if above(low, &last) {
+                last = self.step.before(low.get())?;
+            }
+        }
+        if above(&last, &value) {
+            return Ok(Some(doc));
+        }
+        self.between(doc, &last, &value, &key, partition.get())
+    }
+
+    fn first_of(
+        &mut self,
+        doc: RawDoc,
+        key: &Vec<u8>,
+        partition: Value<'_>,
+        value: &OwnedValue,
+    ) -> Result<Option<RawDoc>, QueryError> {
+        match (&self.within, &self.least) {
+            (Within::Explicit(low, _), _) if above(value, low) => {
+                let low = low.clone();
+                let before = self.step.before(low.get())?;
+                self.set(key, partition, low);
+                return self.between(doc, &before, value, key, partition);
+            }
+            (Within::Full, Some(least)) if above(value, least) => {
+                let before = self.step.before(least.get())?;
+                let after = self.step.after(least.get())?;
+                if above(value, &after) {
+                    return self.between(doc, &before, value, key, partition);
+                }
+                self.set(key, partition, before);
+                return Ok(Some(doc));
+            }
+            _ => {}
+        }
+        self.set(key, partition, value.clone());
+        Ok(Some(doc))
+    }
+
+    fn between(
+        &mut self,
+        doc: RawDoc,
+        last: &OwnedValue,
+        value: &OwnedValue,
+        key: &Vec<u8>,
+        partition: Value<'_>,
+    ) -> Result<Option<RawDoc>, QueryError> {
+        let mut next = self.step.after(last.get())?;
+        let mut end = value.clone();
+        let mut past_end = false;
+        if let Within::Explicit(low, high) = &self.within {
+            // Months differ in length: a step back and one forth may miss the start.
+            if above(low, &next) {
+                next = low.clone();
+            }
+            past_end = at_least(&next, high);
+            if at_least(value, high) {
+                end = high.clone();
+            }
+        }
+        if past_end || at_least(&next, value) {
+            if compare_values(next.get(), value.get(), None).is_eq() {
+                self.set(key, partition, value.clone());
+            }
+            return Ok(Some(doc));
+        }
+        self.set(key, partition, next.clone());
+        self.making =
+            Some(Maker { key: key.clone(), next, end, end_included: false, last: Some(doc) });
+        Ok(None)
+    }
+
+    /// What a partition lacks when the input has ended.
+    fn finish(&mut self, key: Vec<u8>) -> Result<(), QueryError> {
+        let Some((_, last)) = self.seen.get(&key) else { return Ok(()) };
+        let (low, high, included) = match (&self.within, &self.least, &self.greatest) {
+            (Within::Explicit(low, high), ..) => (low, high, false),
+            (Within::Full, Some(least), Some(greatest)) => (least, greatest, true),
+            _ => return Ok(()),
+        };
+        let next = if above(low, last) { low.clone() } else { self.step.after(last.get())? };
+        if above(&next, high) || (!included && at_least(&next, high)) {
+            return Ok(());
+        }
+        let end = high.clone();
+        self.making = Some(Maker { key, next, end, end_included: included, last: None });
+        Ok(())
+    }
+
+    /// One document of a maker, which goes on unless it is done.
+    fn make(&mut self, mut maker: Maker) -> Result<RawDoc, QueryError> {
+        let beyond = |maker: &Maker| {
+            above(&maker.next, &maker.end)
+                || (!maker.end_included && at_least(&maker.next, &maker.end))
+        };
+        if beyond(&maker)
+            && let Some(doc) = maker.last.take()
+        {
+            // The document itself may lie on the grid.
+            let value = OwnedValue::from(unwind::at(doc.as_bytes(), &self.field));
+            if let Some((_, last)) = self.seen.get_mut(&maker.key)
+                && compare_values(self.step.after(last.get())?.get(), value.get(), None).is_eq()
+            {
+                *last = value;
+            }
+            return Ok(doc);
+        }
+        let made = maker.next.clone();
+        maker.next = self.step.after(made.get())?;
+        self.made += 1;
+        let base = match self.seen.get(&maker.key) {
+            Some((partition, _)) => match partition.get() {
+                Value::Document(doc) => doc.to_vec(),
+                _ => DocBuilder::new().finish(),
+            },
+            None => DocBuilder::new().finish(),
+        };
+        let doc = to_doc(unwind::with(&base, &self.field, made.get()))?;
+        if beyond(&maker) {
+            if let Some((_, last)) = self.seen.get_mut(&maker.key) {
+                *last = made;
+            }
+            if maker.last.is_none() {
+                return Ok(doc);
+            }
+        }
+        self.making = Some(maker);
+        Ok(doc)
+    }
+}
+
+fn above(a: &OwnedValue, b: &OwnedValue) -> bool {
+    compare_values(a.get(), b.get(), None).is_gt()
+}
+
+fn at_least(a: &OwnedValue, b: &OwnedValue) -> bool {
+    compare_values(a.get(), b.get(), None).is_ge()
+}

@@ -1,0 +1,277 @@
+//! `$setWindowFields`: functions over the documents around each document.
+//!
+//! ```text
+//!   [tag with the partition's key] -> [sort by key and sortBy] -> [window]
+//!                                                                   one partition at a time in memory:
+//!        inputs of a function, once for each document  --->  frames (first..end)  --->  one value each
+//! ```
+//! W1 A partition is held whole, up to the limit; partitions come one after the other.
+//! W2 Where a frame begins with the partition, values are only ever added; elsewhere sums take the values
+//!    that left the frame out again, in mongod's order of steps.
+
+mod bounds;
+mod compute;
+mod function;
+mod removable;
+
+use std::sync::Arc;
+
+use protocol::RawDoc;
+
+use super::{Parsed, StageContext, idl, raw, to_doc, unwind};
+use crate::{
+    collation::Collator,
+    error::QueryError,
+    exec::{Sort, Stage, Upstream},
+    expression::{Bump, Env, Expr, Unit, unit_named},
+    field_path,
+    sort::{SortPart, SortPattern},
+    value::{Elements, OwnedValue, Value, compare_values, path::Path},
+};
+use function::Function;
+
+/// How much a partition may hold (mongod's internalDocumentSourceSetWindowFieldsMaxMemoryBytes).
+const MEMORY_MAX: usize = 100 * 1024 * 1024;
+
+/// The field that carries the partition's key through the sort.
+const TAG: &[u8] = b"__internal_setWindowFields_partition_key";
+
+const NAME: &str = "$setWindowFields";
+
+/// A time unit by name, for windows.
+fn unit(value: Value<'_>) -> Result<Unit, QueryError> {
+    let Value::String(name) = value else {
+        return Err(QueryError::failed_to_parse("'unit' must be a string"));
+    };
+    unit_named(name).ok_or_else(|| {
+        QueryError::failed_to_parse(format!(
+            "unknown time unit value: {}",
+            String::from_utf8_lossy(name)
+        ))
+    })
+}
+
+/// Parses `$setWindowFields`.
+pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::failed_to_parse(format!(
+            "the {NAME} stage specification must be an object, found {}",
+            value.type_name()
+        )));
+    };
+    let (mut partition, mut sort, mut output) = (None, None, None);
+    for field in Elements::of_bytes(doc) {
+        match field.key {
+            b"partitionBy" => partition = Some(field.value()),
+            b"sortBy" => sort = Some(idl::object(NAME, &field)?),
+            b"output" => output = Some(idl::object(NAME, &field)?),
+            other => return Err(idl::unknown(NAME, other)),
+        }
+    }
+    let output = output.ok_or_else(|| idl::missing(NAME, "output"))?;
+    build(partition, sort, output, cx)
+}
+
+/// The stages of a window over a partition expression, a sort and its outputs.
+pub(super) fn build(
+    partition: Option<Value<'_>>,
+    sort: Option<&[u8]>,
+    output: &[u8],
+    cx: &StageContext,
+) -> Result<Parsed, QueryError> {
+    let partition = partition
+        .map(|expr| Expr::parse(expr, &mut cx.scope.clone()))
+        .transpose()?
+        .filter(|expr| !matches!(expr.as_literal(), Some(v) if !matches!(v, Value::Array(_))));
+    if let Some(Value::Array(_)) = partition.as_ref().and_then(Expr::as_literal) {
+        return Err(array_partition());
+    }
+    let collator = cx.parse.collator.clone();
+    let sort = sort.map(|sort| SortPattern::parse(raw(sort)?, collator.clone())).transpose()?;
+    let functions = outputs(output, sort.as_ref(), cx)?;
+    let mut stages: Vec<Box<dyn Stage>> = Vec::new();
+    let mut parts = Vec::new();
+    if let Some(expr) = &partition {
+        stages.push(Box::new(Tag(expr.clone())));
+        parts.push(SortPart { path: Path::new(TAG), ascending: true });
+    }
+    parts.extend(sort.iter().flat_map(|sort| sort.parts.iter().cloned()));
+    if !parts.is_empty() {
+        let pattern = SortPattern { parts, collator: collator.clone() };
+        stages.push(Box::new(Sort::new(pattern, None)));
+    }
+    stages.push(Box::new(Window {
+        partitioned: partition.is_some(),
+        sort_by: sort.as_ref().and_then(sort_expression),
+        sort,
+        functions,
+        collator,
+        ahead: None,
+        ready: Vec::new().into_iter(),
+        ended: false,
+    }));
+    Ok(Parsed::Other(stages))
+}
+
+/// The value that ranks and ranges compare: of one field only.
+fn sort_expression(sort: &SortPattern) -> Option<Expr> {
+    let [only] = sort.parts.as_slice() else { return None };
+    let text = [b"$", only.path.dotted()].concat();
+    Expr::parse(Value::String(&text), &mut crate::expression::Scope::default()).ok()
+}
+
+/// A field and what fills it.
+#[derive(Debug)]
+struct Output {
+    path: Vec<Box<[u8]>>,
+    function: Function,
+}
+
+fn outputs(
+    doc: &[u8],
+    sort: Option<&SortPattern>,
+    cx: &StageContext,
+) -> Result<Vec<Output>, QueryError> {
+    let sort: Option<Vec<bool>> =
+        sort.map(|sort| sort.parts.iter().map(|part| part.ascending).collect());
+    let mut found: Vec<Output> = Vec::new();
+    for field in Elements::of_bytes(doc) {
+        field_path::check(field.key)?;
+        let path: Vec<Box<[u8]>> = field.key.split(|b| *b == b'.').map(Box::from).collect();
+        if found.iter().any(|known| known.path.starts_with(&path) || path.starts_with(&known.path))
+        {
+            return Err(QueryError::location(
+                6_307_900,
+                "$setWindowFields 'output' specification contains two conflicting paths",
+            ));
+        }
+        let Value::Document(spec) = field.value() else {
+            return Err(QueryError::failed_to_parse(format!(
+                "The field '{}' must be an object",
+                String::from_utf8_lossy(field.key)
+            )));
+        };
+        found.push(Output { path, function: Function::parse(spec, sort.as_deref(), cx)? });
+    }
+    Ok(found)
+}
+
+fn array_partition() -> QueryError {
+    QueryError::type_mismatch(
+        "An expression used to partition cannot evaluate to value of type array",
+    )
+}
+
+/// Writes the partition's key behind the document's fields.
+#[derive(Debug)]
+struct Tag(Expr);
+
+impl Stage for Tag {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        let Some(doc) = up.pull()? else { return Ok(None) };
+        let arena = Bump::new();
+        let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+        let key = match self.0.eval(&mut env)? {
+            Value::Array(_) => return Err(array_partition()),
+            Value::Missing => Value::Null,
+            key => key,
+        };
+        to_doc(unwind::with(doc.as_bytes(), &[Box::from(TAG)], key)).map(Some)
+    }
+}
+
+/// The stage itself: takes partitions that are sorted.
+#[derive(Debug)]
+struct Window {
+    partitioned: bool,
+    sort_by: Option<Expr>,
+    sort: Option<SortPattern>,
+    functions: Vec<Output>,
+    collator: Option<Arc<Collator>>,
+    /// The first document of the next partition.
+    ahead: Option<(OwnedValue, RawDoc)>,
+    ready: std::vec::IntoIter<RawDoc>,
+    ended: bool,
+}
+
+impl Stage for Window {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        loop {
+            if let Some(doc) = self.ready.next() {
+                return Ok(Some(doc));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let docs = self.partition(up)?;
+            self.ready = self.fill(&docs, up)?.into_iter();
+        }
+    }
+}
+
+impl Window {
+    /// The next document and its partition's key.
+    fn pull(&self, up: &mut Upstream<'_, '_>) -> Result<Option<(OwnedValue, RawDoc)>, QueryError> {
+        let Some(doc) = up.pull()? else { return Ok(None) };
+        if !self.partitioned {
+            return Ok(Some((Value::Null.into(), doc)));
+        }
+        let tag = [Box::from(TAG)];
+        let key = unwind::at(doc.as_bytes(), &tag).into();
+        Ok(Some((key, to_doc(unwind::with(doc.as_bytes(), &tag, Value::Missing))?)))
+    }
+
+    fn partition(&mut self, up: &mut Upstream<'_, '_>) -> Result<Vec<RawDoc>, QueryError> {
+        let mut docs = Vec::new();
+        let mut bytes = 0;
+        let first = match self.ahead.take() {
+            Some(first) => Some(first),
+            None => self.pull(up)?,
+        };
+        let Some((key, first)) = first else {
+            self.ended = true;
+            return Ok(docs);
+        };
+        docs.push(first);
+        loop {
+            let Some((other, doc)) = self.pull(up)? else {
+                self.ended = true;
+                return Ok(docs);
+            };
+            if !compare_values(key.get(), other.get(), self.collator.as_deref()).is_eq() {
+                self.ahead = Some((other, doc));
+                return Ok(docs);
+            }
+            bytes += doc.as_bytes().len();
+            if bytes > MEMORY_MAX {
+                return Err(QueryError::location(
+                    5_643_011,
+                    format!(
+                        "Exceeded memory limit in DocumentSourceSetWindowFields, used {bytes} \
+                         bytes but max allowed is {MEMORY_MAX}"
+                    ),
+                ));
+            }
+            docs.push(doc);
+        }
+    }
+
+    fn fill(&self, docs: &[RawDoc], up: &Upstream<'_, '_>) -> Result<Vec<RawDoc>, QueryError> {
+        let partition = compute::Partition::new(
+            docs,
+            up.context(),
+            self.collator.as_deref(),
+            self.sort_by.as_ref(),
+            self.sort.as_ref(),
+        );
+        let mut filled: Vec<RawDoc> = docs.to_vec();
+        for output in &self.functions {
+            up.context().check()?;
+            let values = output.function.over(&partition)?;
+            for (doc, value) in filled.iter_mut().zip(values) {
+                *doc = to_doc(unwind::with(doc.as_bytes(), &output.path, value.get()))?;
+            }
+        }
+        Ok(filled)
+    }
+}
