@@ -153,13 +153,9 @@ impl Ours {
             apply.create_index(ts, self.uuid, &spec, IndexState::Ready).expect("an index");
         }
         apply.commit(at(ts)).expect("a commit");
-        let coll = self.collection();
         let before = Instant::now();
-        let mut loader = self.store.loader(&coll).expect("a loader");
-        for id in 0..n {
-            loader.push(&document(id, 0)).expect("a push");
-        }
-        loader.finish().expect("an end");
+        let docs = (0..n).map(|id| RawDoc::from(document(id, 0)));
+        self.store.load(self.uuid, docs).expect("a load");
         let took = before.elapsed();
         self.store.finish_initial_sync(at(Timestamp::new(2, 1))).expect("an end");
         took

@@ -24,7 +24,7 @@ use crate::{
     Apply, Collection, Direction, Index, IndexState, ReadAt, RecordKey, StorageError, Store,
     engine::{Batch, Keyspace, Sync},
     layout::{Reader as Bytewise, TableId, cut},
-    loader::{IndexLoad, write_sorter},
+    loader::{IndexLoad, write_indexes},
     mvcc::{Version, version::Head},
     store::Inner,
     view::View,
@@ -51,14 +51,18 @@ impl Store {
         let mut loads: Vec<_> =
             indexes.iter().map(|index| IndexLoad::new(index, &self.0, share)).collect();
         self.scan_into(&coll, view, &mut loads, cancel)?;
-        for load in loads {
-            check(cancel)?;
-            let (name, multikey) = (load.index.name().to_owned(), load.multikey);
-            write_sorter(&self.0, load.sorter)?;
-            let mut apply = self.begin_apply();
+        check(cancel)?;
+        let (seen, sorters): (Vec<_>, Vec<_>) = loads
+            .into_iter()
+            .map(|load| ((load.index.name().to_owned(), load.multikey), load.sorter))
+            .unzip();
+        write_indexes(&self.0, sorters)?;
+        check(cancel)?;
+        let mut apply = self.begin_apply();
+        for (name, multikey) in seen {
             apply.note_multikey(uuid, &name, &multikey)?;
-            apply.commit(self.0.marks.applied())?;
         }
+        apply.commit(self.0.marks.applied())?;
         for index in &indexes {
             while self.drain_some(index)? == DRAIN_CHUNK {
                 check(cancel)?;

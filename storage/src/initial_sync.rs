@@ -1,13 +1,15 @@
 //! The frame around an initial sync: everything goes, a flag stands while it runs, history begins at its end.
 
-use std::{ops::Bound, sync::Arc, sync::atomic::Ordering};
+use std::{ops::Bound, sync::atomic::Ordering};
 
-use protocol::OpTimeAndWall;
+use protocol::{OpTimeAndWall, RawDoc};
+use uuid::Uuid;
 
 use crate::{
-    Catalog, Collection, Loader, StorageError, Store,
+    Catalog, LoadReport, StorageError, Store,
     engine::{Batch, Engine, Keyspace, Sync},
     layout::{TableId, numbers},
+    loader,
     store::{Inner, mark_key, position_value},
 };
 
@@ -34,12 +36,16 @@ impl Store {
         result
     }
 
-    /// A bulk loader for an empty collection.
-    pub fn loader(&self, coll: &Collection) -> Result<Loader, StorageError> {
-        let uuid = coll.uuid();
+    /// Fills an empty collection and its indexes, in bulk; the documents may come in any order, the later of two
+    /// with one `_id` counts. Blocks while it waits for them.
+    pub fn load(
+        &self,
+        uuid: Uuid,
+        mut docs: impl Iterator<Item = RawDoc>,
+    ) -> Result<LoadReport, StorageError> {
         let coll =
             self.0.present().catalog.by_uuid(uuid).ok_or(StorageError::NoCollection(uuid))?;
-        Ok(Loader::new(Arc::clone(&self.0), coll))
+        loader::load(&self.0, &coll, &mut docs)
     }
 }
 

@@ -52,7 +52,7 @@ pub use catalog::{Capped, Catalog, Collection, Index, IndexState};
 pub use engine::{EngineKind, faulty::Faults};
 pub use error::StorageError;
 pub use index::keygen::IndexKind;
-pub use loader::{LoadReport, Loader};
+pub use loader::LoadReport;
 pub use mvcc::Direction;
 pub use oplog::{Oplog, OplogPin, OplogScan};
 pub use pins::Pin;

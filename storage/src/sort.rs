@@ -1,6 +1,7 @@
 //! Sorting more than memory holds: runs on disk, merged at the end.
 //!
-//! A record is `key length(4) value length(4) key value`. Of equal keys the last one pushed is kept.
+//! A record is `key length(4) value length(4) key value`, in memory one after the other and in a run the same.
+//! Of equal keys the last one pushed is kept.
 
 use std::{
     cmp::Reverse,
@@ -15,30 +16,111 @@ use crate::{
     engine::{Item, Slice},
 };
 
-/// What one record costs in memory besides its bytes.
-const RECORD_OVERHEAD: usize = 64;
 /// Buffer of each run while merging.
 const RUN_BUFFER: usize = 128 << 10;
+/// Lengths before each record.
+const LENGTHS: usize = 8;
+/// Keys begin with the table, which all records of a sort share.
+const SHARED_PREFIX: usize = 4;
 
 /// Takes records in any order.
 pub(crate) struct Sorter {
     dir: PathBuf,
     limit: usize,
-    held: Vec<(Slice, Slice)>,
-    bytes: usize,
+    held: Held,
     runs: Vec<File>,
+}
+
+/// Records in memory: no allocation of their own, and mostly compared without being looked at.
+#[derive(Default)]
+struct Held {
+    bytes: Vec<u8>,
+    order: Vec<Place>,
+}
+
+/// Where a record is, and how its key begins.
+#[derive(Clone, Copy)]
+struct Place {
+    begins: u64,
+    at: u32,
+}
+
+impl Held {
+    fn weight(&self) -> usize {
+        self.bytes.len() + self.order.len() * size_of::<Place>()
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8], limit: usize) {
+        let need = LENGTHS + key.len() + value.len();
+        if self.bytes.capacity() - self.bytes.len() < need {
+            // Doubling beyond the limit would hold memory that is never used.
+            let room = (self.bytes.capacity() * 2).clamp(64 << 10, limit);
+            self.bytes.reserve_exact(room.saturating_sub(self.bytes.len()).max(need));
+        }
+        let at = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        for len in [key.len(), value.len()] {
+            let len = u32::try_from(len).unwrap_or(u32::MAX);
+            self.bytes.extend_from_slice(&len.to_be_bytes());
+        }
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.order.push(Place { begins: begins(key), at });
+    }
+
+    /// Sorts, and leaves of equal keys the last.
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        self.order.sort_unstable_by(|a, b| {
+            // Later records stand later: places decide among equal keys.
+            let keys = || record(bytes, *a).0.cmp(record(bytes, *b).0);
+            a.begins.cmp(&b.begins).then_with(keys).then(a.at.cmp(&b.at))
+        });
+        self.order.dedup_by(|later, earlier| {
+            let same = later.begins == earlier.begins
+                && record(bytes, *later).0 == record(bytes, *earlier).0;
+            if same {
+                *earlier = *later;
+            }
+            same
+        });
+    }
+}
+
+fn begins(key: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    for (to, from) in first.iter_mut().zip(key.iter().skip(SHARED_PREFIX)) {
+        *to = *from;
+    }
+    u64::from_be_bytes(first)
+}
+
+/// Key and value of a record in memory.
+fn record(bytes: &[u8], place: Place) -> (&[u8], &[u8]) {
+    let whole = usize::try_from(place.at).ok().and_then(|at| bytes.get(at..));
+    let parts = whole.and_then(|rest| {
+        let (lengths, rest) = rest.split_first_chunk::<LENGTHS>()?;
+        let (key_len, value_len) = split_lengths(*lengths);
+        let (key, rest) = rest.split_at_checked(key_len)?;
+        Some((key, rest.get(..value_len)?))
+    });
+    parts.unwrap_or_default()
+}
+
+fn split_lengths(lengths: [u8; LENGTHS]) -> (usize, usize) {
+    let [a, b, c, d, e, f, g, h] = lengths;
+    let len = |bytes| usize::try_from(u32::from_be_bytes(bytes)).unwrap_or(usize::MAX);
+    (len([a, b, c, d]), len([e, f, g, h]))
 }
 
 impl Sorter {
     /// Spills to unnamed files in `dir` beyond `limit` bytes.
     pub(crate) fn new(dir: &Path, limit: usize) -> Self {
-        Self { dir: dir.to_owned(), limit, held: Vec::new(), bytes: 0, runs: Vec::new() }
+        Self { dir: dir.to_owned(), limit, held: Held::default(), runs: Vec::new() }
     }
 
-    pub(crate) fn push(&mut self, key: Slice, value: Slice) -> Result<(), StorageError> {
-        self.bytes += key.len() + value.len() + RECORD_OVERHEAD;
-        self.held.push((key, value));
-        if self.bytes >= self.limit { self.spill() } else { Ok(()) }
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
+        self.held.push(key, value, self.limit);
+        if self.held.weight() >= self.limit { self.spill() } else { Ok(()) }
     }
 
     /// True when everything is still in memory.
@@ -46,42 +128,44 @@ impl Sorter {
         self.runs.is_empty()
     }
 
+    /// True when nothing was pushed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.held.order.is_empty()
+    }
+
     fn spill(&mut self) -> Result<(), StorageError> {
         let map = || StorageError::io(format!("a sort file in {}", self.dir.display()));
         let mut file = unnamed_file(&self.dir).map_err(map())?;
         let mut out = BufWriter::with_capacity(RUN_BUFFER, &mut file);
-        self.held.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut records = self.held.drain(..).peekable();
-        while let Some((key, value)) = records.next() {
-            if records.peek().is_some_and(|(next, _)| *next == key) {
-                continue;
-            }
+        self.held.sort();
+        for place in &self.held.order {
+            let (key, value) = record(&self.held.bytes, *place);
             for len in [key.len(), value.len()] {
                 let len = u32::try_from(len).unwrap_or(u32::MAX);
                 out.write_all(&len.to_be_bytes()).map_err(map())?;
             }
-            out.write_all(&key).map_err(map())?;
-            out.write_all(&value).map_err(map())?;
+            out.write_all(key).map_err(map())?;
+            out.write_all(value).map_err(map())?;
         }
-        drop(records);
         out.flush().map_err(map())?;
         drop(out);
         file.rewind().map_err(map())?;
         self.runs.push(file);
-        self.bytes = 0;
+        self.held.bytes.clear();
+        self.held.order.clear();
         Ok(())
     }
 
     /// Everything in key order, each key once.
     pub(crate) fn finish(mut self) -> Result<Sorted, StorageError> {
-        // A stable sort keeps equal keys in the order of their arrival.
-        self.held.sort_by(|a, b| a.0.cmp(&b.0));
+        self.held.sort();
+        let Held { bytes, order } = self.held;
         let mut sources: Vec<Source> = self
             .runs
             .into_iter()
             .map(|file| Source::Run(BufReader::with_capacity(RUN_BUFFER, file)))
             .collect();
-        sources.push(Source::Held(self.held.into_iter()));
+        sources.push(Source::Held(bytes, order.into_iter()));
         let mut sorted = Sorted { sources, heap: BinaryHeap::new(), failed: false };
         for at in 0..sorted.sources.len() {
             sorted.refill(at)?;
@@ -112,13 +196,13 @@ pub(crate) struct Sorted {
 
 enum Source {
     Run(BufReader<File>),
-    Held(std::vec::IntoIter<(Slice, Slice)>),
+    Held(Vec<u8>, std::vec::IntoIter<Place>),
 }
 
 impl Sorted {
     fn refill(&mut self, at: usize) -> Result<(), StorageError> {
         let Some(source) = self.sources.get_mut(at) else { return Ok(()) };
-        if let Some((key, value)) = source.next_last()? {
+        if let Some((key, value)) = source.next()? {
             self.heap.push(Reverse((key, Reverse(at), value)));
         }
         Ok(())
@@ -150,18 +234,12 @@ impl Iterator for Sorted {
 }
 
 impl Source {
-    fn next_last(&mut self) -> Result<Option<(Slice, Slice)>, StorageError> {
+    fn next(&mut self) -> Result<Option<(Slice, Slice)>, StorageError> {
         match self {
-            Self::Held(held) => {
-                // Equal keys of one source: the last counts.
-                let Some(mut last) = held.next() else { return Ok(None) };
-                while held.as_slice().first().is_some_and(|(next, _)| *next == last.0) {
-                    if let Some(next) = held.next() {
-                        last = next;
-                    }
-                }
-                Ok(Some(last))
-            }
+            Self::Held(bytes, order) => Ok(order.next().map(|place| {
+                let (key, value) = record(bytes, place);
+                (key.into(), value.into())
+            })),
             Self::Run(run) => read_record(run),
         }
     }
@@ -169,18 +247,15 @@ impl Source {
 
 fn read_record(run: &mut BufReader<File>) -> Result<Option<(Slice, Slice)>, StorageError> {
     let map = || StorageError::io("a sort file");
-    let mut lengths = [0u8; 8];
+    let mut lengths = [0; LENGTHS];
     match run.read_exact(&mut lengths) {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
         Err(e) => return Err(map()(e)),
     }
-    let (key_len, value_len) = lengths.split_at(4);
-    let len = |bytes: &[u8]| {
-        bytes.first_chunk().map_or(0, |b| usize::try_from(u32::from_be_bytes(*b)).unwrap_or(0))
-    };
-    let key = Slice::from_reader(run, len(key_len)).map_err(map())?;
-    let value = Slice::from_reader(run, len(value_len)).map_err(map())?;
+    let (key_len, value_len) = split_lengths(lengths);
+    let key = Slice::from_reader(run, key_len).map_err(map())?;
+    let value = Slice::from_reader(run, value_len).map_err(map())?;
     Ok(Some((key, value)))
 }
 
@@ -198,9 +273,10 @@ mod tests {
             let mut sorter = Sorter::new(dir.path(), limit);
             let mut model = BTreeMap::new();
             for n in 0..3000u32 {
-                let key = rng.random_range(0..1500u32).to_be_bytes();
-                sorter.push(key.into(), n.to_be_bytes().into()).unwrap();
-                model.insert(key.to_vec(), n.to_be_bytes().to_vec());
+                let key =
+                    [&[0; SHARED_PREFIX][..], &rng.random_range(0..1500u32).to_be_bytes()].concat();
+                sorter.push(&key, &n.to_be_bytes()).unwrap();
+                model.insert(key, n.to_be_bytes().to_vec());
             }
             assert_eq!(sorter.in_memory(), limit == 1 << 30);
             // Runs of one source may repeat a key that a later run has too.

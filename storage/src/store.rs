@@ -104,8 +104,6 @@ pub(crate) struct Inner {
     pub(crate) next_table: AtomicU32,
     /// Index builds that have reached their first drain in this process.
     pub(crate) built: Mutex<HashSet<Uuid>>,
-    /// Bulk ingestions go one at a time.
-    pub(crate) ingesting: Mutex<()>,
     /// Set when a batch too large for one commit is half-way in: the present is then read at `applied`.
     pub(crate) partial: AtomicBool,
     pub(crate) batch_max_bytes: u64,
@@ -276,7 +274,6 @@ impl Store {
             counts: Mutex::new(read_counts(&*snapshot)?),
             next_table: AtomicU32::new(next_table),
             built: Mutex::default(),
-            ingesting: Mutex::default(),
             partial: AtomicBool::new(partial),
             initial_sync: AtomicBool::new(read_mark(&*snapshot, "initialSync")?.is_some()),
             batch_max_bytes: options.batch_max_bytes,

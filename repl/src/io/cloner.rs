@@ -248,16 +248,8 @@ impl Cloner {
         let job = job.map_err(|_| SyncError::Bug("the next attempt has begun".into()))?;
         let loaded = tokio::task::spawn_blocking(move || {
             let _job = job;
-            let coll =
-                store.begin_apply().collection(uuid).ok_or(StorageError::NoCollection(uuid))?;
-            let mut loader = store.loader(&coll)?;
-            while let Some(batch) = queue.blocking_recv() {
-                for doc in &batch {
-                    loader.push(doc)?;
-                }
-            }
-            loader.finish()?;
-            Ok(())
+            let docs = std::iter::from_fn(|| queue.blocking_recv()).flatten();
+            store.load(uuid, docs).map(|_| ())
         });
         Ok((batches, loaded))
     }

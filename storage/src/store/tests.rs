@@ -528,15 +528,14 @@ fn an_initial_sync_loads_in_any_order_and_history_begins_at_its_end() {
             let spec = rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1" };
             apply.create_index(ts, uuid, &spec, IndexState::Ready).unwrap();
         });
-        let coll = fixture.store.view(ReadAt::Newest).unwrap().catalog().by_uuid(uuid).unwrap();
-        let mut loader = fixture.store.loader(&coll).unwrap();
         let pad = "x".repeat(500);
-        for n in 0..40_000i32 {
+        let shuffled = (0..40_000i32).map(|n| {
             let id = (n * 7919) % 40_000;
-            loader.push(&rawdoc! { "_id": id, "a": [id, -id], "pad": pad.as_str() }).unwrap();
-        }
-        loader.push(&rawdoc! { "_id": 5, "a": 1_000_000 }).unwrap();
-        let report = loader.finish().unwrap();
+            rawdoc! { "_id": id, "a": [id, -id], "pad": pad.as_str() }
+        });
+        let again = rawdoc! { "_id": 5, "a": 1_000_000 };
+        let docs = shuffled.chain([again]).map(RawDoc::from);
+        let report = fixture.store.load(uuid, docs).unwrap();
         assert_eq!(report.documents, 40_000);
         fixture.put(11, uuid, rawdoc! { "_id": 6, "a": 2_000_000 });
         fixture.store.finish_initial_sync(at(12)).unwrap();
