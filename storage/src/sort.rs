@@ -134,26 +134,31 @@ impl Sorter {
     }
 
     fn spill(&mut self) -> Result<(), StorageError> {
-        let map = || StorageError::io(format!("a sort file in {}", self.dir.display()));
-        let mut file = unnamed_file(&self.dir).map_err(map())?;
-        let mut out = BufWriter::with_capacity(RUN_BUFFER, &mut file);
         self.held.sort();
+        let file = self.write_run();
+        let what = || format!("a sort file in {}", self.dir.display());
+        self.runs.push(file.map_err(|e| StorageError::io(what())(e))?);
+        self.held.bytes.clear();
+        self.held.order.clear();
+        Ok(())
+    }
+
+    fn write_run(&self) -> std::io::Result<File> {
+        let mut file = unnamed_file(&self.dir)?;
+        let mut out = BufWriter::with_capacity(RUN_BUFFER, &mut file);
         for place in &self.held.order {
             let (key, value) = record(&self.held.bytes, *place);
             for len in [key.len(), value.len()] {
                 let len = u32::try_from(len).unwrap_or(u32::MAX);
-                out.write_all(&len.to_be_bytes()).map_err(map())?;
+                out.write_all(&len.to_be_bytes())?;
             }
-            out.write_all(key).map_err(map())?;
-            out.write_all(value).map_err(map())?;
+            out.write_all(key)?;
+            out.write_all(value)?;
         }
-        out.flush().map_err(map())?;
+        out.flush()?;
         drop(out);
-        file.rewind().map_err(map())?;
-        self.runs.push(file);
-        self.held.bytes.clear();
-        self.held.order.clear();
-        Ok(())
+        file.rewind()?;
+        Ok(file)
     }
 
     /// Everything in key order, each key once.

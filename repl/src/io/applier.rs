@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Entries read ahead of the engine batches, at most.
-const READ_BYTES_MAX: usize = 16 << 20;
+const READ_BYTES_MAX: usize = 8 << 20;
 /// The same in entries.
 const READ_ENTRIES_MAX: usize = 5_000;
 

@@ -27,7 +27,7 @@ use crate::{
 /// Collections cloned at the same time.
 const WORKERS: usize = 3;
 /// Replies between the network and the loader, per collection.
-const BATCHES_AHEAD: usize = 2;
+const BATCHES_AHEAD: usize = 1;
 /// A request of the clone that is not answered for this long has failed.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 

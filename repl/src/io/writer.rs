@@ -16,7 +16,7 @@ use storage::{StorageError, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// Entries waiting for the writer take at most this much memory; then the source has to wait.
-const BUFFER_KIB_MAX: u32 = 64 << 10;
+const BUFFER_KIB_MAX: u32 = 16 << 10;
 /// Entries appended before a sync, at most: a steady stream must not put the sync off forever.
 const APPENDS_PER_SYNC_MAX: usize = 16;
 

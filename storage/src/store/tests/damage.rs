@@ -24,8 +24,6 @@ fn make(dir: &Path) -> Vec<RawDocumentBuf> {
     let spec = rawdoc! { "v": 2, "key": { "n": 1 }, "name": "n_1" };
     apply.create_index(ts(1), uuid, &spec, IndexState::Ready).unwrap();
     apply.commit(at(1)).unwrap();
-    let coll = store.view(ReadAt::Newest).unwrap().catalog().by_uuid(uuid).unwrap();
-    let mut loader = store.loader(&coll).unwrap();
     let mut rng = StdRng::seed_from_u64(1);
     let mut noise = |len: usize| -> String {
         (0..len).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect()
@@ -37,8 +35,7 @@ fn make(dir: &Path) -> Vec<RawDocumentBuf> {
             rawdoc! { "_id": n, "n": n % 10, "text": text }
         })
         .collect();
-    docs.iter().for_each(|doc| loader.push(doc).unwrap());
-    loader.finish().unwrap();
+    store.load(uuid, docs.iter().cloned().map(RawDoc::from)).unwrap();
     store.finish_initial_sync(at(2)).unwrap();
     for secs in 3..20u32 {
         store.oplog().append(&[entry(secs, 1, 10)]).unwrap();
