@@ -54,7 +54,7 @@ impl Held {
         let need = LENGTHS + key.len() + value.len();
         if self.bytes.capacity() - self.bytes.len() < need {
             // Doubling beyond the limit would hold memory that is never used.
-            let room = (self.bytes.capacity() * 2).clamp(64 << 10, limit);
+            let room = (self.bytes.capacity() * 2).min(limit).max(64 << 10);
             self.bytes.reserve_exact(room.saturating_sub(self.bytes.len()).max(need));
         }
         let at = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
