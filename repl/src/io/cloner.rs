@@ -26,6 +26,10 @@ use crate::{
 
 /// Collections cloned at the same time.
 const WORKERS: usize = 3;
+/// Replies are asked for in about this size: mongod's own 16 MiB would be held four times, from socket to loader.
+const REPLY_BYTES: u64 = 4 << 20;
+/// Smaller collections come in one reply or few, and are not worth a question about their size.
+const LARGE_COLLECTION: u64 = 10_000;
 /// Replies between the network and the loader, per collection.
 const BATCHES_AHEAD: usize = 1;
 /// A request of the clone that is not answered for this long has failed.
@@ -155,7 +159,8 @@ impl Cloner {
             progress.documents_to_copy = count;
             progress.indexes = indexes.len().saturating_sub(1);
         });
-        self.load(connection, listed).await?;
+        let batch = if count < LARGE_COLLECTION { None } else { batch_size(open, listed).await? };
+        self.load(connection, listed, batch).await?;
         self.note(listed, |progress| progress.done = true);
         if builds {
             tracing::info!(ns = %listed.ns, "an index build under way on the source goes on here");
@@ -218,9 +223,10 @@ impl Cloner {
         &self,
         connection: &mut Option<Connection>,
         listed: &Listed,
+        batch: Option<i64>,
     ) -> Result<(), SyncError> {
         let (batches, loaded) = self.loader(listed)?;
-        let received = self.receive(connection, listed, &batches).await;
+        let received = self.receive(connection, listed, batch, &batches).await;
         drop(batches);
         let stored = loaded.await.map_err(|e| SyncError::Bug(e.to_string()))?;
         // If the store failed, the receiver only saw a closed channel: the store's word counts.
@@ -258,13 +264,14 @@ impl Cloner {
         &self,
         connection: &mut Option<Connection>,
         listed: &Listed,
+        batch: Option<i64>,
         batches: &mpsc::Sender<Vec<RawDoc>>,
     ) -> Result<Received, SyncError> {
         let mut resume: Option<RawDoc> = None;
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
         let deadline = tokio::time::Instant::now() + self.retry_period;
         loop {
-            match self.receive_once(connection, listed, batches, &mut resume).await {
+            match self.receive_once(connection, listed, batch, batches, &mut resume).await {
                 Err(SyncError::Source(error)) if error.is_network() && resume.is_some() => {
                     if tokio::time::Instant::now() >= deadline {
                         return Err(SyncError::Source(error));
@@ -282,6 +289,7 @@ impl Cloner {
         &self,
         slot: &mut Option<Connection>,
         listed: &Listed,
+        batch: Option<i64>,
         batches: &mpsc::Sender<Vec<RawDoc>>,
         resume: &mut Option<RawDoc>,
     ) -> Result<Received, SyncError> {
@@ -305,10 +313,12 @@ impl Cloner {
             return Ok(Received::All);
         }
         while cursor != 0 {
-            let get_more = rawdoc! {
-                "getMore": cursor, "collection": listed.ns.coll(),
-                "$readPreference": { "mode": "secondaryPreferred" },
-            };
+            let mut get_more = rawdoc! { "getMore": cursor, "collection": listed.ns.coll() };
+            if let Some(batch) = batch {
+                get_more.append(bson::raw::cstr!("batchSize"), batch);
+            }
+            let preference = rawdoc! { "mode": "secondaryPreferred" };
+            get_more.append(bson::raw::cstr!("$readPreference"), preference);
             let mut replies = connection.exhaust(db, get_more, REPLY_TIMEOUT).await?;
             loop {
                 let reply = match replies.next(REPLY_TIMEOUT).await {
@@ -402,6 +412,24 @@ async fn count(connection: &mut Connection, listed: &Listed) -> Result<u64, Sync
         Err(e) if e.code() == Some(ErrorCode::NamespaceNotFound) => Ok(0),
         Err(e) => Err(e.into()),
     }
+}
+
+/// How many documents make a reply of [`REPLY_BYTES`]; `None` leaves it to the source.
+async fn batch_size(
+    connection: &mut Connection,
+    listed: &Listed,
+) -> Result<Option<i64>, SyncError> {
+    let command = rawdoc! {
+        "collStats": listed.ns.coll(), "$readPreference": { "mode": "secondaryPreferred" },
+    };
+    let stats = match connection.run(listed.ns.db(), command, REPLY_TIMEOUT).await {
+        Ok(stats) => stats,
+        // Renamed or dropped meanwhile: the clone goes by UUID, and finds out by itself.
+        Err(e) if e.code().is_some() => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let size = REPLY_BYTES.checked_div(number(&stats, "avgObjSize"));
+    Ok(size.and_then(|documents| i64::try_from(documents.max(1)).ok()))
 }
 
 /// Every document of a cursor command.
