@@ -9,7 +9,6 @@ mod shared;
 use std::{
     ops::Bound::Unbounded,
     path::{Path, PathBuf},
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -20,7 +19,7 @@ use shared::{
     BATCH, Op, batches, cpu_secs, disk_mib, document, documents, end, figure, memory_mib, number,
     operations, reads, side,
 };
-use storage::{Collection, Direction, IndexState, ReadAt, Store, StoreOptions};
+use storage::{Direction, IndexState, ReadAt, Store, StoreOptions};
 use uuid::Uuid;
 
 fn main() {
@@ -159,10 +158,6 @@ impl Ours {
         let took = before.elapsed();
         self.store.finish_initial_sync(at(Timestamp::new(2, 1))).expect("an end");
         took
-    }
-
-    fn collection(&self) -> Arc<Collection> {
-        self.store.view(ReadAt::Newest).expect("a view").catalog().by_uuid(self.uuid).expect("c")
     }
 
     /// One batch a second, from `first` seconds after the load.
