@@ -243,6 +243,28 @@ fn nobody_may_do_nothing() -> Result<()> {
     set.finish()
 }
 
+/// While there are no users, somebody on the same machine may do with us what they may do with a real secondary.
+#[test]
+fn the_localhost_exception_is_that_of_a_secondary() -> Result<()> {
+    let (set, real) = set(Version::V8_2)?;
+    let (ours, real) = (set.ours()?, set.node(real)?);
+    let mut list = commands(ours, real)?;
+    // A mongod 8.2 does not answer these to nobody, ever.
+    list.retain(|(name, _)| !matches!(name.as_str(), "killSessions" | "killAllSessionsByPattern"));
+    let nobody = Security::nobody();
+    let (our_client, their_client) = (ours.client_as(&nobody)?, real.client_as(&nobody)?);
+    let differences = compare(&our_client, &their_client, "nobody", &list)?;
+    ensure!(differences.is_empty(), "{}", differences.join("\n"));
+    driver::run(&our_client, "admin", doc! { "replSetGetStatus": 1 })?;
+    let (refused, answer) = is_refused(&our_client, "shop", doc! { "find": "carts" })?;
+    ensure!(refused, "{answer}");
+    set.primary()?.admin(doc! { "createUser": "first", "pwd": "pw", "roles": ["root"] })?;
+    set.await_caught_up()?;
+    let (refused, answer) = is_refused(&our_client, "admin", doc! { "replSetGetStatus": 1 })?;
+    ensure!(refused, "the exception is over with the first user: {answer}");
+    set.finish()
+}
+
 /// What needs no login.
 const OPEN: [&str; 6] =
     ["_isSelf", "connectionStatus", "hello", "isMaster", "listCommands", "ping"];

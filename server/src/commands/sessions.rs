@@ -1,6 +1,7 @@
 //! The commands of logical sessions.
 
 use bson::{Binary, RawBsonRef, rawdoc, spec::BinarySubtype};
+use protocol::ErrorCode;
 use uuid::Uuid;
 
 use super::{Api, Auth, Command, Run};
@@ -61,6 +62,10 @@ pub(super) const KILL_ALL_SESSIONS_BY_PATTERN: Command = Command {
 };
 
 fn start(call: &Call) -> Outcome {
+    if call.who.is_restricted() && call.who.users().is_empty() {
+        let text = "Logical sessions require authentication";
+        return Err(Failure::said(ErrorCode::Unauthorized, text));
+    }
     let id = Uuid::new_v4();
     call.node().sessions.touch(id.into_bytes(), std::time::Instant::now());
     let id = Binary { subtype: BinarySubtype::Uuid, bytes: id.as_bytes().to_vec() };

@@ -95,12 +95,56 @@ fn unknown_options_get_mongods_words() {
 
 #[test]
 fn an_option_we_lack_is_refused_by_name() {
-    for args in [&["--auth"][..], &["--keyFile", "k"], &["--tlsMode", "requireTLS"], &["--fork"]] {
+    let password = ["--tlsCertificateKeyFilePassword", "p"];
+    for args in [&password[..], &["--tlsCRLFile", "k"], &["--configsvr"], &["--fork"]] {
         let err = refusal(args);
         assert!(err.contains("does not support"), "{err}");
     }
-    let err = with_file("security:\n  authorization: enabled\n", &[]).unwrap_err();
+    let err = with_file("sharding:\n  clusterRole: shardsvr\n", &[]).unwrap_err();
     assert!(matches!(err, ConfigError::Unsupported { .. }), "{err}");
+}
+
+#[test]
+fn access_control_goes_by_the_rules_of_mongod() {
+    let security = |args: &[&str]| settings(args).security;
+    assert!(!security(&[]).authorization);
+    assert!(security(&["--auth"]).authorization);
+    let keyed = security(&["--replSet", "rs", "--keyFile", "k"]);
+    assert!(keyed.authorization && keyed.cluster_auth_mode == ClusterAuthMode::KeyFile);
+    let on_the_way = security(&["--keyFile", "k", "--transitionToAuth"]);
+    assert!(!on_the_way.authorization && on_the_way.transition);
+    let Ok(Asked::Run(got)) = with_file("security:\n  authorization: enabled\n", &[]) else {
+        panic!("refused")
+    };
+    assert!(got.security.authorization);
+    for (args, says) in [
+        (&["--auth", "--replSet", "rs"][..], "security.keyFile is required"),
+        (&["--transitionToAuth"], "must be used with keyFile or x509"),
+        (&["--clusterAuthMode", "keyFile"], "keyFile is required"),
+        (&["--clusterAuthMode", "magic"], "unsupported value for clusterAuthMode magic"),
+        (&["--clusterAuthMode", "x509"], "need to enable TLS"),
+    ] {
+        let err = refusal(args);
+        assert!(err.contains(says), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn tls_goes_by_the_rules_of_mongod() {
+    let files = ["--tlsCertificateKeyFile", "c", "--tlsCAFile", "a"];
+    let with = |more: &[&str]| settings(&[more, &files[..]].concat()).tls;
+    assert_eq!(with(&["--tlsMode", "preferTLS"]).mode, TlsMode::PreferTls);
+    let tls = with(&["--tlsMode", "requireTLS", "--tlsDisabledProtocols", "TLS1_0,TLS1_2"]);
+    assert!(tls.disable_1_2 && !tls.disable_1_3);
+    for (args, says) in [
+        (&["--tlsMode", "often"][..], "unsupported value for tlsMode often"),
+        (&["--tlsMode", "requireTLS"], "need tlsCertificateKeyFile"),
+        (&["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", "c"], "net.tls.CAFile"),
+        (&["--tlsDisabledProtocols", "TLS9"], "Unrecognized disabledProtocols"),
+    ] {
+        let err = refusal(args);
+        assert!(err.contains(says), "{args:?}: {err}");
+    }
 }
 
 #[test]
