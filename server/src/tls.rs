@@ -73,8 +73,11 @@ pub enum TlsError {
 const HANDSHAKES_MAX: usize = 64;
 /// A client that does not finish its handshake is not waited for longer.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
-/// The first byte of a handshake record, which no message begins with: it would be longer than any may be.
-const HANDSHAKE_RECORD: u8 = 0x16;
+/// What tells a handshake from a message: the type and the version of the record, and that a client's hello is in it. A
+/// message that begins so would be a first one of more than 66,000 bytes.
+const HELLO_LEN: usize = 6;
+/// A client that has sent less than that is looked at again after this long.
+const HELLO_PAUSE: Duration = Duration::from_millis(10);
 
 impl Tls {
     /// Loads the files; `None` where TLS is disabled.
@@ -120,10 +123,31 @@ impl Tls {
     }
 }
 
-/// Whether a fresh connection begins with a handshake; waits for its first byte.
+/// Whether a fresh connection begins with a handshake; waits for its first bytes.
 pub async fn begins(socket: &TcpStream) -> io::Result<bool> {
-    let mut first = [0];
-    Ok(socket.peek(&mut first).await? == 1 && first == [HANDSHAKE_RECORD])
+    let mut first = [0; HELLO_LEN];
+    loop {
+        let len = socket.peek(&mut first).await?;
+        match first.get(..len).and_then(looks_like_hello) {
+            Some(yes) => return Ok(yes),
+            None => tokio::time::sleep(HELLO_PAUSE).await,
+        }
+    }
+}
+
+/// `None` while it could still become one.
+fn looks_like_hello(bytes: &[u8]) -> Option<bool> {
+    let is = |at: usize, fits: fn(u8) -> bool| bytes.get(at).map(|byte| fits(*byte));
+    let parts = [
+        is(0, |byte| byte == 0x16),
+        is(1, |major| major == 3),
+        is(2, |minor| (1..=4).contains(&minor)),
+        is(HELLO_LEN - 1, |kind| kind == 1),
+    ];
+    if bytes.is_empty() || parts.contains(&Some(false)) {
+        return Some(false);
+    }
+    (!parts.contains(&None)).then_some(true)
 }
 
 /// The subject of the certificate that a client has shown.
@@ -164,4 +188,19 @@ fn incoming(
     let builder = builder.with_client_cert_verifier(verifier);
     let chain: Vec<CertificateDer<'static>> = identity.chain;
     Ok(builder.with_single_cert(chain, identity.key)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::looks_like_hello;
+
+    #[test]
+    fn a_handshake_is_told_from_a_message() {
+        assert_eq!(looks_like_hello(&[0x16, 3, 1, 2, 0, 1]), Some(true));
+        assert_eq!(looks_like_hello(&[0x16, 3]), None);
+        assert_eq!(looks_like_hello(&[]), Some(false));
+        // Messages of 278 and of 790 bytes, whose lengths begin with the same byte.
+        assert_eq!(looks_like_hello(&[0x16, 1, 0, 0, 1, 0]), Some(false));
+        assert_eq!(looks_like_hello(&[0x16, 3, 0, 0, 1, 1]), Some(false));
+    }
 }

@@ -59,8 +59,10 @@ fn create_users(set: &ReplSet) -> Result<Vec<String>> {
     for role in names(&reply)? {
         let db = if of_databases.contains(&role) { "shop" } else { "admin" };
         let roles = [doc! { "role": &role, "db": db }];
-        primary.admin(doc! { "createUser": &role, "pwd": "pw", "roles": roles.to_vec() })?;
-        users.push(role);
+        // Not by the role's own name: nobody else may be called `__system`.
+        let user = format!("user-of-{role}");
+        primary.admin(doc! { "createUser": &user, "pwd": "pw", "roles": roles.to_vec() })?;
+        users.push(user);
     }
     set.await_caught_up()?;
     Ok(users)

@@ -64,9 +64,10 @@ impl SessionWrite<'_> {
     }
 }
 
-/// The session on whose behalf an internal session (one with `txnUUID`) writes.
+/// The session for whose retryable write (`txnNumber`) an internal session (`txnUUID`) writes. One that serves a
+/// command of its own, such as dropRole, has none.
 fn parent_lsid(lsid: &RawDocument) -> Result<Option<RawDocumentBuf>, bson::error::Error> {
-    if lsid.get("txnUUID")?.is_none() {
+    if lsid.get("txnUUID")?.is_none() || lsid.get("txnNumber")?.is_none() {
         return Ok(None);
     }
     let mut parent = RawDocumentBuf::new();
@@ -114,5 +115,7 @@ mod tests {
             write.row().unwrap().get_document("parentLsid").unwrap().to_owned(),
             rawdoc! { "id": 1, "uid": 3 }
         );
+        let lsid = rawdoc! { "id": 1, "txnUUID": 2, "uid": 3 };
+        assert_eq!(parent_lsid(&lsid).unwrap(), None);
     }
 }

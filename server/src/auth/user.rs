@@ -154,13 +154,13 @@ impl User {
 
     /// A member of the set.
     pub fn member(name: UserName, builtin: &BuiltinRoles, credentials: Vec<Credentials>) -> Self {
-        let role = RoleName::new("__system", "admin");
         Self {
             name,
             id: None,
-            privileges: builtin.privileges(&role.role, &role.db).unwrap_or_default(),
-            all_roles: vec![role.clone()],
-            roles: vec![role],
+            privileges: builtin.privileges("__system", "admin").unwrap_or_default(),
+            // Nobody has granted them: mongod shows none.
+            all_roles: Vec::new(),
+            roles: Vec::new(),
             credentials,
             external: false,
             restrictions: Vec::new(),

@@ -70,6 +70,8 @@ fn check(call: &Call) -> Result<(), Failure> {
 
 /// What of a role is shown.
 struct Shows {
+    /// 4.4 leaves the `_id` out.
+    id: bool,
     privileges: bool,
     restrictions: bool,
 }
@@ -89,6 +91,7 @@ fn run(call: &Call) -> Outcome {
         _ => false,
     };
     let shows = Shows {
+        id: call.profile().wire_version > 9,
         privileges: !as_fragment && flag("showPrivileges")?,
         restrictions: flag("showAuthenticationRestrictions")?,
     };
@@ -163,6 +166,7 @@ fn made(
         match name.as_str() {
             "privileges" if !shows.privileges => {}
             "authenticationRestrictions" => {}
+            "_id" if !shows.id => {}
             _ => out.append(name, value),
         }
     }

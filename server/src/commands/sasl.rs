@@ -2,7 +2,11 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
-use protocol::{ErrorCode, Fields, fields::Value, scram::Mechanism};
+use protocol::{
+    ErrorCode, Fields,
+    fields::{Value, type_name},
+    scram::Mechanism,
+};
 
 use super::{Api, Auth, Command, Run, authenticate};
 use crate::{
@@ -79,7 +83,13 @@ impl Payload {
                 let bytes = BASE64.decode(text).map_err(|_| Failure::authentication_failed())?;
                 Ok(Self { bytes, as_text: true })
             }
-            other => Err(Failure::wrong_type("saslStart.payload", other, &["string", "binData"])),
+            other => {
+                let text = format!(
+                    "Invalid SASLPayload type. Expected Base64 or BinData, got: {}",
+                    type_name(&other)
+                );
+                Err(Failure::said(ErrorCode::BadValue, text))
+            }
         }
     }
 
