@@ -125,7 +125,7 @@ pub(crate) fn disk_mib(path: &Path) -> u64 {
 /// A document of 400 bytes, half of them hard to compress.
 pub(crate) fn document(id: u32, version: u32) -> RawDocumentBuf {
     let mut rng = StdRng::seed_from_u64(u64::from(id) << 32 | u64::from(version));
-    let noise: Vec<u8> = (0..150).map(|_| rng.random()).collect();
+    let noise: Vec<u8> = (0..202).map(|_| rng.random()).collect();
     rawdoc! {
         "_id": i64::from(id),
         "group": i64::from(rng.random_range(0..100_000u32)),

@@ -97,11 +97,12 @@ impl Apply {
             None => self.new_record(coll),
         };
         let old = self.changes.put(coll.table, &record, when, &[doc.as_bytes()])?;
+        let born = old.as_ref().and_then(Version::birth);
         let old = old.map(to_doc).transpose()?;
         if old.is_none() {
             self.put_id_entry(when, coll, id, &id_key, &record)?;
         }
-        self.reindex(when, coll, &record, old.as_ref(), Some(doc))?;
+        self.reindex(when, coll, &record, (old.as_ref(), born), Some(doc))?;
         let (old_len, new_len) = (old.as_ref().map(len_of), len_of(doc));
         self.count(when, coll.table, old_len.is_none().into(), new_len - old_len.unwrap_or(0));
         self.spill_if_large(when)?;
@@ -127,12 +128,13 @@ impl Apply {
         record: &[u8],
     ) -> Result<Option<RawDoc>, StorageError> {
         let old = self.changes.remove(coll.table, record, when)?;
+        let born = old.as_ref().and_then(Version::birth);
         let Some(old) = old.map(to_doc).transpose()? else { return Ok(None) };
         if let Some(table) = coll.id_table {
             let (key, _) = id_entry(coll, id_of(&old)?, record)?;
             self.changes.remove(table, &key, when)?;
         }
-        self.reindex(when, coll, record, Some(&old), None)?;
+        self.reindex(when, coll, record, (Some(&old), born), None)?;
         self.count(when, coll.table, -1, -len_of(&old));
         self.spill_if_large(when)?;
         Ok(Some(old))
@@ -195,13 +197,14 @@ impl Apply {
         Ok(())
     }
 
-    /// A2: the entries that only the old document has go, those that only the new one has come.
+    /// A2: the entries that only the old document has go, those that only the new one has come. With an old document
+    /// comes its birth, if it is the first version of its life.
     fn reindex(
         &mut self,
         when: When,
         coll: &Collection,
         record: &[u8],
-        old: Option<&RawDoc>,
+        (old, born): (Option<&RawDoc>, Option<Timestamp>),
         new: Option<&RawDoc>,
     ) -> Result<(), StorageError> {
         for index in &coll.indexes {
@@ -214,7 +217,7 @@ impl Apply {
             };
             let (old, new) = (keys(old)?, keys(new)?);
             for key in old.keys.iter().filter(|key| new.keys.binary_search(key).is_err()) {
-                self.remove_entry(when, index, key, record)?;
+                self.remove_entry(when, index, key, record, born)?;
             }
             for key in new.keys.iter().filter(|key| old.keys.binary_search(key).is_err()) {
                 self.put_entry(when, index, key, record);
@@ -240,11 +243,17 @@ impl Apply {
         index: &Index,
         key: &[u8],
         record: &[u8],
+        born: Option<Timestamp>,
     ) -> Result<(), StorageError> {
         let row = [key, record].concat();
         if let IndexState::Building { .. } = index.state {
             self.put_side(index, false, key.len(), &row);
         } else if self.changes.keeps_history() {
+            // The entries of a document's first version are as old as it is, or older where the index was built
+            // later, which no reader can tell: they need not be read.
+            if let Some(born) = born {
+                self.changes.assume(index.table, &row, born, &[&entry::payload(key.len())]);
+            }
             self.changes.remove(index.table, &row, when)?;
         } else {
             self.changes.remove_unseen(index.table, &row);

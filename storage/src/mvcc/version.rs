@@ -141,6 +141,11 @@ impl Version {
         Self { bytes: Slice::from(&*self.bytes), ..self }
     }
 
+    /// When its row came to life, if it tells so by itself: nothing before it, nothing special about it.
+    pub(crate) fn birth(&self) -> Option<Timestamp> {
+        (self.flags() == 0).then_some(self.start)
+    }
+
     /// When a rollback must undo it: the commit entry's time for a prepared transaction, else its start.
     pub(crate) fn effective(&self) -> Timestamp {
         if self.flags() & DURABLE == 0 {
