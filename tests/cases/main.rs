@@ -45,4 +45,5 @@ mod replies;
 mod staleness;
 mod steady;
 mod tls;
+mod undo;
 mod users;

@@ -37,9 +37,16 @@ pub struct Security {
     pub credential: Option<Credential>,
     /// Encrypted, with these files.
     pub tls: Option<TlsOptions>,
+    /// What the client calls itself.
+    pub app_name: Option<String>,
 }
 
 impl Security {
+    /// Nobody, under the name of an application.
+    pub fn named(app_name: &str) -> Self {
+        Self { app_name: Some(app_name.to_owned()), ..Self::default() }
+    }
+
     /// Nobody, without TLS.
     pub fn nobody() -> Self {
         Self::default()
@@ -52,7 +59,7 @@ impl Security {
             .password(password.to_owned())
             .source(db.to_owned())
             .build();
-        Self { credential: Some(credential), tls: None }
+        Self { credential: Some(credential), ..Self::default() }
     }
 
     /// A member, by the set's key.
@@ -63,7 +70,7 @@ impl Security {
     /// Whom the certificate names.
     pub fn certificate() -> Self {
         let credential = Credential::builder().mechanism(AuthMechanism::MongoDbX509).build();
-        Self { credential: Some(credential), tls: None }
+        Self { credential: Some(credential), ..Self::default() }
     }
 
     /// Encrypted: the authority that is believed, and the certificate to show.
@@ -103,7 +110,7 @@ fn client(port: u16, retries: bool, security: &Security) -> Result<Client> {
     let mut options = ClientOptions::builder()
         .hosts(vec![address])
         .direct_connection(true)
-        .app_name("understudy-tests".to_owned())
+        .app_name(security.app_name.clone().unwrap_or_else(|| "understudy-tests".to_owned()))
         .connect_timeout(CONNECT_LIMIT)
         .server_selection_timeout(SELECTION_LIMIT)
         .retry_writes(retries)

@@ -97,6 +97,17 @@ impl Picture {
         Ok(Self { databases })
     }
 
+    /// The hash of a collection.
+    pub fn hash(&self, db: &str, collection: &str) -> Option<&str> {
+        let hashes = self.databases.get(db)?.hashes.get_document("collections").ok()?;
+        hashes.get_str(collection).ok()
+    }
+
+    /// The indexes of a collection, by name.
+    pub fn indexes(&self, db: &str, collection: &str) -> Option<&BTreeMap<String, Bson>> {
+        self.databases.get(db)?.indexes.get(collection)
+    }
+
     /// What `other` has otherwise, in words.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut differences = Vec::new();

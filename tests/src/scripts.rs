@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::process::Process;
-use crate::servers;
+use crate::{servers, understudy};
 
 /// Runs a Python program with pymongo; `port` and `args` are its arguments. Returns what it printed.
 pub fn python(program: &str, port: u16, args: &[&str]) -> Result<String> {
@@ -36,12 +36,17 @@ pub fn node(program: &str, port: u16) -> Result<String> {
 
 /// Evaluates an expression in mongosh and gives its value, as canonical extended JSON.
 pub fn mongosh(expression: &str, port: u16) -> Result<Value> {
+    mongosh_as(expression, port, "mongosh")
+}
+
+/// The same under the name of an application.
+pub fn mongosh_as(expression: &str, port: u16, app_name: &str) -> Result<Value> {
     let home = tempfile::tempdir().context("create a home for mongosh")?;
     let mut command = Command::new("node");
     command.arg(servers::mongosh_dir()?.join("node_modules/mongosh/bin/mongosh.js"));
     command.env("HOME", home.path());
     command.args(["--quiet", "--norc", "--json=canonical", "--eval", expression]);
-    command.arg(format!("mongodb://127.0.0.1:{port}/?directConnection=true"));
+    command.arg(uri(port, app_name));
     let printed = output_of("mongosh", &command)?;
     serde_json::from_str(&printed).with_context(|| format!("mongosh printed: {printed}"))
 }
@@ -49,9 +54,20 @@ pub fn mongosh(expression: &str, port: u16) -> Result<Value> {
 /// Runs one of the database tools (`mongodump`, …) against a port in a directory.
 pub fn tool(name: &str, port: u16, args: &[&str], dir: &Path) -> Result<String> {
     let mut command = Command::new(servers::tool(name)?);
-    let uri = format!("mongodb://127.0.0.1:{port}/?directConnection=true");
-    command.arg(format!("--uri={uri}")).args(args).current_dir(dir);
+    command.arg(format!("--uri={}", uri(port, name))).args(args).current_dir(dir);
     output_of(name, &command)
+}
+
+/// Runs `understudy-tools` in a directory.
+pub fn understudy_tools(args: &[&str], dir: &Path) -> Result<String> {
+    let mut command = Command::new(understudy::tools()?);
+    command.args(args).current_dir(dir);
+    output_of("understudy-tools", &command)
+}
+
+fn uri(port: u16, app_name: &str) -> String {
+    let escaped: String = app_name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    format!("mongodb://127.0.0.1:{port}/?directConnection=true&appName={escaped}")
 }
 
 /// Runs a command to its end within a limit; a failure is an error with what it printed.

@@ -36,9 +36,17 @@ pub fn binary() -> Result<PathBuf> {
     if let Some(path) = &*built {
         return Ok(path.clone());
     }
-    let path = build().context("build the understudy binary")?;
+    let path = build("understudy").context("build the understudy binary")?;
     *built = Some(path.clone());
     Ok(path)
+}
+
+/// The `understudy-tools` binary.
+pub fn tools() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os("UNDERSTUDY_TOOLS") {
+        return Ok(PathBuf::from(named));
+    }
+    build("understudy-tools").context("build understudy-tools")
 }
 
 /// mongod's own flags.
@@ -63,11 +71,11 @@ pub(crate) fn command(
 
 /// The workspace as a whole, so that features are unified as in the build that made this test and no
 /// dependency is compiled twice.
-fn build() -> Result<PathBuf> {
+fn build(name: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
     let mut command = Command::new(cargo);
-    command.args(["build", "--workspace", "--bin", "understudy", "--manifest-path"]).arg(manifest);
+    command.args(["build", "--workspace", "--bin", name, "--manifest-path"]).arg(manifest);
     command.args(["--message-format", "json-render-diagnostics"]);
     if !cfg!(debug_assertions) {
         command.arg("--release");
@@ -85,7 +93,7 @@ fn build() -> Result<PathBuf> {
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message.pointer("/target/name") == Some(&Value::from("understudy")))
+        .filter(|message| message.pointer("/target/name") == Some(&Value::from(name)))
         .find_map(|message| message.get("executable")?.as_str().map(PathBuf::from))
         .ok_or_else(|| anyhow!("cargo did not say where the binary is"))
 }

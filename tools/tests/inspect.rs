@@ -49,7 +49,11 @@ fn make(dbpath: &Path) {
 }
 
 fn inspect(args: &[&str]) -> (bool, String) {
-    let out = Command::new(env!("CARGO_BIN_EXE_inspect")).args(args).output().unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_understudy-tools"))
+        .arg("inspect")
+        .args(args)
+        .output()
+        .unwrap();
     let text = [out.stdout, out.stderr].concat();
     (out.status.success(), String::from_utf8(text).unwrap())
 }
@@ -70,7 +74,7 @@ fn a_store_is_shown_without_a_server() {
     };
     shown(&["marks"], &["applied", "oplog     5 entries", "local.system.replset", "\"term\":"]);
     shown(&["catalog"], &["shop.orders", "1 documents", "n_1", "Ready"]);
-    shown(&["--at", "2:1", "catalog"], &["shop.orders", "2 documents"]);
+    shown(&["--at", "Timestamp(2,1)", "catalog"], &["shop.orders", "2 documents"]);
     shown(&["history"], &["epoch", "shop.orders"]);
     let text = shown(&["versions", "shop.orders", "1"], &["to now"]);
     assert_eq!(text.lines().count(), 3, "{text}");

@@ -3,23 +3,23 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use clap::{Parser, Subcommand};
-use protocol::{Namespace, Timestamp};
+use clap::{Args, Subcommand};
+use protocol::{Namespace, moment::Moment};
 use storage::{Collection, ReadAt, Store, StoreOptions, View};
 
-/// Looks into a dbpath that no server is using.
-#[derive(Parser)]
-struct Args {
+/// What to look at.
+#[derive(Debug, Args)]
+pub struct Inspect {
     /// The dbpath.
     dbpath: PathBuf,
-    /// Look at this moment instead of the newest: seconds, or seconds:increment.
-    #[arg(long)]
+    /// Look at this moment instead of the newest.
+    #[arg(long, allow_hyphen_values = true)]
     at: Option<String>,
     #[command(subcommand)]
     what: What,
 }
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 enum What {
     /// Positions, node documents, sizes.
     Marks,
@@ -38,15 +38,15 @@ enum What {
     Validate,
 }
 
-fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
+/// Looks into a dbpath that no server is using.
+pub fn run(args: &Inspect) -> anyhow::Result<()> {
     if !args.dbpath.join("FORMAT").exists() {
         bail!("{} is not a dbpath of this program: it has no FORMAT file", args.dbpath.display());
     }
     let store = Store::open(&args.dbpath, StoreOptions::default())?;
     let at = match &args.at {
         None => ReadAt::Newest,
-        Some(text) => ReadAt::Timestamp(moment(text)?),
+        Some(text) => ReadAt::Timestamp(text.parse::<Moment>()?.resolve(bson::DateTime::now())),
     };
     let view = store.view(at)?;
     match &args.what {
@@ -56,11 +56,6 @@ fn main() -> anyhow::Result<()> {
         What::Versions { ns, id } => versions(&store, &view, ns, id),
         What::Validate => validate(&store, &view),
     }
-}
-
-fn moment(text: &str) -> anyhow::Result<Timestamp> {
-    let (secs, inc) = text.split_once(':').unwrap_or((text, "0"));
-    Ok(Timestamp::new(secs.parse().context("seconds")?, inc.parse().context("increment")?))
 }
 
 fn marks(store: &Store) -> anyhow::Result<()> {

@@ -1,0 +1,208 @@
+//! What was dropped is found, read, dumped, exported and restored.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use bson::{Document, doc};
+use serde_json::json;
+use tests::driver::{self, Security};
+use tests::hashes::Picture;
+use tests::node::Node;
+use tests::process::Process;
+use tests::repl_set::{ReplSet, applied};
+use tests::scripts::{mongosh_as, tool, understudy_tools};
+use tests::servers::Version;
+use tests::understudy;
+use tests::wait::{PATIENCE, wait_until};
+
+on_each_version!(what_was_dropped_is_read_dumped_and_restored);
+
+fn what_was_dropped_is_read_dumped_and_restored(version: Version) -> Result<()> {
+    let set = ReplSet::named("undo").version(version).ours_hidden(1).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    let primary = set.primary()?;
+    fill(primary)?;
+    let before = applied(primary)?;
+    let picture = Picture::take(primary, None)?;
+    primary.run("shop", doc! { "drop": "orders" })?;
+    primary.run("depot", doc! { "dropDatabase": 1 })?;
+    primary.run("shop", doc! { "insert": "other", "documents": [{ "_id": 1 }] })?;
+    set.await_caught_up()?;
+
+    let at = format!("Timestamp({},{})", before.time, before.increment);
+    let dir = tempfile::tempdir().context("a directory")?;
+    let case = Case { set: &set, picture: &picture, at: &at, dir: dir.path() };
+    case.it_is_found()?;
+    case.pinned_connections_see_it()?;
+    case.mongodump_dumps_it()?;
+    case.export_writes_what_mongorestore_reads()?;
+    case.restore_brings_it_back()?;
+    case.wrong_moments_are_refused()?;
+    set.finish()
+}
+
+fn fill(primary: &Node) -> Result<()> {
+    let orders: Vec<Document> = (0..2500)
+        .map(|i| doc! { "_id": i, "n": i % 50, "text": format!("{i} ").repeat(20) })
+        .collect();
+    let collation = doc! { "locale": "de", "strength": 2 };
+    primary.run("shop", doc! { "create": "orders", "validator": { "n": { "$gte": 0 } } })?;
+    primary.run("shop", doc! { "insert": "orders", "documents": orders })?;
+    primary.run("shop", doc! { "createIndexes": "orders", "indexes": [
+        { "key": { "n": 1, "_id": -1 }, "name": "by_n", "unique": true },
+        { "key": { "text": 1 }, "name": "short", "partialFilterExpression": { "n": { "$lt": 9 } } },
+    ] })?;
+    primary.run("depot", doc! { "create": "ring", "capped": true, "size": 100_000 })?;
+    let rows: Vec<Document> = (0..40).map(|i| doc! { "_id": 100 - i }).collect();
+    primary.run("depot", doc! { "insert": "ring", "documents": rows })?;
+    primary.run("depot", doc! { "create": "names", "collation": collation })?;
+    let names = [doc! { "_id": "ä" }, doc! { "_id": "Z" }, doc! { "_id": 1.5 }];
+    primary.run("depot", doc! { "insert": "names", "documents": names.to_vec() })?;
+    let set = doc! { "q": { "_id": 7 }, "u": { "$set": { "n": 57 } } };
+    primary.run("shop", doc! { "update": "orders", "updates": [set] })?;
+    Ok(())
+}
+
+struct Case<'a> {
+    set: &'a ReplSet,
+    picture: &'a Picture,
+    at: &'a str,
+    dir: &'a Path,
+}
+
+/// What is compared: in the database where it was.
+const DROPPED: [(&str, &str); 3] = [("shop", "orders"), ("depot", "ring"), ("depot", "names")];
+
+impl Case<'_> {
+    fn tools(&self, args: &[&str]) -> Result<String> {
+        let from = format!("mongodb://127.0.0.1:{}", self.set.ours()?.port());
+        let (command, rest) = args.split_first().context("a command")?;
+        let args: Vec<&str> =
+            [*command, "--from", &from].into_iter().chain(rest.iter().copied()).collect();
+        understudy_tools(&args, self.dir)
+    }
+
+    /// The collections stand in the primary as they were, under these names of databases.
+    fn is_back(&self, shop: &str, depot: &str) -> Result<()> {
+        let now = Picture::take(self.set.primary()?, None)?;
+        for (db, name) in DROPPED {
+            let to = if db == "shop" { shop } else { depot };
+            let (want, got) = (self.picture.hash(db, name), now.hash(to, name));
+            ensure!(want.is_some() && want == got, "{db}.{name}: {want:?} and {got:?} in {to}");
+            let (want, got) = (self.picture.indexes(db, name), now.indexes(to, name));
+            ensure!(want.is_some() && want == got, "{db}.{name}: {want:?} and {got:?} in {to}");
+        }
+        Ok(())
+    }
+
+    fn it_is_found(&self) -> Result<()> {
+        let drops = self.tools(&["find-drop"])?;
+        for part in ["collection dropped  shop.orders", "database dropped  depot", "readable --at"]
+        {
+            ensure!(drops.contains(part), "{drops}");
+        }
+        let at = self.tools(&["at", self.at])?;
+        ensure!(at.contains("2500") && at.contains("depot.ring"), "{at}");
+        let diff = self.tools(&["diff", self.at, "now"])?;
+        ensure!(diff.contains("shop.orders: 0 added, 2500 removed"), "{diff}");
+        ensure!(diff.contains("shop.other: 1 added"), "{diff}");
+        let log = self.tools(&["log", "shop.orders", "7"])?;
+        ensure!(log.contains("insert") && log.contains("update") && log.contains("57"), "{log}");
+        Ok(())
+    }
+
+    fn pinned_connections_see_it(&self) -> Result<()> {
+        let port = self.set.ours()?.port();
+        let name = format!("@{}", self.at);
+        let counted = "({n: db.getSiblingDB('shop').orders.countDocuments({}), \
+                       dbs: db.getMongo().getDBNames(), idx: db.getSiblingDB('shop').orders.getIndexes().length})";
+        let seen = mongosh_as(counted, port, &name)?;
+        ensure!(seen.pointer("/n/$numberInt") == Some(&json!("2500")), "{seen}");
+        ensure!(seen.pointer("/idx/$numberInt") == Some(&json!("3")), "{seen}");
+        ensure!(seen.to_string().contains("depot"), "{seen}");
+        let client = driver::connect_as(port, &Security::named(&name))?;
+        let hello = driver::run(&client, "admin", doc! { "hello": 1 })?;
+        let shown = hello.get_document("lastWrite")?.get_document("opTime")?.get_timestamp("ts")?;
+        ensure!(format!("Timestamp({},{})", shown.time, shown.increment) == self.at, "{hello}");
+        ensure!(hello.get_timestamp("operationTime")? == shown);
+        Ok(())
+    }
+
+    /// The database tools cannot be given a name: they go through a port that gives it to them.
+    fn mongodump_dumps_it(&self) -> Result<()> {
+        let primary = self.set.primary()?.port();
+        let from = format!("mongodb://127.0.0.1:{}", self.set.ours()?.port());
+        let mut command = Command::new(understudy::tools()?);
+        command.args(["serve", "--from", &from, "--at", self.at]);
+        let log = self.dir.join("serve");
+        let _serving = Process::spawn("serve", &command, &log)?;
+        let port = wait_until("the port of the past is open", PATIENCE, || {
+            let said = std::fs::read_to_string(&log)?;
+            let port = said.split("127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next());
+            Ok(port.and_then(|port| port.parse::<u16>().ok()))
+        })?;
+        tool("mongodump", port, &["--archive=dumped"], self.dir)?;
+        let args = [
+            "--archive=dumped",
+            "--nsInclude=shop.*",
+            "--nsInclude=depot.*",
+            "--nsFrom=$db$.$c$",
+            "--nsTo=dumped_$db$.$c$",
+        ];
+        tool("mongorestore", primary, &args, self.dir)?;
+        let lines = tool("mongoexport", port, &["-d", "depot", "-c", "ring"], self.dir)?;
+        ensure!(lines.lines().filter(|line| line.starts_with("{\"_id\"")).count() == 40, "{lines}");
+        self.is_back("dumped_shop", "dumped_depot")
+    }
+
+    fn export_writes_what_mongorestore_reads(&self) -> Result<()> {
+        let primary = self.set.primary()?.port();
+        self.tools(&["export", "--at", self.at, "--ns", "shop", "--ns", "depot", "exported"])?;
+        let args = ["--archive=exported", "--nsFrom=$db$.$c$", "--nsTo=exported_$db$.$c$"];
+        tool("mongorestore", primary, &args, self.dir)?;
+        self.is_back("exported_shop", "exported_depot")
+    }
+
+    fn restore_brings_it_back(&self) -> Result<()> {
+        let to =
+            format!("mongodb://127.0.0.1:{}/?directConnection=true", self.set.primary()?.port());
+        let restore =
+            ["restore", "--at", self.at, "--ns", "shop.orders", "--ns", "depot", "--to", &to];
+        let dry = self.tools(&[&restore[..], &["--dry-run"]].concat())?;
+        ensure!(dry.contains("shop.orders -> shop.orders, 2500 documents"), "{dry}");
+        self.tools(&restore)?;
+        self.is_back("shop", "depot")?;
+        let again = self.tools(&restore).err().map(|e| format!("{e:#}")).unwrap_or_default();
+        ensure!(again.contains("has shop.orders") && again.contains("--drop"), "{again}");
+        self.tools(&[&restore[..], &["--drop"]].concat())?;
+        self.is_back("shop", "depot")?;
+        let renamed = ["--rename", "shop.orders=beside.orders", "--rename", "depot=beside"];
+        self.tools(&[&restore[..], &renamed].concat())?;
+        self.is_back("beside", "beside")?;
+        self.set.await_caught_up()?;
+        let equal = self.tools(&["verify", "--primary", &to])?;
+        ensure!(equal.contains("are equal"), "{equal}");
+        Ok(())
+    }
+
+    fn wrong_moments_are_refused(&self) -> Result<()> {
+        let port = self.set.ours()?.port();
+        for (name, says) in [
+            ("@2001-01-01T00:00:00Z", "before the history window"),
+            ("@2101-01-01T00:00:00Z", "in the future"),
+            ("@2026-11-16T12:00:00", "names no zone"),
+            ("@yesterday", "is not a moment"),
+        ] {
+            let client = driver::connect_as(port, &Security::named(name))?;
+            let refused = driver::run(&client, "admin", doc! { "ping": 1 }).err();
+            let refused = refused.map(|e| format!("{e:#}")).unwrap_or_default();
+            ensure!(refused.contains(says), "{name}: {refused}");
+            ensure!(refused.contains("Readable are Timestamp("), "{name}: {refused}");
+            let moment = name.trim_start_matches('@');
+            let refused = self.tools(&["at", moment]).err().map(|e| format!("{e:#}"));
+            ensure!(refused.is_some_and(|text| !text.contains("panicked")), "{moment}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! `diff TIME1 TIME2`: which documents came, went and changed.
+//!
+//! Collections whose hashes are equal are not read. The others are read at both moments in the order of `_id`, side
+//! by side, so that memory holds two documents, however large the collection.
+
+use std::{cmp::Ordering, collections::BTreeMap, io::Write};
+
+use anyhow::{Context, Result};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
+use clap::ValueEnum;
+use protocol::moment;
+use query::value::compare;
+
+use super::{
+    json,
+    source::{Collection, Node, Order, Past},
+};
+
+/// How differences are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// Numbers by collection.
+    Summary,
+    /// One line of JSON for each document.
+    Json,
+    /// Field by field, with - and +.
+    Unified,
+}
+
+/// Prints what differs between two moments.
+pub fn run(from: &str, then: &str, now: &str, wanted: &[String], form: Form) -> Result<()> {
+    let node = Node::connect(from)?;
+    let (then, now) = (node.past(then)?, node.past(now)?);
+    if form != Form::Json {
+        for (sign, past) in [("---", &then), ("+++", &now)] {
+            println!("{sign} {} ({})", past.ts, moment::shown(past.ts));
+        }
+    }
+    let mut names: BTreeMap<String, [Option<Collection>; 2]> = BTreeMap::new();
+    for (at, past) in [&then, &now].into_iter().enumerate() {
+        for collection in chosen(past, wanted)? {
+            if let Some(slot) = names.entry(collection.ns()).or_default().get_mut(at) {
+                *slot = Some(collection);
+            }
+        }
+    }
+    let mut out = std::io::stdout().lock();
+    for (ns, [old, new]) in &names {
+        let differ = Differ { form, ns, added: 0, removed: 0, changed: 0 };
+        differ.run([(&then, old.as_ref()), (&now, new.as_ref())], &mut out)?;
+    }
+    Ok(())
+}
+
+/// A collection may be there at one of the two moments only.
+fn chosen(past: &Past, wanted: &[String]) -> Result<Vec<Collection>> {
+    if wanted.is_empty() {
+        return past.chosen(wanted);
+    }
+    let mut found = Vec::new();
+    for name in wanted {
+        if let Ok(some) = past.chosen(std::slice::from_ref(name)) {
+            found.extend(some);
+        }
+    }
+    Ok(found)
+}
+
+struct Differ<'a> {
+    form: Form,
+    ns: &'a str,
+    added: u64,
+    removed: u64,
+    changed: u64,
+}
+
+impl Differ<'_> {
+    fn run(mut self, sides: [(&Past, Option<&Collection>); 2], out: &mut impl Write) -> Result<()> {
+        let [old, new] = sides;
+        match (old.1, new.1) {
+            (None, Some(_)) => self.say(out, "+ the collection was created")?,
+            (Some(_), None) => self.say(out, "- the collection was dropped or renamed")?,
+            (Some(a), Some(b)) if a.uuid != b.uuid => {
+                self.say(out, "! the collection was dropped and made anew")?;
+            }
+            (Some(a), Some(b)) if hash(old.0, a)? == hash(new.0, b)? => return Ok(()),
+            _ => {}
+        }
+        let mut left = documents(old)?;
+        let mut right = documents(new)?;
+        let (mut a, mut b) = (next(&mut left)?, next(&mut right)?);
+        loop {
+            let order = match (&a, &b) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(a), Some(b)) => {
+                    let (a, b) = (a.get("_id")?.context("_id")?, b.get("_id")?.context("_id")?);
+                    compare(a, b)
+                }
+            };
+            match order {
+                Ordering::Less => self.differs(out, a.as_deref(), None)?,
+                Ordering::Greater => self.differs(out, None, b.as_deref())?,
+                Ordering::Equal if a != b => self.differs(out, a.as_deref(), b.as_deref())?,
+                Ordering::Equal => {}
+            }
+            if order != Ordering::Greater {
+                a = next(&mut left)?;
+            }
+            if order != Ordering::Less {
+                b = next(&mut right)?;
+            }
+        }
+        if self.form == Form::Summary && self.added + self.removed + self.changed > 0 {
+            let Self { added, removed, changed, ns, .. } = self;
+            writeln!(out, "{ns}: {added} added, {removed} removed, {changed} changed")?;
+        }
+        Ok(())
+    }
+
+    fn say(&self, out: &mut impl Write, text: &str) -> Result<()> {
+        match self.form {
+            Form::Json => {}
+            Form::Summary | Form::Unified => writeln!(out, "{}: {text}", self.ns)?,
+        }
+        Ok(())
+    }
+
+    fn differs(
+        &mut self,
+        out: &mut impl Write,
+        old: Option<&RawDocument>,
+        new: Option<&RawDocument>,
+    ) -> Result<()> {
+        let what = match (old, new) {
+            (None, _) => ("added", &mut self.added),
+            (_, None) => ("removed", &mut self.removed),
+            _ => ("changed", &mut self.changed),
+        };
+        *what.1 += 1;
+        let what = what.0;
+        let parse = |doc: Option<&RawDocument>| doc.map(Document::try_from).transpose();
+        match self.form {
+            Form::Summary => {}
+            Form::Json => {
+                let mut line = doc! { "ns": self.ns, "change": what };
+                let (old, new) = (parse(old)?, parse(new)?);
+                let id = new.as_ref().or(old.as_ref()).and_then(|doc| doc.get("_id").cloned());
+                line.insert("_id", id.unwrap_or(Bson::Null));
+                line.extend(old.map(|old| ("before".to_owned(), Bson::Document(old))));
+                line.extend(new.map(|new| ("after".to_owned(), Bson::Document(new))));
+                writeln!(out, "{}", json(&line))?;
+            }
+            Form::Unified => {
+                let (old, new) = (parse(old)?.unwrap_or_default(), parse(new)?.unwrap_or_default());
+                let id = new.get("_id").or(old.get("_id")).cloned().unwrap_or(Bson::Null);
+                writeln!(out, "@@ {} {} {what}", self.ns, json(&doc! { "_id": id }))?;
+                unified(&old, &new, out)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unified(old: &Document, new: &Document, out: &mut impl Write) -> Result<()> {
+    for (name, was) in old {
+        if new.get(name) != Some(was) {
+            writeln!(out, "- {}", json(&doc! { name: was.clone() }))?;
+        }
+        if let Some(is) = new.get(name).filter(|is| *is != was) {
+            writeln!(out, "+ {}", json(&doc! { name: is.clone() }))?;
+        }
+    }
+    for (name, is) in new.iter().filter(|(name, _)| !old.contains_key(name.as_str())) {
+        writeln!(out, "+ {}", json(&doc! { name: is.clone() }))?;
+    }
+    Ok(())
+}
+
+fn hash(past: &Past, collection: &Collection) -> Result<Option<Bson>> {
+    let command = doc! { "dbHash": 1, "collections": [&collection.name] };
+    let reply = past.run(&collection.db, command)?;
+    Ok(reply.get_document("collections")?.get(&collection.name).cloned())
+}
+
+type Documents = Box<dyn Iterator<Item = mongodb::error::Result<RawDocumentBuf>>>;
+
+fn documents((past, collection): (&Past, Option<&Collection>)) -> Result<Documents> {
+    match collection.filter(|collection| collection.has_data()) {
+        Some(collection) => Ok(Box::new(past.documents(collection, Order::ById { after: None })?)),
+        None => Ok(Box::new(std::iter::empty())),
+    }
+}
+
+fn next(documents: &mut Documents) -> Result<Option<RawDocumentBuf>> {
+    Ok(documents.next().transpose()?)
+}

@@ -1,0 +1,109 @@
+//! `export --at TIME`: a mongodump archive of a moment.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use indicatif::ProgressBar;
+
+use super::{
+    archive::{Archive, Crc64, Metadata},
+    json,
+    source::{BUCKETS, Collection, Node, Order, Past},
+};
+
+/// Documents in one block of the archive.
+const BLOCK: usize = 1_000;
+
+/// Writes the archive to `out`; `-` is standard output.
+pub fn run(from: &str, at: &str, wanted: &[String], out: &Path) -> Result<()> {
+    let past = Node::connect(from)?.past(at)?;
+    let chosen = past.chosen(wanted)?;
+    if out == Path::new("-") {
+        return write(&past, &chosen, std::io::stdout().lock()).map(|_| ());
+    }
+    // Made under another name: what stands at `out` is whole.
+    let unfinished = out.with_extension("unfinished");
+    let file = File::create_new(&unfinished).with_context(|| {
+        format!("cannot make {}: remove it if an export failed before", unfinished.display())
+    })?;
+    let written = write(&past, &chosen, BufWriter::new(file)).and_then(|buffered| {
+        buffered.into_inner().map_err(|error| error.into_error())?.sync_all()?;
+        std::fs::hard_link(&unfinished, out)
+            .with_context(|| format!("{} cannot be made, or is there already", out.display()))
+    });
+    std::fs::remove_file(&unfinished)?;
+    written
+}
+
+fn write<W: Write>(past: &Past, chosen: &[Collection], out: W) -> Result<W> {
+    let version = past.run("admin", doc! { "buildInfo": 1 })?.get_str("version")?.to_owned();
+    let mut content = Vec::new();
+    for collection in chosen.iter().filter(|it| !it.name.starts_with(BUCKETS)) {
+        content.push(Metadata {
+            db: collection.db.clone(),
+            collection: collection.name.clone(),
+            metadata: metadata(past, collection)?,
+            kind: collection.kind.clone(),
+            size: 0,
+        });
+    }
+    let mut archive = Archive::begin(out, &version, &content)?;
+    for collection in chosen {
+        if let Some(name) = shown_name(collection) {
+            copy(past, collection, &name, &mut archive)?;
+        }
+    }
+    archive.finish()
+}
+
+/// The data of a time series stands under the name of its buckets; views have none.
+fn shown_name(collection: &Collection) -> Option<String> {
+    collection.has_data().then(|| collection.name.clone())
+}
+
+fn copy<W: Write>(
+    past: &Past,
+    collection: &Collection,
+    name: &str,
+    archive: &mut Archive<W>,
+) -> Result<()> {
+    let bar = ProgressBar::new(past.count(collection)?).with_message(collection.ns());
+    let mut crc = Crc64::new();
+    let mut block: Vec<RawDocumentBuf> = Vec::new();
+    for document in past.documents(collection, Order::Natural { skip: 0 })? {
+        block.push(document?);
+        if block.len() >= BLOCK {
+            bar.inc(block.len() as u64);
+            archive.block(&collection.db, name, block.iter().map(|doc| &**doc), &mut crc)?;
+            block.clear();
+        }
+    }
+    if !block.is_empty() {
+        archive.block(&collection.db, name, block.iter().map(|doc| &**doc), &mut crc)?;
+    }
+    archive.end(&collection.db, name, crc)?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn metadata(past: &Past, collection: &Collection) -> Result<String> {
+    let indexes = match collection.kind.as_str() {
+        "view" => Vec::new(),
+        _ => past.indexes(collection)?.into_iter().map(Bson::Document).collect(),
+    };
+    let mut doc: Document = doc! {
+        "options": collection.options.clone(),
+        "indexes": indexes,
+        "collectionName": &collection.name,
+        "type": &collection.kind,
+    };
+    if let Some(uuid) = collection.uuid {
+        doc.insert("uuid", uuid.to_string().replace('-', ""));
+    }
+    Ok(json(&doc))
+}

@@ -1,0 +1,89 @@
+//! `log ns _id`: every version of one document, with time, operation and session.
+
+use anyhow::{Context, Result};
+use bson::{Bson, Document, doc};
+use protocol::{Timestamp, moment};
+
+use super::{from_json, json, source::Node};
+
+/// Prints what the node's oplog tells of a document, and what it was after each operation.
+pub fn run(from: &str, ns: &str, id: &str) -> Result<()> {
+    let node = Node::connect(from)?;
+    let id =
+        from_json(id).with_context(|| format!("{id} is not JSON; write strings as '\"x\"'"))?;
+    let (db, name) = ns.split_once('.').with_context(|| format!("{ns} is not db.collection"))?;
+    let filter = doc! { "$or": [
+        { "ns": ns, "op": { "$in": ["i", "d"] }, "o._id": id.clone() },
+        { "ns": ns, "op": "u", "o2._id": id.clone() },
+        { "o.applyOps": { "$elemMatch": { "ns": ns, "$or": [
+            { "o._id": id.clone() }, { "o2._id": id.clone() },
+        ] } } },
+    ] };
+    let mut found = 0;
+    for entry in node.oplog(filter)? {
+        let entry = entry?;
+        let ts: Timestamp = entry.get_timestamp("ts")?.into();
+        for operation in operations(&entry, ns, &id) {
+            found += 1;
+            println!("{}  {ts}  {operation}{}", moment::shown(ts), session(&entry));
+        }
+        println!("    {}", version(&node, db, name, &id, ts)?);
+    }
+    if found == 0 {
+        println!(
+            "the oplog of this node tells of no operation on {ns} {}",
+            json(&doc! { "_id": id })
+        );
+    }
+    Ok(())
+}
+
+fn operations(entry: &Document, ns: &str, id: &Bson) -> Vec<&'static str> {
+    let Some(list) = entry.get_document("o").ok().and_then(|o| o.get_array("applyOps").ok()) else {
+        return vec![word(entry)];
+    };
+    let ours = |op: &&Document| {
+        let of = |part: &str| op.get_document(part).ok().and_then(|part| part.get("_id"));
+        op.get_str("ns").is_ok_and(|it| it == ns) && (of("o") == Some(id) || of("o2") == Some(id))
+    };
+    list.iter().filter_map(Bson::as_document).filter(ours).map(word).collect()
+}
+
+fn word(operation: &Document) -> &'static str {
+    match operation.get_str("op") {
+        Ok("i") => "insert",
+        Ok("u") => "update",
+        Ok("d") => "delete",
+        _ => "other",
+    }
+}
+
+fn session(entry: &Document) -> String {
+    let Some(lsid) = entry.get_document("lsid").ok().and_then(|lsid| match lsid.get("id") {
+        Some(Bson::Binary(id)) => id.to_uuid().ok(),
+        _ => None,
+    }) else {
+        return String::new();
+    };
+    let number = entry.get_i64("txnNumber").map_or(String::new(), |n| format!(" number {n}"));
+    let kind = match entry.get_document("o").is_ok_and(|o| o.contains_key("applyOps")) {
+        true => "transaction of session",
+        false => "session",
+    };
+    format!("  {kind} {lsid}{number}")
+}
+
+/// The document as it was right after.
+fn version(node: &Node, db: &str, name: &str, id: &Bson, ts: Timestamp) -> Result<String> {
+    if let Err(why) = node.resolve(&format!("Timestamp({},{})", ts.secs(), ts.inc())) {
+        return Ok(format!("no longer readable: {why}"));
+    }
+    let concern = doc! { "level": "snapshot", "atClusterTime": bson::Timestamp::from(ts) };
+    let find = doc! { "find": name, "filter": { "_id": id }, "readConcern": concern };
+    let reply = node.client.database(db).run_command(find).run()?;
+    let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
+    Ok(match batch.first().and_then(Bson::as_document) {
+        Some(doc) => json(doc),
+        None => "(not there)".to_owned(),
+    })
+}

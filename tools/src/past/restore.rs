@@ -1,0 +1,216 @@
+//! `restore --at TIME`: writes collections of a moment into a live cluster.
+//!
+//! Everything is looked at before anything is written: what would have to be overwritten is refused with the way out.
+//! How far it is stands in a state file after every batch, so that the same command goes on where it ended.
+
+mod plan;
+mod state;
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use indicatif::{ProgressBar, ProgressStyle};
+use mongodb::sync::Client;
+use protocol::moment;
+
+use super::source::{Node, Order, Past, connect_cluster, number};
+use plan::{Step, Target};
+use state::State;
+
+/// What to restore, and where to.
+pub struct Restore {
+    /// The node.
+    pub from: String,
+    /// The moment.
+    pub at: String,
+    /// Databases and collections; none means all.
+    pub ns: Vec<String>,
+    /// The cluster.
+    pub to: String,
+    /// `from=to`: other names in the cluster.
+    pub rename: Vec<String>,
+    /// Collections that are in the way are dropped.
+    pub drop: bool,
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Where the state is kept.
+    pub state: PathBuf,
+}
+
+/// One insert carries at most this much.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+/// And so many documents.
+const BATCH_MAX: usize = 1_000;
+
+/// Restores.
+pub fn run(what: &Restore) -> Result<()> {
+    let node = Node::connect(&what.from)?;
+    let to = connect_cluster(&what.to)?;
+    let mut state = State::load(&what.state, &what.to)?;
+    let past = match state.ts() {
+        Some(ts) => node.at(ts)?,
+        None => node.past(&what.at)?,
+    };
+    let steps = plan::plan(&past, what)?;
+    println!("{} collections of {} ({})", steps.len(), past.ts, moment::shown(past.ts));
+    for step in &steps {
+        let done = if state.is_done(&step.ns()) { "  (done already)" } else { "" };
+        println!("  {} -> {}, {} documents{done}", step.from.ns(), step.ns(), step.documents);
+    }
+    refuse_what_is_in_the_way(&to, &steps, &state, what.drop)?;
+    if what.dry_run {
+        println!("nothing was written: this was a dry run");
+        return Ok(());
+    }
+    state.begin(past.ts)?;
+    for step in &steps {
+        if !state.is_done(&step.ns()) {
+            restore(&past, &to, step, &mut state, what.drop).with_context(|| {
+                format!(
+                    "{} is not whole; run the same command again to go on ({} says how far it is)",
+                    step.ns(),
+                    what.state.display()
+                )
+            })?;
+        }
+    }
+    state.remove()?;
+    println!("restored {} collections", steps.len());
+    Ok(())
+}
+
+fn refuse_what_is_in_the_way(to: &Client, steps: &[Step], state: &State, drop: bool) -> Result<()> {
+    let mut in_the_way = Vec::new();
+    for step in steps.iter().filter(|step| !state.is_begun(&step.ns())) {
+        let Target { db, name } = &step.to;
+        let db = to.database(db);
+        let names = db.list_collection_names().filter(doc! { "name": name });
+        let names = names.run().context("ask the target")?;
+        if !names.is_empty() {
+            in_the_way.push(step.ns());
+        }
+    }
+    if in_the_way.is_empty() || drop {
+        return Ok(());
+    }
+    bail!(
+        "the target has {} already, and nothing was written; use --drop to replace it, or --rename FROM=TO to \
+         restore beside it",
+        in_the_way.join(", ")
+    );
+}
+
+fn restore(past: &Past, to: &Client, step: &Step, state: &mut State, drop: bool) -> Result<()> {
+    let ns = step.ns();
+    let db = to.database(&step.to.db);
+    if !state.is_begun(&ns) {
+        if drop {
+            db.run_command(doc! { "drop": &step.to.name }).run().or_else(|error| {
+                // NamespaceNotFound before 7.0.
+                let gone = error.to_string().contains("ns not found");
+                if gone { Ok(Document::new()) } else { Err(error) }
+            })?;
+        }
+        if step.is_created() {
+            let mut create = doc! { "create": &step.to.name };
+            create.extend(step.options());
+            db.run_command(create).run().with_context(|| format!("create {ns}"))?;
+        }
+        state.note_begun(&ns)?;
+    }
+    if step.from.has_data() {
+        copy(past, to, step, state)?;
+        let specs = step.index_specs();
+        if !specs.is_empty() {
+            let command = doc! { "createIndexes": &step.to.name, "indexes": specs };
+            db.run_command(command).run().with_context(|| format!("create the indexes of {ns}"))?;
+        }
+        let count = db.run_command(doc! { "count": &step.to.name }).run()?;
+        let count = number(count.get("n"))?;
+        if count != step.documents {
+            bail!(
+                "{ns} has {count} documents where there were {}: somebody else writes there",
+                step.documents
+            );
+        }
+    }
+    state.note_done(&ns)
+}
+
+fn copy(past: &Past, to: &Client, step: &Step, state: &mut State) -> Result<()> {
+    let ns = step.ns();
+    let (copied, last) = state.progress(&ns);
+    let order = match step.from.is_capped() {
+        true => Order::Natural { skip: copied },
+        false => Order::ById { after: last.as_ref() },
+    };
+    let bar = ProgressBar::new(step.documents).with_style(style()).with_message(ns.clone());
+    bar.set_position(copied);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let mut batch: Vec<RawDocumentBuf> = Vec::new();
+    let (mut bytes, mut copied) = (0, copied);
+    let mut flush = |batch: &mut Vec<RawDocumentBuf>, copied: &mut u64| -> Result<()> {
+        let Some(last) = batch.last() else { return Ok(()) };
+        let id = last.get("_id")?.map(Bson::try_from).transpose()?;
+        let n = batch.len() as u64;
+        insert(to, step, std::mem::take(batch))?;
+        *copied += n;
+        state.note_copied(&ns, *copied, id)?;
+        bar.set_position(*copied);
+        Ok(())
+    };
+    for document in past.documents(&step.from, order)? {
+        let document = document?;
+        bytes += document.as_bytes().len();
+        batch.push(document);
+        if batch.len() >= BATCH_MAX || bytes >= BATCH_BYTES_MAX {
+            flush(&mut batch, &mut copied)?;
+            bytes = 0;
+        }
+    }
+    flush(&mut batch, &mut copied)?;
+    bar.finish_and_clear();
+    println!("  {ns}: {copied} documents");
+    Ok(())
+}
+
+/// What a run that died has inserted after its last word is there already: that is no error.
+fn insert(to: &Client, step: &Step, batch: Vec<RawDocumentBuf>) -> Result<()> {
+    let mut documents = bson::RawArrayBuf::new();
+    for document in batch {
+        documents.push(document);
+    }
+    let command = bson::rawdoc! {
+        "insert": step.to.name.as_str(),
+        "documents": documents,
+        "ordered": step.from.is_capped(),
+        "bypassDocumentValidation": true,
+        "writeConcern": { "w": "majority", "j": true },
+    };
+    let reply = to.database(&step.to.db).run_raw_command(command).run()?;
+    if let Some(error) = reply.get("writeConcernError") {
+        bail!("the target did not keep a batch: {error}");
+    }
+    let errors = reply.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
+    for error in errors.iter().filter_map(Bson::as_document) {
+        let twice = error.get_i32("code").is_ok_and(|code| code == DUPLICATE_KEY);
+        if !twice || !is_of_id(error) {
+            bail!("the target refused a document: {error}");
+        }
+    }
+    Ok(())
+}
+
+const DUPLICATE_KEY: i32 = 11_000;
+
+fn is_of_id(error: &Document) -> bool {
+    error.get_document("keyPattern").is_ok_and(|key| key.len() == 1 && key.contains_key("_id"))
+}
+
+fn style() -> ProgressStyle {
+    let template = "  {msg} [{bar:30}] {pos}/{len} {per_sec}, {eta} left";
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
+}

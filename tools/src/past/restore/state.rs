@@ -1,0 +1,119 @@
+//! How far a restore is, in a file.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+use bson::Bson;
+use protocol::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::past::{from_json, json};
+
+/// The file and what is in it.
+pub(super) struct State {
+    path: PathBuf,
+    kept: Kept,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Kept {
+    to: String,
+    ts: Option<u64>,
+    collections: BTreeMap<String, Progress>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Progress {
+    copied: u64,
+    /// The last `_id`, as extended JSON.
+    last: Option<String>,
+    done: bool,
+}
+
+impl State {
+    /// What a run before this one has left, if there was one.
+    pub(super) fn load(path: &Path, to: &str) -> Result<Self> {
+        let kept = match std::fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| {
+                format!(
+                    "{} is not the state of a restore; name another with --state",
+                    path.display()
+                )
+            })?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Kept { to: to.to_owned(), ..Kept::default() }
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("read {}", path.display()));
+            }
+        };
+        if kept.to != to {
+            bail!(
+                "{} is the state of a restore to {}; finish that, remove the file, or name another with --state",
+                path.display(),
+                kept.to
+            );
+        }
+        Ok(Self { path: path.to_owned(), kept })
+    }
+
+    /// The moment of a restore that was begun.
+    pub(super) fn ts(&self) -> Option<Timestamp> {
+        self.kept.ts.map(Timestamp::from_u64)
+    }
+
+    pub(super) fn begin(&mut self, ts: Timestamp) -> Result<()> {
+        self.kept.ts = Some(ts.as_u64());
+        self.save()
+    }
+
+    pub(super) fn is_begun(&self, ns: &str) -> bool {
+        self.kept.collections.contains_key(ns)
+    }
+
+    pub(super) fn is_done(&self, ns: &str) -> bool {
+        self.kept.collections.get(ns).is_some_and(|progress| progress.done)
+    }
+
+    /// How many documents are there, and the last of them.
+    pub(super) fn progress(&self, ns: &str) -> (u64, Option<Bson>) {
+        let Some(progress) = self.kept.collections.get(ns) else { return (0, None) };
+        (progress.copied, progress.last.as_deref().and_then(|text| from_json(text).ok()))
+    }
+
+    pub(super) fn note_begun(&mut self, ns: &str) -> Result<()> {
+        self.kept.collections.insert(ns.to_owned(), Progress::default());
+        self.save()
+    }
+
+    pub(super) fn note_copied(&mut self, ns: &str, copied: u64, last: Option<Bson>) -> Result<()> {
+        let progress = self.kept.collections.entry(ns.to_owned()).or_default();
+        progress.copied = copied;
+        progress.last = last.map(|id| json(&id));
+        self.save()
+    }
+
+    pub(super) fn note_done(&mut self, ns: &str) -> Result<()> {
+        self.kept.collections.entry(ns.to_owned()).or_default().done = true;
+        self.save()
+    }
+
+    /// Everything is restored.
+    pub(super) fn remove(self) -> Result<()> {
+        std::fs::remove_file(&self.path).with_context(|| format!("remove {}", self.path.display()))
+    }
+
+    fn save(&self) -> Result<()> {
+        let shown = || format!("write {}", self.path.display());
+        let new = self.path.with_extension("new");
+        let mut file = File::create(&new).with_context(shown)?;
+        file.write_all(&serde_json::to_vec_pretty(&self.kept)?).with_context(shown)?;
+        file.sync_all().with_context(shown)?;
+        std::fs::rename(&new, &self.path).with_context(shown)
+    }
+}

@@ -1,0 +1,151 @@
+//! `serve --at TIME`: a port on which every client reads that moment, whatever name it gives itself.
+//!
+//! The database tools (mongodump, mongoexport) always call themselves by their own names, so they cannot ask for a
+//! moment. This stands between: it gives every connection the appName of the moment in its first message and passes
+//! on everything after it as it is.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    thread,
+};
+
+use anyhow::{Context, Result, bail};
+use bson::{Document, doc};
+use mongodb::options::{ClientOptions, ServerAddress};
+use protocol::moment;
+
+use super::source::Node;
+
+/// A handshake is never larger.
+const HANDSHAKE_MAX: usize = 1 << 20;
+const HEADER: usize = 16;
+const OP_QUERY: i32 = 2004;
+const OP_MSG: i32 = 2013;
+/// The flag bit of OP_MSG for a checksum at its end.
+const CHECKSUM: u32 = 1;
+
+/// Listens until the process is ended.
+pub fn run(from: &str, at: &str, port: u16) -> Result<()> {
+    let node = Node::connect(from)?;
+    // Held for as long as this listens, so that the moment stays readable between connections.
+    let past = node.past(at)?;
+    past.databases()?;
+    let name = format!("@Timestamp({},{})", past.ts.secs(), past.ts.inc());
+    let options = ClientOptions::parse(from).run()?;
+    let Some(ServerAddress::Tcp { host, port: to }) = options.hosts.first().cloned() else {
+        bail!("{from} names no host");
+    };
+    let to = (host, to.unwrap_or(27017));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        .with_context(|| format!("cannot listen on port {port}"))?;
+    let port = listener.local_addr()?.port();
+    println!(
+        "{} ({}) is on mongodb://127.0.0.1:{port}/?directConnection=true until this ends",
+        past.ts,
+        moment::shown(past.ts)
+    );
+    for client in listener.incoming() {
+        let (client, name, to) = (client?, name.clone(), to.clone());
+        thread::spawn(move || {
+            if let Err(error) = pass_on(client, &name, (&to.0, to.1)) {
+                eprintln!("a connection failed: {error:#}");
+            }
+        });
+    }
+    Ok(())
+}
+
+fn pass_on(mut client: TcpStream, name: &str, to: (&str, u16)) -> Result<()> {
+    let Some(first) = first_message(&mut client)? else { return Ok(()) };
+    let mut server = TcpStream::connect(to).context("connect to the node")?;
+    server.write_all(&renamed(&first, name)?)?;
+    let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
+    let sending = thread::spawn(move || {
+        // Either side may hang up at any time: that is how connections end.
+        let _ = io::copy(&mut from_client, &mut to_server);
+        let _ = to_server.shutdown(Shutdown::Write);
+    });
+    let _ = io::copy(&mut server, &mut client);
+    let _ = client.shutdown(Shutdown::Both);
+    let _ = sending.join();
+    Ok(())
+}
+
+fn first_message(client: &mut TcpStream) -> Result<Option<Vec<u8>>> {
+    let mut message = vec![0; HEADER];
+    if client.read_exact(&mut message).is_err() {
+        return Ok(None);
+    }
+    let len = usize::try_from(int(&message, 0)?)?;
+    if !(HEADER..=HANDSHAKE_MAX).contains(&len) {
+        bail!("the first message is no handshake");
+    }
+    message.resize(len, 0);
+    client.read_exact(message.get_mut(HEADER..).context("a body")?)?;
+    Ok(Some(message))
+}
+
+/// The same handshake under another name.
+fn renamed(message: &[u8], name: &str) -> Result<Vec<u8>> {
+    let mut message = message.to_vec();
+    let at = match int(&message, 12)? {
+        OP_MSG => {
+            let flags = u32::try_from(int(&message, HEADER)?)?;
+            if flags & CHECKSUM != 0 {
+                message.truncate(message.len() - 4);
+                let without = (flags & !CHECKSUM).to_le_bytes();
+                message.splice(HEADER..HEADER + 4, without);
+            }
+            HEADER + 5
+        }
+        OP_QUERY => {
+            let ns = message.get(HEADER + 4..).context("a namespace")?;
+            HEADER + 4 + ns.iter().position(|byte| *byte == 0).context("a namespace")? + 9
+        }
+        _ => bail!("the first message is no handshake"),
+    };
+    let len = usize::try_from(int(&message, at)?)?;
+    let hello = message.get(at..at + len).context("a handshake")?;
+    let mut hello = Document::from_reader(hello)?;
+    if let Ok(client) = hello.get_document_mut("client") {
+        client.insert("application", doc! { "name": name });
+    }
+    message.splice(at..at + len, hello.to_vec()?);
+    let whole = i32::try_from(message.len())?;
+    message.splice(0..4, whole.to_le_bytes());
+    Ok(message)
+}
+
+fn int(message: &[u8], at: usize) -> Result<i32> {
+    let bytes = message.get(at..at + 4).context("a message is cut short")?;
+    Ok(i32::from_le_bytes(bytes.try_into()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handshake_gets_the_name_in_both_forms() {
+        let hello = doc! { "hello": 1, "client": { "application": { "name": "mongodump" } }, "$db": "admin" };
+        let body = hello.to_vec().unwrap();
+        let with_head = |op: i32, middle: &[u8], end: &[u8]| {
+            let len = i32::try_from(HEADER + middle.len() + body.len() + end.len()).unwrap();
+            let head = [len, 7, 0, op].map(i32::to_le_bytes).concat();
+            [&head[..], middle, &body[..], end].concat()
+        };
+        let query = [&[4, 0, 0, 0][..], b"admin.$cmd\0", &[0; 4], &[0xff; 4]].concat();
+        for message in [
+            with_head(OP_MSG, &[0, 0, 0, 0, 0], &[]),
+            with_head(OP_MSG, &[1, 0, 0, 0, 0], &[9; 4]),
+            with_head(OP_QUERY, &query, &[]),
+        ] {
+            let sent = renamed(&message, "@-15m").unwrap();
+            assert_eq!(int(&sent, 0).unwrap(), i32::try_from(sent.len()).unwrap());
+            let text = String::from_utf8_lossy(&sent).into_owned();
+            assert!(text.contains("@-15m") && !text.contains("mongodump"), "{text}");
+        }
+        assert!(renamed(&with_head(2010, &[], &[]), "x").is_err());
+    }
+}

@@ -1,0 +1,287 @@
+//! A running node, and its past.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
+use mongodb::{
+    options::{Acknowledgment, ClientOptions, ReadPreference, SelectionCriteria, WriteConcern},
+    sync::{Client, Cursor},
+};
+use protocol::{
+    Timestamp,
+    moment::{self, Moment},
+};
+
+/// A running Understudy.
+pub struct Node {
+    uri: String,
+    /// Reads the present.
+    pub client: Client,
+    oldest: Timestamp,
+    newest: Timestamp,
+}
+
+/// One moment of a node.
+pub struct Past {
+    /// Reads that moment.
+    pub client: Client,
+    /// The moment.
+    pub ts: Timestamp,
+}
+
+/// A collection as it was.
+#[derive(Clone, Debug)]
+pub struct Collection {
+    /// Its database.
+    pub db: String,
+    /// Its name.
+    pub name: String,
+    /// `collection`, `view` or `timeseries`.
+    pub kind: String,
+    /// What it was created with.
+    pub options: Document,
+    /// Its UUID.
+    pub uuid: Option<bson::Uuid>,
+}
+
+/// A node that does not answer for so long is not there.
+const SELECTION_LIMIT: Duration = Duration::from_secs(15);
+
+impl Node {
+    /// Connects, and asks how far back it can be read.
+    pub fn connect(uri: &str) -> Result<Self> {
+        let client = connect(uri, None)?;
+        let status = client
+            .database("admin")
+            .run_command(doc! { "serverStatus": 1 })
+            .run()
+            .with_context(|| format!("{uri} does not answer"))?;
+        let Ok(window) = status.get_document("historyWindow") else {
+            bail!("{uri} is not an Understudy: its serverStatus has no historyWindow");
+        };
+        let at = |name| -> Result<Timestamp> { Ok(window.get_timestamp(name)?.into()) };
+        let (oldest, newest) = (at("oldestReadable")?, at("newestReadable")?);
+        Ok(Self { uri: uri.to_owned(), client, oldest, newest })
+    }
+
+    /// The moment that a text means, if it can be read.
+    pub fn resolve(&self, text: &str) -> Result<Timestamp> {
+        if text == "now" {
+            return Ok(self.newest);
+        }
+        let moment: Moment = text.parse()?;
+        let ts = moment.resolve(DateTime::now());
+        let window = || {
+            let shown = |ts| format!("{ts} ({})", moment::shown(ts));
+            format!("readable are {} to {}", shown(self.oldest), shown(self.newest))
+        };
+        if ts > self.newest && !matches!(moment, Moment::Ago(_)) {
+            bail!("{text} lies after what the node has applied; {}", window());
+        }
+        if ts < self.oldest {
+            bail!("{text} lies before the history window; {}", window());
+        }
+        Ok(ts.min(self.newest))
+    }
+
+    /// A connection that sees nothing but this moment.
+    pub fn at(&self, ts: Timestamp) -> Result<Past> {
+        let name = format!("@Timestamp({},{})", ts.secs(), ts.inc());
+        Ok(Past { client: connect(&self.uri, Some(name))?, ts })
+    }
+
+    /// The same, for a moment as a person writes it.
+    pub fn past(&self, text: &str) -> Result<Past> {
+        self.at(self.resolve(text)?)
+    }
+
+    /// Entries of the node's oplog.
+    pub fn oplog(&self, filter: Document) -> Result<Cursor<Document>> {
+        let oplog = self.client.database("local").collection::<Document>("oplog.rs");
+        Ok(oplog.find(filter).sort(doc! { "$natural": 1 }).run()?)
+    }
+}
+
+/// A client of exactly one server.
+fn connect(uri: &str, app_name: Option<String>) -> Result<Client> {
+    let mut options = ClientOptions::parse(uri).run().with_context(|| format!("read {uri}"))?;
+    options.direct_connection = Some(true);
+    options.app_name = app_name.or(Some("understudy-tools".to_owned()));
+    options.server_selection_timeout = Some(SELECTION_LIMIT);
+    let nearest = ReadPreference::SecondaryPreferred { options: None };
+    options.selection_criteria = Some(SelectionCriteria::ReadPreference(nearest));
+    Client::with_options(options).context("make a client")
+}
+
+/// A client of a whole cluster, whose writes a majority must have.
+pub(super) fn connect_cluster(uri: &str) -> Result<Client> {
+    let mut options = ClientOptions::parse(uri).run().with_context(|| format!("read {uri}"))?;
+    options.server_selection_timeout.get_or_insert(SELECTION_LIMIT);
+    options.write_concern =
+        Some(WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build());
+    Client::with_options(options).context("make a client")
+}
+
+/// Databases that belong to the server itself.
+const INTERNAL: [&str; 3] = ["admin", "config", "local"];
+
+impl Past {
+    /// Runs a command.
+    pub fn run(&self, db: &str, command: Document) -> Result<Document> {
+        let name = command.keys().next().cloned().unwrap_or_default();
+        let reply = self.client.database(db).run_command(command).run();
+        reply.with_context(|| format!("{name} on {db} at {}", self.ts))
+    }
+
+    /// The databases, without those of the server itself.
+    pub fn databases(&self) -> Result<Vec<String>> {
+        let reply = self.run("admin", doc! { "listDatabases": 1, "nameOnly": true })?;
+        let mut names: Vec<String> = reply
+            .get_array("databases")?
+            .iter()
+            .filter_map(|db| Some(db.as_document()?.get_str("name").ok()?.to_owned()))
+            .filter(|name| !INTERNAL.contains(&name.as_str()))
+            .collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The collections, views and time series of a database, by name.
+    pub fn collections(&self, db: &str) -> Result<Vec<Collection>> {
+        let reply = self.run(db, doc! { "listCollections": 1, "cursor": { "batchSize": ALL } })?;
+        let mut found = Vec::new();
+        for info in first_batch(&reply)? {
+            let uuid = info.get_document("info").ok().and_then(|info| match info.get("uuid") {
+                Some(Bson::Binary(uuid)) => uuid.to_uuid().ok(),
+                _ => None,
+            });
+            found.push(Collection {
+                db: db.to_owned(),
+                name: info.get_str("name")?.to_owned(),
+                kind: info.get_str("type").unwrap_or("collection").to_owned(),
+                options: info.get_document("options").cloned().unwrap_or_default(),
+                uuid,
+            });
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// What `wanted` names: databases or collections; nothing names everything.
+    pub fn chosen(&self, wanted: &[String]) -> Result<Vec<Collection>> {
+        let mut found = Vec::new();
+        if wanted.is_empty() {
+            for db in self.databases()? {
+                found.extend(self.collections(&db)?);
+            }
+        }
+        for name in wanted {
+            let (db, collection) = match name.split_once('.') {
+                None => (name.as_str(), None),
+                Some((db, collection)) => (db, Some(collection)),
+            };
+            let buckets = collection.map(|name| format!("{BUCKETS}{name}"));
+            let before = found.len();
+            found.extend(self.collections(db)?.into_iter().filter(|have| {
+                collection.is_none_or(|name| have.name == name)
+                    || buckets.as_ref().is_some_and(|name| have.name == *name)
+            }));
+            if found.len() == before {
+                bail!("there was no {name} at {} ({})", self.ts, moment::shown(self.ts));
+            }
+        }
+        found.retain(|collection| collection.name != "system.views");
+        Ok(found)
+    }
+
+    /// The indexes of a collection.
+    pub fn indexes(&self, collection: &Collection) -> Result<Vec<Document>> {
+        let command = doc! { "listIndexes": &collection.name, "cursor": { "batchSize": ALL } };
+        first_batch(&self.run(&collection.db, command)?)
+    }
+
+    /// How many documents, exactly.
+    pub fn count(&self, collection: &Collection) -> Result<u64> {
+        let reply = self.run(&collection.db, doc! { "count": &collection.name })?;
+        number(reply.get("n"))
+    }
+
+    /// The documents: by `_id` in the order of MongoDB's values from after `after` on, or in natural order.
+    pub fn documents(
+        &self,
+        collection: &Collection,
+        order: Order<'_>,
+    ) -> Result<Cursor<RawDocumentBuf>> {
+        let handle = self.client.database(&collection.db);
+        let handle = handle.collection::<RawDocumentBuf>(&collection.name);
+        let simple = mongodb::options::Collation::builder().locale("simple").build();
+        let find = match order {
+            Order::Natural { skip } => handle.find(doc! {}).sort(doc! { "$natural": 1 }).skip(skip),
+            Order::ById { after } => {
+                let filter = match after {
+                    // $gt alone would stay within the type of its operand.
+                    Some(after) => {
+                        doc! { "$expr": { "$gt": ["$_id", { "$literal": after.clone() }] } }
+                    }
+                    None => doc! {},
+                };
+                handle.find(filter).sort(doc! { "_id": 1 }).collation(simple).allow_disk_use(true)
+            }
+        };
+        Ok(find.batch_size(BATCH).run()?)
+    }
+}
+
+/// In which order documents come.
+pub enum Order<'a> {
+    /// As they were inserted, where that matters.
+    Natural {
+        /// So many are there already.
+        skip: u64,
+    },
+    /// By `_id`.
+    ById {
+        /// From after this one on.
+        after: Option<&'a Bson>,
+    },
+}
+
+/// Where a time series keeps its data.
+pub(super) const BUCKETS: &str = "system.buckets.";
+
+const ALL: i32 = 1_000_000;
+const BATCH: u32 = 1_000;
+
+impl Collection {
+    /// `db.name`.
+    pub fn ns(&self) -> String {
+        format!("{}.{}", self.db, self.name)
+    }
+
+    /// Whether it holds documents of its own.
+    pub fn has_data(&self) -> bool {
+        self.kind == "collection"
+    }
+
+    /// Whether the order of insertion is part of what it is.
+    pub fn is_capped(&self) -> bool {
+        self.options.get_bool("capped").unwrap_or_default()
+    }
+}
+
+fn first_batch(reply: &Document) -> Result<Vec<Document>> {
+    let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
+    Ok(batch.iter().filter_map(|entry| entry.as_document().cloned()).collect())
+}
+
+/// A number of whatever type.
+pub(super) fn number(value: Option<&Bson>) -> Result<u64> {
+    match value {
+        Some(Bson::Int32(n)) => Ok(u64::try_from(*n)?),
+        Some(Bson::Int64(n)) => Ok(u64::try_from(*n)?),
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        Some(Bson::Double(n)) => Ok(*n as u64),
+        _ => bail!("the node's answer has no number where one belongs"),
+    }
+}
