@@ -33,10 +33,7 @@ impl Follower {
     /// Follows `source` and answers the task when it ends. What was fetched is durable by then.
     pub(crate) async fn run(self, task: TaskId, source: SyncSource, stop: CancellationToken) {
         tracing::info!(source = %source.host, after = %self.store.watermarks().written().op_time, "following the oplog of a sync source");
-        let ended = tokio::select! {
-            ended = self.follow_unless_cut(task, &source, &stop) => ended,
-            () = stop.cancelled() => stopped(),
-        };
+        let ended = self.follow_unless_cut(task, &source, &stop).await;
         self.repl.tell(DataEvent::FollowEnded {
             task,
             remedy: ended.remedy(),
@@ -52,12 +49,16 @@ impl Follower {
         stop: &CancellationToken,
     ) -> FetchError {
         loop {
-            let fetching = self.delay.may_fetch().await;
+            let fetching = tokio::select! {
+                fetching = self.delay.may_fetch() => fetching,
+                () = stop.cancelled() => return stopped(),
+            };
             let ended = tokio::select! {
                 ended = self.follow(task, source) => Some(ended),
                 () = self.delay.is_cut() => None,
                 () = stop.cancelled() => Some(stopped()),
             };
+            // Never cut short: whoever follows next begins where our oplog ends.
             if self.buffer.flush().await.is_err() {
                 tracing::warn!(
                     "the oplog writer stopped before the entries of {} were written",
@@ -67,7 +68,11 @@ impl Follower {
             drop(fetching);
             match ended {
                 Some(parted @ FetchError::Diverged { .. }) if self.has_private_tail() => {
-                    match tail::cut_parted(&self.store, &self.peer, &source.host).await {
+                    let cut = tokio::select! {
+                        cut = tail::cut_parted(&self.store, &self.peer, &source.host) => cut,
+                        () = stop.cancelled() => return stopped(),
+                    };
+                    match cut {
                         Ok(true) => {}
                         Ok(false) => return parted,
                         Err(error) => return error,

@@ -1,0 +1,82 @@
+//! The disk is full while we apply: a clear word, an end, and when there is room again we go on from where we were.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use bson::{Binary, Document, doc, spec::BinarySubtype};
+use tests::node::Node;
+use tests::repl_set::{Member, ReplSet};
+use tests::scratch::Scratch;
+use tests::understudy;
+use tests::wait::{PATIENCE, wait_for};
+
+/// Needs the right to mount; without it there is no small disk, and nothing is tested.
+#[test]
+fn room_again_is_all_that_we_need() -> Result<()> {
+    let mut scratch = Scratch::new("disk-full-ours")?;
+    let mut set = ReplSet::named("disk-full").start()?;
+    let mut ours = Node::prepare(understudy::options("ours", Some(set.name()))?, &mut scratch)?;
+    let Some(disk) = SmallDisk::mount(&ours.data_path()) else {
+        eprintln!("mounting is not permitted here: a full disk is not tested");
+        scratch.finish();
+        return set.finish();
+    };
+    ours.launch()?;
+    ours.await_answer()?;
+    let ours = set.adopt(ours, Member { votes: 0 })?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    let mut n = 0;
+    wait_for("our disk is full, and our node has ended", PATIENCE, || {
+        insert(set.primary()?, n)?;
+        n += 100;
+        Ok(!set.node_mut(ours)?.is_running())
+    })?;
+    ensure!(set.ours()?.log_has("make room and start again")?, "no word of it in the log");
+    disk.grow()?;
+    set.node_mut(ours)?.restart()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.expect_log("No space left on device");
+    set.finish()?;
+    scratch.finish();
+    Ok(())
+}
+
+/// Random, so that it does not compress.
+fn insert(primary: &Node, from: i32) -> Result<()> {
+    let documents: Vec<Document> = (from..from + 100)
+        .map(|i| {
+            let bytes = (0..5000).map(|_| rand::random()).collect();
+            doc! { "_id": i, "b": Binary { subtype: BinarySubtype::Generic, bytes } }
+        })
+        .collect();
+    primary.run("shop", doc! { "insert": "c", "documents": documents })?;
+    Ok(())
+}
+
+/// A file system in memory.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path) -> Option<Self> {
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=80m", "tmpfs"])
+            .arg(at)
+            .output()
+            .is_ok_and(|output| output.status.success());
+        mounted.then(|| Self(at.to_owned()))
+    }
+
+    fn grow(&self) -> Result<()> {
+        let status = Command::new("mount").args(["-o", "remount,size=900m"]).arg(&self.0).status();
+        ensure!(status.context("run mount")?.success(), "the disk does not grow");
+        Ok(())
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: a node may still have files open here.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
