@@ -172,16 +172,19 @@ impl Cursors {
         }
     }
 
-    /// Ends the cursors of a session, or all that have one.
-    pub fn kill_session(&self, session: Option<&SessionId>) {
-        let fits = |own: Option<SessionId>| match session {
-            Some(id) => own.as_ref() == Some(id),
-            None => own.is_some(),
+    /// Ends the cursors of a session, or all that have one; of these users, or of everybody.
+    pub fn kill_session(&self, session: Option<&SessionId>, of: Option<&[UserName]>) {
+        let fits = |own: Option<SessionId>, owners: &[UserName]| {
+            let in_session = match session {
+                Some(id) => own.as_ref() == Some(id),
+                None => own.is_some(),
+            };
+            in_session && of.is_none_or(|users| users == owners)
         };
         self.slots.lock().retain(|_, slot| match slot {
-            Slot::Idle { cursor, .. } => !fits(cursor.session),
-            Slot::Running { session, killed, .. } => {
-                *killed |= fits(*session);
+            Slot::Idle { cursor, .. } => !fits(cursor.session, &cursor.owners),
+            Slot::Running { session, owners, killed, .. } => {
+                *killed |= fits(*session, owners);
                 true
             }
         });
@@ -257,7 +260,9 @@ mod tests {
         let now = Instant::now();
         cursors.keep(cursor(1, Some([1; 16])), now);
         cursors.keep(cursor(2, None), now);
-        cursors.kill_session(Some(&[1; 16]));
+        cursors.kill_session(Some(&[1; 16]), Some(&[UserName::new("u", "d")]));
+        assert_eq!(cursors.counts().0, 2);
+        cursors.kill_session(Some(&[1; 16]), None);
         assert_eq!(cursors.counts().0, 1);
         cursors.expire(now + Duration::from_secs(9), Duration::from_secs(10));
         assert_eq!(cursors.counts().0, 1);

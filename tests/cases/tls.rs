@@ -58,6 +58,21 @@ fn a_set_with_x509_members(version: Version) -> Result<()> {
     set.finish()
 }
 
+/// On the way from the key to certificates: each side sends one and takes both.
+#[test]
+fn members_go_from_the_key_to_certificates() -> Result<()> {
+    for (theirs, own) in [("sendKeyFile", "sendX509"), ("sendX509", "sendKeyFile")] {
+        let options = ReplSet::named("tls-change").key_file(KEY).tls(Tls::WithKeyFile);
+        let options = options.mongod_args(&["--clusterAuthMode", theirs]);
+        let set = options.our_args(&["--clusterAuthMode", own]).ours_hidden(1).start()?;
+        works(&set)?;
+        let sent = if theirs == "sendX509" { "MONGODB-X509" } else { "SCRAM-SHA-256" };
+        ensure!(set.ours()?.log_has(sent)?, "no member has come by {sent}");
+        set.finish()?;
+    }
+    Ok(())
+}
+
 fn works(set: &ReplSet) -> Result<()> {
     set.primary()?
         .run("shop", doc! { "insert": "c", "documents": [{ "_id": 1 }, { "_id": 2 }] })?;

@@ -81,6 +81,8 @@ fn users_of_the_set_log_in(version: Version) -> Result<()> {
                  db.getSiblingDB('shop').carts.countDocuments({})";
     let seen = scripts::mongosh(shell, port)?;
     ensure!(seen == json!({ "$numberInt": "500" }), "mongosh: {seen}");
+    let log = std::fs::read_to_string(ours.log_path())?;
+    ensure!(!log.contains("pässwörd") && !log.contains("biws"), "a secret is in our log");
     let dir = tempfile::tempdir()?;
     let args = [
         "--username=backup",

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{Api, Auth, Command, Run};
 use crate::{
-    auth::{action::action, requirement},
+    auth::{action::action, privilege::Target, requirement},
     context::{Call, Outcome, Reply},
     error::Failure,
     sessions::{SessionId, TIMEOUT_MINUTES},
@@ -115,7 +115,10 @@ fn close(call: &Call, id: Option<&SessionId>) {
         Some(id) => call.node().sessions.end(id),
         None => call.node().sessions.end_all(),
     }
-    call.node().cursors.kill_session(id);
+    // A session is its user's, whoever else may know its number.
+    let own = call.who.names();
+    let all = !call.who.is_restricted() || call.who.may(Target::Cluster, action("killAnySession"));
+    call.node().cursors.kill_session(id, (!all).then_some(own.as_slice()));
 }
 
 /// The session ids of the command's array.
