@@ -21,7 +21,7 @@ use rustls::{
     pki_types::CertificateDer,
     version::{TLS12, TLS13},
 };
-use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
+use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 pub use outgoing::Outgoing;
@@ -33,7 +33,6 @@ use crate::config::{TlsMode, TlsSettings};
 pub struct Tls {
     settings: TlsSettings,
     loaded: RwLock<Loaded>,
-    handshakes: Semaphore,
 }
 
 /// What was made of the files.
@@ -69,9 +68,8 @@ pub enum TlsError {
     Setup(#[from] rustls::Error),
 }
 
-/// Handshakes at one time: each costs a signature, and a flood of them should not stop everything else.
-const HANDSHAKES_MAX: usize = 64;
-/// A client that does not finish its handshake is not waited for longer.
+/// A client that does not finish its handshake is not waited for longer. Others do not wait for it: a limit of handshakes
+/// at one time would let a few slow clients keep everybody out.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
 /// What tells a handshake from a message: the type and the version of the record, and that a client's hello is in it. A
 /// message that begins so would be a first one of more than 66,000 bytes.
@@ -85,11 +83,7 @@ impl Tls {
         if settings.mode == TlsMode::Disabled {
             return Ok(None);
         }
-        Ok(Some(Self {
-            loaded: RwLock::new(load(settings)?),
-            settings: settings.clone(),
-            handshakes: Semaphore::new(HANDSHAKES_MAX),
-        }))
+        Ok(Some(Self { loaded: RwLock::new(load(settings)?), settings: settings.clone() }))
     }
 
     /// Reads the files again (T2).
@@ -115,7 +109,6 @@ impl Tls {
 
     /// The server's half of the handshake.
     pub async fn accept(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        let _place = self.handshakes.acquire().await.map_err(io::Error::other)?;
         let acceptor = TlsAcceptor::from(self.loaded.read().incoming.clone());
         timeout(HANDSHAKE_LIMIT, acceptor.accept(socket))
             .await

@@ -4,8 +4,10 @@
 use libfuzzer_sys::fuzz_target;
 use protocol::scram::{Credentials, Mechanism, ScramClient, ServerChallenge};
 
-fuzz_target!(|data: (&[u8], &[u8])| {
-    let (first, last) = data;
+fuzz_target!(|data: &[u8]| {
+    // The first byte says where the first message ends.
+    let Some((&at, messages)) = data.split_first() else { return };
+    let (first, last) = messages.split_at(messages.len().min(usize::from(at)));
     let mechanism = Mechanism::ScramSha256;
     let credentials = Credentials {
         mechanism,
