@@ -1,11 +1,13 @@
 //! What evaluation takes from outside: time, chance, the will to go on, other collections.
 
-use std::{cell::RefCell, fmt, rc::Rc};
+use std::{cell::RefCell, fmt, rc::Rc, sync::Arc};
 
 use protocol::{RawDoc, Timestamp};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use crate::{error::QueryError, source::Source, stage::Outside, value::OwnedValue};
+use crate::{
+    collation::Collator, error::QueryError, source::Source, stage::Outside, value::OwnedValue,
+};
 
 /// The other collections of the moment, for `$lookup` and its like.
 pub trait Collections {
@@ -15,6 +17,11 @@ pub trait Collections {
     /// The documents of a stage that brings the server's own, such as `$collStats`; `None` if it is not
     /// supported.
     fn outside(&self, _: &Outside, _namespace: &str) -> Result<Option<Vec<RawDoc>>, QueryError> {
+        Ok(None)
+    }
+
+    /// What a view stands for: the collection that it is on, and its pipeline as a BSON array.
+    fn view(&self, _namespace: &str) -> Result<Option<(String, Vec<u8>)>, QueryError> {
         Ok(None)
     }
 }
@@ -46,6 +53,8 @@ pub struct Context {
     pub cluster_time: Option<Timestamp>,
     /// The values of the command's `let`, in the order of their names in the scope.
     pub variables: Vec<OwnedValue>,
+    /// How text compares in expressions.
+    pub collator: Option<Arc<Collator>>,
     /// Ends the query when its time is up or somebody kills it.
     pub interrupt: Option<Interrupt>,
     /// Where sorts put what memory can't hold; without it they fail beyond their limit.
@@ -74,6 +83,7 @@ impl Context {
             now,
             cluster_time: None,
             variables: Vec::new(),
+            collator: None,
             interrupt: None,
             spill: None,
             collections: None,
@@ -88,6 +98,7 @@ impl Context {
             cluster_time: self.cluster_time,
             variables,
             interrupt: self.interrupt.clone(),
+            collator: self.collator.clone(),
             spill: self.spill.clone(),
             collections: self.collections.clone(),
         }

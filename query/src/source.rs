@@ -132,6 +132,17 @@ pub struct KeyRange {
     pub prefix: Vec<OwnedValue>,
     /// The lower and upper edge of the field after the prefix.
     pub edges: Option<(Edge, Edge)>,
+    /// Ends that name a value for every field, as `min` and `max` do: in the order of the index's keys.
+    pub whole: WholeKeys,
+}
+
+/// A first key that is within, and a last one that is not.
+#[derive(Debug, Clone, Default)]
+pub struct WholeKeys {
+    /// `min`.
+    pub from: Option<Vec<OwnedValue>>,
+    /// `max`.
+    pub to: Option<Vec<OwnedValue>>,
 }
 
 /// Records, one by one.

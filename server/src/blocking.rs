@@ -12,13 +12,14 @@ use std::{
 };
 
 use protocol::ErrorCode;
-use query::{QueryError, context::Context};
+use query::{QueryError, collation::Collator, context::Context, value::OwnedValue};
 
 use crate::{
     context::{Call, Outcome},
     error::Failure,
     read_time::{self, ReadTime},
     shutdown::Phase,
+    spill::DiskSpill,
 };
 
 /// Runs on a blocking thread.
@@ -70,19 +71,64 @@ impl Drop for Abandon {
     }
 }
 
-/// The surroundings of a query: the time, chance, and when to stop.
+/// What stays the same from batch to batch of a query.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    now: i64,
+    cluster_time: Option<protocol::Timestamp>,
+    variables: Vec<OwnedValue>,
+    spills: bool,
+    collator: Option<Arc<Collator>>,
+}
+
+impl Surroundings {
+    /// As the command finds them, with the values of its `let`.
+    pub fn new(call: &Call, variables: Vec<OwnedValue>, spills: bool) -> Self {
+        Self {
+            now: bson::DateTime::now().timestamp_millis(),
+            cluster_time: Some(call.node().cluster_time()).filter(|ts| !ts.is_null()),
+            variables,
+            spills,
+            collator: None,
+        }
+    }
+
+    /// The same with a collation for expressions.
+    #[must_use]
+    pub fn with_collator(mut self, collator: Option<Arc<Collator>>) -> Self {
+        self.collator = collator;
+        self
+    }
+
+    /// For one batch: when to stop is the business of the command that asks for it.
+    pub fn context(&self, call: &Call, cursor: Option<i64>) -> Context {
+        let mut context = Context::new(self.now, rand::random());
+        context.cluster_time = self.cluster_time;
+        context.variables.clone_from(&self.variables);
+        context.collator.clone_from(&self.collator);
+        if self.spills
+            && let Ok(store) = call.node().store()
+        {
+            context.spill = Some(Rc::new(DiskSpill::below(store.dbpath())));
+        }
+        let call = call.clone();
+        context.interrupt = Some(Rc::new(move || check(&call, cursor)));
+        context
+    }
+}
+
+/// The surroundings of a query without variables that is done at once.
 pub fn query_context(call: &Call, cursor: Option<i64>) -> Context {
-    let mut context = Context::new(bson::DateTime::now().timestamp_millis(), rand::random());
-    context.cluster_time = Some(call.node().cluster_time()).filter(|ts| !ts.is_null());
-    let call = call.clone();
-    context.interrupt = Some(Rc::new(move || check(&call, cursor)));
-    context
+    Surroundings::new(call, Vec::new(), false).context(call, cursor)
 }
 
 /// Whether to go on.
 pub fn check(call: &Call, cursor: Option<i64>) -> Result<(), QueryError> {
     if call.abandoned.load(Ordering::Relaxed) {
         return Err(QueryError::new(ErrorCode::ClientDisconnect, "operation was interrupted"));
+    }
+    if call.operation.is_killed() {
+        return Err(QueryError::new(ErrorCode::Interrupted, "operation was interrupted"));
     }
     if call.max_time.is_some_and(|max| call.started.elapsed() > max) {
         return Err(QueryError::new(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"));

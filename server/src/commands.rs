@@ -8,13 +8,17 @@ mod authenticate;
 mod available_query_options;
 mod build_info;
 mod coll_stats;
+mod collation;
 mod connection_status;
 mod count;
+mod current_op;
 mod db_hash;
 mod db_stats;
 mod distinct;
+mod explain;
 mod features;
 mod find;
+mod first_batch;
 mod fsync;
 mod get_cmd_line_opts;
 mod get_default_rw_concern;
@@ -34,7 +38,9 @@ mod list_indexes;
 mod lock_info;
 mod log_rotate;
 mod logout;
+mod metadata;
 mod ping;
+mod plan_cache;
 mod profile;
 mod refused;
 mod repl_set;
@@ -47,8 +53,11 @@ mod set_parameter;
 mod shutdown;
 mod sizes;
 mod target;
+mod top;
 mod users_info;
-mod views;
+mod validate;
+mod variables;
+mod view_rows;
 mod whats_my_uri;
 
 use std::{collections::HashMap, future::Future, pin::Pin, sync::LazyLock};
@@ -227,6 +236,15 @@ impl Command {
         run: Run::Now(refused::unreachable),
     };
 
+    /// What commands that read documents have in common.
+    const READ: Self = Self {
+        auth: Auth::Collection(action("find")),
+        on: On::Readable,
+        api: Api::V1,
+        takes_concerns: true,
+        ..Self::DEFAULT
+    };
+
     /// The class of its latency: reads, writes, commands.
     pub fn latency_class(&self) -> usize {
         match (self.on, self.class) {
@@ -268,9 +286,12 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
         coll_stats::DATA_SIZE,
         connection_status::COMMAND,
         count::COMMAND,
+        current_op::CURRENT_OP,
+        current_op::KILL_OP,
         db_hash::COMMAND,
         db_stats::COMMAND,
         distinct::COMMAND,
+        explain::COMMAND,
         find::COMMAND,
         get_more::COMMAND,
         kill_cursors::COMMAND,
@@ -292,6 +313,8 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
         log_rotate::COMMAND,
         logout::COMMAND,
         ping::COMMAND,
+        plan_cache::CLEAR,
+        plan_cache::LIST_FILTERS,
         profile::COMMAND,
         sasl::SASL_CONTINUE,
         sasl::SASL_START,
@@ -307,6 +330,8 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
         roles_info::COMMAND,
         rotate_certificates::COMMAND,
         users_info::COMMAND,
+        top::COMMAND,
+        validate::COMMAND,
         whats_my_uri::COMMAND,
     ];
     let mut table: Vec<Command> =

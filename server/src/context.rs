@@ -28,8 +28,10 @@ use crate::{
     config::Settings,
     cursors::Cursors,
     error::Failure,
+    index_use::IndexUse,
     logging::Log,
     metrics::Metrics,
+    operations::{Operation, Operations},
     parameters::Parameters,
     pins::{Pin, Pins},
     profile::Profile,
@@ -74,6 +76,10 @@ pub struct Node {
     pub cursors: Cursors,
     /// Moments that connections are pinned to.
     pub pins: Pins,
+    /// Requests that run.
+    pub operations: Operations,
+    /// How often each index was used.
+    pub index_use: IndexUse,
 }
 
 impl Node {
@@ -108,6 +114,8 @@ impl Node {
             store,
             cursors: Cursors::default(),
             pins: Pins::default(),
+            operations: Operations::default(),
+            index_use: IndexUse::default(),
             settings,
             log,
         })
@@ -323,6 +331,8 @@ pub struct Call {
     pub max_time: Option<Duration>,
     /// When it came.
     pub started: Instant,
+    /// What currentOp shows and killOp ends.
+    pub operation: Arc<Operation>,
     /// Set when nobody waits for the answer any more.
     pub abandoned: Arc<AtomicBool>,
 }

@@ -24,6 +24,7 @@ use crate::{
     commands::{self, Command, Fields, On, Run},
     context::{Call, Client, Outcome, Reply, Then},
     error::Failure,
+    operations::Operation,
     profile::Profile,
 };
 use generic::Generic;
@@ -83,7 +84,8 @@ async fn execute(
     {
         counter.up();
     }
-    let outcome = match prepare(client, incoming, command, generic, started) {
+    let operation = Running::begin(client, &incoming.body, command, started);
+    let outcome = match prepare(client, incoming, command, generic, &operation.0) {
         Ok(Prepared::Run(call)) => run(command, call).await,
         Ok(Prepared::Answered(reply)) => Ok(reply),
         Err(failure) => Err(failure),
@@ -94,7 +96,7 @@ async fn execute(
             counters.failed.up();
         }
     }
-    note_time(client, command, started.elapsed());
+    note_time(client, command, &operation.0);
     outcome
 }
 
@@ -109,9 +111,10 @@ fn prepare(
     incoming: Incoming,
     command: &'static Command,
     generic: &mut Generic,
-    now: Instant,
+    operation: &Arc<Operation>,
 ) -> Result<Prepared, Failure> {
     let node = &client.node;
+    let now = operation.started;
     let profile = node.profile();
     let name = command_name(&incoming.body).to_owned();
     if let Some(query) = &incoming.by_query {
@@ -155,6 +158,7 @@ fn prepare(
         lsid: generic.lsid,
         max_time: generic.max_time,
         started: now,
+        operation: Arc::clone(operation),
         abandoned: Arc::default(),
     };
     command.auth.check(&call)?;
@@ -197,10 +201,33 @@ fn refuse_duplicates(incoming: &Incoming) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Runs the handler. One that waits is dropped when killOp names it, and what it left on a blocking thread ends.
 async fn run(command: &'static Command, call: Call) -> Outcome {
-    match command.run {
-        Run::Now(run) => run(&call),
-        Run::Waiting(run) => run(call).await,
+    let run = match command.run {
+        Run::Now(run) => return run(&call),
+        Run::Waiting(run) => run,
+    };
+    let operation = Arc::clone(&call.operation);
+    tokio::select! {
+        outcome = run(call) => outcome,
+        () = operation.killed() => {
+            Err(Failure::said(ErrorCode::Interrupted, "operation was interrupted"))
+        }
+    }
+}
+
+/// A request that currentOp shows as long as this lives.
+struct Running(Arc<Operation>);
+
+impl Running {
+    fn begin(client: &Arc<Client>, body: &RawDoc, command: &Command, started: Instant) -> Self {
+        Self(client.node.operations.begin(client, body, command.class, started))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.client.node.operations.end(self.0.id);
     }
 }
 
@@ -261,8 +288,12 @@ fn take_cluster_time(call: &Call, time: &ClusterTime) -> Result<(), Failure> {
     Ok(())
 }
 
-fn note_time(client: &Client, command: &Command, took: Duration) {
+fn note_time(client: &Client, command: &Command, operation: &Operation) {
     let node = &client.node;
+    let took: Duration = operation.started.elapsed();
+    if let (On::Readable | On::Serving, Some(class)) = (command.on, command.class) {
+        node.operations.note(operation.namespace(), class, took);
+    }
     let class = command.latency_class();
     let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     if let (Some(time), Some(ops)) =

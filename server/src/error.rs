@@ -167,6 +167,14 @@ impl Failure {
         }
     }
 
+    /// The same as an error of the query language.
+    pub fn into_query_error(self) -> QueryError {
+        match self {
+            Self::Query(error) => error,
+            other => QueryError::new(other.code(), other.to_string()),
+        }
+    }
+
     /// `errorLabels`, for drivers.
     pub fn label(&self) -> Option<&'static str> {
         match self {

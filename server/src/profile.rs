@@ -56,6 +56,10 @@ pub struct Profile {
     pub one_user_a_connection: bool,
     /// "Command", not "command", requires authentication; and nobody is told what is only on `admin`.
     pub login_comes_first: bool,
+    /// Errors while documents are read name the collection.
+    pub executor_errors_name_collection: bool,
+    /// `allowDiskUse` is true unless a command says otherwise.
+    pub disk_use_by_default: bool,
 }
 
 /// The order and spelling of buildInfo's fields.
@@ -120,6 +124,8 @@ const V4_4: Profile = Profile {
     db_hash_by_capped_order: false,
     one_user_a_connection: false,
     login_comes_first: false,
+    executor_errors_name_collection: false,
+    disk_use_by_default: false,
 };
 
 const V5_0: Profile = Profile {
@@ -145,6 +151,7 @@ const V6_0: Profile = Profile {
     wire_version: 17,
     op_query_serves_all: false,
     available_query_options: None,
+    disk_use_by_default: true,
     ..V5_0
 };
 
@@ -174,6 +181,7 @@ const V8_0: Profile = Profile {
     host_info_cores: true,
     answers_http: false,
     resume_tokens_name_initial_sync: true,
+    executor_errors_name_collection: true,
     ..V7_0
 };
 

@@ -54,6 +54,12 @@ impl Sessions {
         self.0.lock().last_use.clear();
     }
 
+    /// All sessions and how long ago each was used.
+    pub fn list(&self, now: Instant) -> Vec<(SessionId, Duration)> {
+        let known = self.0.lock();
+        known.last_use.iter().map(|(id, last)| (*id, now.duration_since(*last))).collect()
+    }
+
     /// `activeSessionsCount`.
     pub fn count(&self) -> usize {
         self.0.lock().last_use.len()

@@ -1,5 +1,9 @@
 //! A collection at a moment, as the query language reads it.
 
+mod others;
+
+pub use others::{NoDocuments, with_others};
+
 use std::{collections::BTreeSet, ops::Bound, sync::Arc};
 
 use protocol::RawDoc;
@@ -11,7 +15,7 @@ use query::{
         Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo, IndexKind, KeyRange,
         Record, RecordKey, Records, Source,
     },
-    value::{Value, path::Path},
+    value::{OwnedValue, Value, path::Path},
 };
 use storage::{Collection, Index, StorageError, View, keystring};
 
@@ -55,6 +59,11 @@ impl CollectionSource {
             kept.push(Kept::Own(index.clone()));
         }
         Ok(Self { view, collection, infos, kept })
+    }
+
+    /// The collection that is looked at.
+    pub fn collection(&self) -> &Collection {
+        &self.collection
     }
 
     fn collator(&self, index: usize) -> Option<&Collator> {
@@ -195,7 +204,17 @@ fn bounds(
             .map_err(query_error)?;
     }
     let Some((low, high)) = &range.edges else {
-        return Ok((Bound::Included(prefix.clone()), Bound::Included(prefix)));
+        let whole = |ends: &Option<Vec<OwnedValue>>| match ends {
+            Some(values) => whole_key(values, descending, collator).map(Some),
+            None => Ok(None),
+        };
+        return Ok(match (whole(&range.whole.from)?, whole(&range.whole.to)?) {
+            (None, None) => (Bound::Included(prefix.clone()), Bound::Included(prefix)),
+            (from, to) => (
+                from.map_or(Bound::Unbounded, Bound::Included),
+                to.map_or(Bound::Unbounded, Bound::Excluded),
+            ),
+        });
     };
     let turned = descending(range.prefix.len());
     let end = |edge: &Edge| -> Result<Bound<Vec<u8>>, QueryError> {
@@ -205,6 +224,18 @@ fn bounds(
     };
     let (low, high) = (end(low)?, end(high)?);
     Ok(if turned { (high, low) } else { (low, high) })
+}
+
+fn whole_key(
+    values: &[OwnedValue],
+    descending: impl Fn(usize) -> bool,
+    collator: Option<&Collator>,
+) -> Result<Vec<u8>, QueryError> {
+    let mut key = Vec::new();
+    for (at, value) in values.iter().enumerate() {
+        keystring::append(&mut key, value.get(), descending(at), collator).map_err(query_error)?;
+    }
+    Ok(key)
 }
 
 /// Goes on after a row.
@@ -239,6 +270,5 @@ fn with_value(value: Value<'_>) -> bson::RawDocumentBuf {
 
 /// What a failure of the store means to a query.
 pub fn query_error(error: StorageError) -> QueryError {
-    let failure = Failure::from(error);
-    QueryError::new(failure.code(), failure.to_string())
+    Failure::from(error).into_query_error()
 }

@@ -320,6 +320,6 @@ async fn views_and_pipelines_give_what_they_say() {
     let find = doc! { "find": "a", "filter": { "_id": 7 }, "projection": { "x": 1, "_id": 0 }, "$db": "test" };
     let reply = fixture.ok(find).await;
     assert_eq!(batch(&reply, "firstBatch").1, [&doc! { "x": 2 }]);
-    let count = fixture.run(doc! { "count": "v", "$db": "test" }).await;
-    assert_eq!(count.get_i32("code").unwrap(), 166);
+    let count = fixture.ok(doc! { "count": "v", "$db": "test" }).await;
+    assert_eq!(count.get_i32("n").unwrap(), 50);
 }

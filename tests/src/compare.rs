@@ -53,6 +53,11 @@ pub fn exact_differences(want: &Bson, got: &Bson) -> Vec<Difference> {
 pub struct KnownDifferences {
     #[serde(default, rename = "difference")]
     entries: Vec<Known>,
+    /// Read by [`crate::differential::accepted`].
+    #[serde(default, rename = "generated")]
+    _generated: Vec<serde::de::IgnoredAny>,
+    #[serde(default, rename = "generated_case")]
+    _generated_case: Vec<serde::de::IgnoredAny>,
 }
 
 /// One accepted gap.

@@ -26,7 +26,7 @@ pub trait Stage: Send + std::fmt::Debug {
 
 /// What a stage pulls from: the stages below it and the scan at the bottom.
 pub struct Upstream<'p, 'v> {
-    stages: &'p mut [Box<dyn Stage>],
+    stages: &'p mut [Step],
     scan: &'p mut Scan,
     input: &'p mut Input<'v>,
 }
@@ -37,7 +37,10 @@ impl<'v> Upstream<'_, 'v> {
         match self.stages.split_last_mut() {
             None => self.scan.next(self.input),
             Some((last, below)) => {
-                last.next(&mut Upstream { stages: below, scan: self.scan, input: self.input })
+                let mut up = Upstream { stages: below, scan: self.scan, input: self.input };
+                let doc = last.stage.next(&mut up)?;
+                last.returned += u64::from(doc.is_some());
+                Ok(doc)
             }
         }
     }
@@ -62,22 +65,31 @@ impl<'v> Input<'v> {
     }
 }
 
+/// A stage and how many documents it gave.
+#[derive(Debug)]
+struct Step {
+    stage: Box<dyn Stage>,
+    returned: u64,
+}
+
 /// A running query.
 #[derive(Debug)]
 pub struct Pipeline {
     scan: Scan,
-    stages: Vec<Box<dyn Stage>>,
+    stages: Vec<Step>,
 }
 
 impl Pipeline {
     /// A scan and the stages above it.
     pub fn new(access: Access, stages: Vec<Box<dyn Stage>>) -> Self {
-        Self { scan: Scan::new(access), stages }
+        let mut pipeline = Self { scan: Scan::new(access), stages: Vec::new() };
+        stages.into_iter().for_each(|stage| pipeline.push(stage));
+        pipeline
     }
 
     /// Puts a stage on top.
     pub fn push(&mut self, stage: Box<dyn Stage>) {
-        self.stages.push(stage);
+        self.stages.push(Step { stage, returned: 0 });
     }
 
     /// Puts a stage on top, if there is one.
@@ -90,6 +102,11 @@ impl Pipeline {
     /// The next document, `None` at the end. All calls of a batch share one `input`.
     pub fn next(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
         Upstream { stages: &mut self.stages, scan: &mut self.scan, input }.pull()
+    }
+
+    /// How many documents each stage gave so far, the lowest first.
+    pub fn returned(&self) -> Vec<u64> {
+        self.stages.iter().map(|step| step.returned).collect()
     }
 
     /// Keys and documents looked at so far.

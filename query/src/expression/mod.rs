@@ -134,7 +134,7 @@ impl<'a> Env<'a> {
     /// An evaluation over a document.
     pub fn new(arena: &'a Bump, cx: &'a Context, doc: &'a [u8]) -> Self {
         let slots = cx.variables.iter().map(OwnedValue::get).collect();
-        Self { arena, cx, collator: None, root: Value::Document(doc), slots }
+        Self { arena, cx, collator: cx.collator.as_deref(), root: Value::Document(doc), slots }
     }
 
     /// The document.

@@ -18,6 +18,7 @@ pub struct Scope {
     names: Vec<(Box<[u8]>, usize)>,
     slots: usize,
     depth: usize,
+    reads_document: bool,
 }
 
 impl Scope {
@@ -36,6 +37,11 @@ impl Scope {
         self.slots += 1;
         self.names.push((name.into(), slot));
         slot
+    }
+
+    /// True once an expression that was parsed in it names a field of the document.
+    pub fn reads_document(&self) -> bool {
+        self.reads_document
     }
 
     /// Where the scope stands, for [`Scope::leave`].
@@ -324,13 +330,14 @@ fn get_field(value: Value<'_>, scope: &mut Scope) -> Parsed {
 }
 
 /// `$a.b` or `$$variable.a.b`.
-pub(super) fn path(text: &[u8], scope: &Scope) -> Parsed {
+pub(super) fn path(text: &[u8], scope: &mut Scope) -> Parsed {
     let Some(variable) = text.strip_prefix(b"$$") else {
         let dotted = text.get(1..).unwrap_or_default();
         if dotted.is_empty() {
             return Err(QueryError::location(16_872, "'$' by itself is not a valid FieldPath"));
         }
         field_path::check(dotted)?;
+        scope.reads_document = true;
         return Ok(Expr::Path(FieldPath { base: Base::Root, names: split(dotted) }));
     };
     if variable.is_empty() {
@@ -362,6 +369,7 @@ pub(super) fn path(text: &[u8], scope: &Scope) -> Parsed {
             }
         },
     };
+    scope.reads_document |= matches!(base, Base::Root | Base::Current);
     Ok(Expr::Path(FieldPath { base, names }))
 }
 

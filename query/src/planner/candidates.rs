@@ -43,7 +43,11 @@ pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
         return vec![found];
     }
     let usable = |(at, index): &(usize, &IndexInfo)| {
-        request.hint.is_none_or(|hint| hint == *at) && !index.hidden && fits(index, request)
+        match request.hint {
+            // Who names an index takes what it holds, be it partial or sparse.
+            Some(hint) => hint == *at && index.kind == IndexKind::Ordered,
+            None => !index.hidden && fits(index, request),
+        }
     };
     let mut found: Vec<Candidate> = indexes
         .iter()
@@ -95,7 +99,10 @@ fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Opt
     if !bounded && !hinted && (index.sparse || order.is_none()) {
         return None;
     }
-    let ranges = ranges(index, &bounds);
+    let ranges = match &request.ends {
+        Some(ends) => vec![KeyRange { whole: ends.clone(), ..KeyRange::default() }],
+        None => ranges(index, &bounds),
+    };
     let direction = order.unwrap_or(Direction::Forward);
     let scan = IndexScan { index: at, ranges, direction };
     Some(Candidate { access: Access::Indexes(vec![scan]), gives_order: order.is_some() })

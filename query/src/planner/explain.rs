@@ -17,10 +17,10 @@ use crate::{
 };
 
 /// What ran, for the verbosities that run the query.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub struct Ran {
-    /// Documents returned.
-    pub returned: u64,
+    /// Documents that each stage gave, the lowest first: filter, sort, skip, limit, projection.
+    pub returned: Vec<u64>,
     /// Time, in milliseconds.
     pub millis: u64,
     /// What the scan looked at.
@@ -37,6 +37,22 @@ pub struct Shape {
     limit: Option<u64>,
     /// The projection as written, if there is one.
     pub projection: Option<RawDocumentBuf>,
+}
+
+/// The counts of the stages, taken one after the other as the tree grows.
+struct Counts<'r> {
+    ran: Option<&'r Ran>,
+    stages: std::slice::Iter<'r, u64>,
+    last: u64,
+}
+
+impl Counts<'_> {
+    /// What the next stage gave.
+    fn next(&mut self) -> Option<u64> {
+        self.ran?;
+        self.last = self.stages.next().copied().unwrap_or(self.last);
+        Some(self.last)
+    }
 }
 
 impl Shape {
@@ -64,16 +80,25 @@ impl Shape {
         &self.filter
     }
 
+    /// The sort, if there is one.
+    pub fn sort(&self) -> Option<&RawDocumentBuf> {
+        self.sort.as_ref()
+    }
+
     /// The tree of stages, with counts if the query ran.
     pub fn plan(
         &self,
         candidate: &Candidate,
         indexes: &[IndexInfo],
-        ran: Option<Ran>,
+        ran: Option<&Ran>,
     ) -> RawDocumentBuf {
-        let mut stage = self.access(candidate, indexes, ran);
-        if let Some(sort) = self.sort.as_ref().filter(|_| !candidate.gives_order) {
-            let mut doc = node("SORT", ran);
+        let mut counts =
+            Counts { ran, stages: ran.map_or(&[][..], |ran| &ran.returned).iter(), last: 0 };
+        counts.last = ran.map_or(0, |ran| ran.examined.docs);
+        let mut stage = self.access(candidate, indexes, &mut counts);
+        let sorts = self.sort.as_ref().filter(|_| !candidate.gives_order);
+        if let Some(sort) = sorts {
+            let mut doc = node("SORT", &mut counts);
             doc.push(b"sortPattern", Value::from(&**sort));
             doc.push(b"memLimit", Value::Int32(104_857_600));
             if let Some(limit) = self.limit {
@@ -83,17 +108,22 @@ impl Shape {
             stage = above(doc, &stage);
         }
         if self.skip > 0 {
-            let mut doc = node("SKIP", ran);
+            let mut doc = node("SKIP", &mut counts);
             doc.push(b"skipAmount", number(self.skip));
             stage = above(doc, &stage);
         }
+        // A sort that stops at the limit needs no stage for it.
+        let limit = self.limit.filter(|_| sorts.is_none() || self.skip > 0);
+        let limited = self.limit.and_then(|_| counts.next());
         if let Some(projection) = &self.projection {
-            let mut doc = node("PROJECTION_DEFAULT", ran);
+            let mut doc = node(projection_stage(projection), &mut counts);
             doc.push(b"transformBy", Value::from(&**projection));
             stage = above(doc, &stage);
         }
-        if let Some(limit) = self.limit {
-            let mut doc = node("LIMIT", ran);
+        if let Some(limit) = limit {
+            counts.last = limited.unwrap_or(counts.last);
+            counts.stages = [].iter();
+            let mut doc = node("LIMIT", &mut counts);
             doc.push(b"limitAmount", number(limit));
             stage = above(doc, &stage);
         }
@@ -104,54 +134,58 @@ impl Shape {
         &self,
         candidate: &Candidate,
         indexes: &[IndexInfo],
-        ran: Option<Ran>,
+        counts: &mut Counts<'_>,
     ) -> RawDocumentBuf {
-        let with_filter = |doc: &mut DocBuilder| {
-            if !self.filter.is_empty() {
-                doc.push(b"filter", Value::from(&*self.filter));
-            }
-        };
+        let ran = counts.ran;
+        let filters = !self.filter.is_empty();
         match &candidate.access {
-            Access::Nothing | Access::Given(_) => finish(node("EOF", ran)),
+            Access::Nothing | Access::Given(_) => finish(node("EOF", counts)),
             Access::ById(_) => {
                 let alone = self.sort.is_none()
                     && self.skip == 0
                     && self.limit.is_none()
                     && self.projection.is_none();
-                let mut doc = node(if alone { "EXPRESS_IXSCAN" } else { "IDHACK" }, ran);
+                let returned = counts.next();
+                let mut doc = DocBuilder::new();
                 if alone {
+                    doc.push(b"stage", Value::String(b"EXPRESS_IXSCAN"));
                     doc.push(b"keyPattern", Value::String(b"{ _id: 1 }"));
                     doc.push(b"indexName", Value::String(b"_id_"));
+                } else {
+                    doc.push(b"stage", Value::String(b"IDHACK"));
                 }
-                counts(&mut doc, ran, true, true);
+                examined(&mut doc, ran, true, true);
+                if let Some(returned) = returned {
+                    doc.push(b"nReturned", number(returned));
+                }
                 finish(doc)
             }
             Access::Collection(direction) => {
-                let mut doc = node("COLLSCAN", ran);
-                with_filter(&mut doc);
+                let filter = filters.then_some(&self.filter);
+                let mut doc = filtering("COLLSCAN", filter, filters, counts);
                 doc.push(b"direction", direction_text(*direction));
-                counts(&mut doc, ran, false, true);
+                examined(&mut doc, ran, false, true);
                 finish(doc)
             }
             Access::Indexes(scans) => {
                 let mut inputs: Vec<_> =
                     scans.iter().map(|scan| index_scan(scan, indexes, ran)).collect();
-                let mut doc = node("FETCH", ran);
-                match scans.as_slice() {
-                    [only] => {
-                        let rest = not_covered(&self.root, only, indexes);
-                        if !rest.is_empty() {
-                            doc.push(b"filter", Value::from(&*rest));
-                        }
-                    }
-                    _ => with_filter(&mut doc),
-                }
-                counts(&mut doc, ran, false, true);
+                let rest = match scans.as_slice() {
+                    [only] => not_covered(&self.root, only, indexes),
+                    _ => self.filter.clone(),
+                };
+                let filter = (!rest.is_empty()).then_some(&rest);
+                let mut doc = filtering("FETCH", filter, filters, counts);
+                examined(&mut doc, ran, false, true);
                 match inputs.pop() {
                     Some(only) if inputs.is_empty() => above(doc, &only),
                     last => {
                         inputs.extend(last);
-                        let mut or = node("OR", ran);
+                        let mut or = DocBuilder::new();
+                        or.push(b"stage", Value::String(b"OR"));
+                        if let Some(ran) = ran {
+                            progress(&mut or, ran.examined.docs, ran);
+                        }
                         let list = array_bytes(inputs.iter().map(|stage| Value::from(&**stage)));
                         or.push(b"inputStages", Value::Array(&list));
                         above(doc, &finish(or))
@@ -160,6 +194,35 @@ impl Shape {
             }
         }
     }
+}
+
+/// mongod's name for a projection: a simple one names fields at the top alone.
+fn projection_stage(projection: &RawDocumentBuf) -> &'static str {
+    let simple = Elements::new(projection).all(|field| {
+        let plain =
+            !matches!(field.value(), Value::Document(_) | Value::Array(_) | Value::String(_));
+        plain && !field.key.contains(&b'.')
+    });
+    if simple { "PROJECTION_SIMPLE" } else { "PROJECTION_DEFAULT" }
+}
+
+/// A stage that also filters; `counted` tells whether a stage of the pipeline does.
+fn filtering(
+    stage: &str,
+    filter: Option<&RawDocumentBuf>,
+    counted: bool,
+    counts: &mut Counts<'_>,
+) -> DocBuilder {
+    let mut doc = DocBuilder::new();
+    doc.push(b"stage", Value::String(stage.as_bytes()));
+    if let Some(filter) = filter {
+        doc.push(b"filter", Value::from(&**filter));
+    }
+    if let Some(ran) = counts.ran {
+        let returned = if counted { counts.next() } else { None };
+        progress(&mut doc, returned.unwrap_or(ran.examined.docs), ran);
+    }
+    doc
 }
 
 /// The part of the filter that the bounds of the index don't settle.
@@ -206,17 +269,30 @@ fn number<'a>(n: u64) -> Value<'a> {
     }
 }
 
-fn node(stage: &str, ran: Option<Ran>) -> DocBuilder {
+fn node(stage: &str, counts: &mut Counts<'_>) -> DocBuilder {
     let mut doc = DocBuilder::new();
     doc.push(b"stage", Value::String(stage.as_bytes()));
-    if let Some(ran) = ran {
-        doc.push(b"nReturned", number(ran.returned));
-        doc.push(b"executionTimeMillisEstimate", number(ran.millis));
+    if let (Some(ran), Some(returned)) = (counts.ran, counts.next()) {
+        progress(&mut doc, returned, ran);
     }
     doc
 }
 
-fn counts(doc: &mut DocBuilder, ran: Option<Ran>, keys: bool, docs: bool) {
+/// What mongod tells of every stage that ran. A work is a look at one key or document, and one for the end.
+fn progress(doc: &mut DocBuilder, returned: u64, ran: &Ran) {
+    let works = ran.examined.keys.max(ran.examined.docs).max(returned) + 1;
+    doc.push(b"nReturned", number(returned));
+    doc.push(b"executionTimeMillisEstimate", number(ran.millis));
+    doc.push(b"works", number(works));
+    doc.push(b"advanced", number(returned));
+    doc.push(b"needTime", number(works - 1 - returned));
+    for name in [&b"needYield"[..], b"saveState", b"restoreState"] {
+        doc.push(name, Value::Int32(0));
+    }
+    doc.push(b"isEOF", Value::Int32(1));
+}
+
+fn examined(doc: &mut DocBuilder, ran: Option<&Ran>, keys: bool, docs: bool) {
     let Some(ran) = ran else { return };
     if keys {
         doc.push(b"keysExamined", number(ran.examined.keys));
@@ -238,8 +314,12 @@ fn direction_text(direction: Direction) -> Value<'static> {
     })
 }
 
-fn index_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<Ran>) -> RawDocumentBuf {
-    let mut doc = node("IXSCAN", ran);
+fn index_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
+    let mut doc = DocBuilder::new();
+    doc.push(b"stage", Value::String(b"IXSCAN"));
+    if let Some(ran) = ran {
+        progress(&mut doc, ran.examined.keys, ran);
+    }
     let Some(index) = indexes.get(scan.index) else { return finish(doc) };
     if let Ok(key) = index.spec.get_document("key") {
         doc.push(b"keyPattern", Value::from(key));
@@ -255,7 +335,7 @@ fn index_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<Ran>) -> RawD
     doc.push(b"indexVersion", Value::Int32(index.spec.get_i32("v").unwrap_or(2)));
     doc.push(b"direction", direction_text(scan.direction));
     doc.push(b"indexBounds", Value::from(&*bounds(index, scan)));
-    counts(&mut doc, ran, true, false);
+    examined(&mut doc, ran, true, false);
     finish(doc)
 }
 

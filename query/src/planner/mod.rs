@@ -23,13 +23,13 @@ use crate::{
     geo::NearBy,
     matcher::Matcher,
     sort::SortPattern,
-    source::{Direction, IndexInfo, Source},
+    source::{Direction, IndexInfo, Source, WholeKeys},
     stage::NearSort,
     value::{Elements, Shown, Value},
 };
 
 /// What a find wants.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Request {
     /// Which documents.
     pub filter: Matcher,
@@ -43,12 +43,14 @@ pub struct Request {
     pub skip: u64,
     /// How many at most.
     pub limit: Option<u64>,
+    /// `min` and `max`, with the hint that they need.
+    pub ends: Option<WholeKeys>,
 }
 
 impl Request {
     /// All documents that match, in no particular order.
     pub fn new(filter: Matcher) -> Self {
-        Self { filter, sort: None, natural: None, hint: None, skip: 0, limit: None }
+        Self { filter, sort: None, natural: None, hint: None, skip: 0, limit: None, ends: None }
     }
 
     /// How many documents a sort must keep.
@@ -60,6 +62,8 @@ impl Request {
 /// The index that a hint names, by name or by key pattern.
 pub fn resolve_hint(hint: Value<'_>, indexes: &[IndexInfo]) -> Option<usize> {
     indexes.iter().position(|index| match hint {
+        // A hidden index is as good as none.
+        _ if index.hidden => false,
         Value::String(name) => index.name.as_bytes() == name,
         Value::Document(pattern) => {
             index.spec.get_document("key").is_ok_and(|key| same_pattern(key, pattern))
@@ -93,7 +97,7 @@ pub fn plan(
             return Ok(by_distance(&by, &mut request));
         }
     }
-    let chosen = choose(&request, source, context)?;
+    let (chosen, _) = choose(&request, source, context)?;
     Ok((build(&chosen, request), chosen))
 }
 
@@ -109,41 +113,50 @@ fn by_distance(by: &NearBy, request: &mut Request) -> (Pipeline, Candidate) {
     (pipeline, chosen)
 }
 
-fn choose(
+/// The plan that won, and those that it won against.
+pub fn choose(
     request: &Request,
     source: &dyn Source,
     context: &Context,
-) -> Result<Candidate, QueryError> {
+) -> Result<(Candidate, Vec<Candidate>), QueryError> {
     let mut found = candidates(request, source.indexes());
     if found.len() <= 1 {
-        return Ok(found.pop().unwrap_or_else(|| Candidate::collection(Direction::Forward)));
+        let only = found.pop().unwrap_or_else(|| Candidate::collection(Direction::Forward));
+        return Ok((only, Vec::new()));
     }
-    trial(found, request, source, context)
+    trial(found, request, source, context).map_err(|error| QueryError {
+        message: format!(
+            "error while multiplanner was selecting best plan :: caused by :: {}",
+            error.message
+        ),
+        ..error
+    })
 }
 
 /// How much work the trial gives each plan, and how many results end it, as in mongod.
 const TRIAL_WORKS: u64 = 10_000;
 const TRIAL_RESULTS: u64 = 101;
 
-/// Runs the candidates for a short while and keeps the one that gives most for its work.
+/// Runs the candidates for a short while; the one that gives most for its work comes first.
 fn trial(
-    found: Vec<Candidate>,
+    mut found: Vec<Candidate>,
     request: &Request,
     source: &dyn Source,
     context: &Context,
-) -> Result<Candidate, QueryError> {
+) -> Result<(Candidate, Vec<Candidate>), QueryError> {
     let works_max = TRIAL_WORKS.max(source.count()? * 3 / 10);
-    let mut best: Option<(Score, Candidate)> = None;
+    let mut best: Option<(Score, usize)> = None;
     let mut budget = works_max;
-    for candidate in found {
-        let score = score(&candidate, request, source, context, budget)?;
+    for (at, candidate) in found.iter().enumerate() {
+        let score = score(candidate, request, source, context, budget)?;
         // A plan that takes more work than the best so far can't win.
         budget = budget.min(score.works.max(1));
         if best.as_ref().is_none_or(|(s, _)| score.better_than(s)) {
-            best = Some((score, candidate));
+            best = Some((score, at));
         }
     }
-    Ok(best.map_or_else(|| Candidate::collection(Direction::Forward), |(_, candidate)| candidate))
+    let chosen = found.remove(best.map_or(0, |(_, at)| at));
+    Ok((chosen, found))
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -194,7 +207,8 @@ fn score(
     Ok(Score { results, works, finished, sorted_by_index: candidate.gives_order })
 }
 
-fn build(candidate: &Candidate, request: Request) -> Pipeline {
+/// Makes a plan runnable, without projection.
+pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
     let sort_limit = request.sort_limit();
     let mut pipeline = Pipeline::new(candidate.access.clone(), Vec::new());
     if !request.filter.is_trivial() {

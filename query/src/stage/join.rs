@@ -26,6 +26,15 @@ pub(super) fn run_on(
     context: &Context,
     cx: &StageContext,
 ) -> Result<Vec<RawDoc>, QueryError> {
+    let view = match &context.collections {
+        Some(collections) => collections.view(namespace)?,
+        None => None,
+    };
+    if let Some((on, stages)) = view {
+        let all = Value::Array(&stages).elements().chain(pipeline.elements());
+        let whole = array_bytes(all.map(|stage| stage.value()));
+        return run_on(&on, Value::Array(&whole), context, cx);
+    }
     let parsed = parse(pipeline, cx)?;
     let opened = match &context.collections {
         Some(collections) => collections.open(namespace)?,
@@ -189,13 +198,16 @@ fn equality_stage(doc: &[u8], local: &Path, foreign: &[u8]) -> Vec<u8> {
             }
             return false;
         }
-        values.push(if matches!(value, Value::Missing | Value::Undefined) {
-            Value::Null
-        } else {
-            value
-        });
+        match value {
+            Value::Missing => {}
+            Value::Undefined => values.push(Value::Null),
+            found => values.push(found),
+        }
         false
     });
+    if values.is_empty() {
+        values.push(Value::Null);
+    }
     // A regex would be searched for: it is meant as a value here.
     let equalities: Vec<Vec<u8>> = values
         .iter()

@@ -105,19 +105,33 @@ pub fn parse(pipeline: Value<'_>, cx: &StageContext) -> Result<Vec<Parsed>, Quer
     Ok(parsed)
 }
 
-/// Makes a parsed pipeline runnable over a collection.
-pub fn plan(
-    parsed: Vec<Parsed>,
-    source: &dyn Source,
-    context: &Context,
-    cx: &StageContext,
-) -> Result<Pipeline, QueryError> {
+/// A pipeline in two: what the planner does, and the stages above it.
+#[derive(Debug)]
+pub struct Split {
+    /// The leading stages as a query.
+    pub request: Request,
+    /// How many stages that were.
+    pub absorbed: usize,
+    /// The others.
+    pub rest: Vec<Parsed>,
+}
+
+/// Takes from the head of a pipeline what can use indexes.
+pub fn split(parsed: Vec<Parsed>, cx: &StageContext) -> Result<Split, QueryError> {
+    let all = parsed.len();
     let mut stages = parsed.into_iter().peekable();
     if let Some(Parsed::Unpack(unpack)) = stages.next_if(|s| matches!(s, Parsed::Unpack(_))) {
-        return over_buckets(unpack, stages, source, context);
+        // A time-series collection: what the filter says about buckets goes to the planner.
+        let filter = match stages.peek() {
+            Some(Parsed::Match(filter)) => timeseries::on_buckets(filter, &unpack.unpacking),
+            _ => Matcher::from_root(Node::And(Vec::new())),
+        };
+        let rest = std::iter::once(Parsed::Unpack(unpack)).chain(stages).collect();
+        return Ok(Split { request: Request::new(filter), absorbed: 0, rest });
     }
     if let Some(Parsed::GeoNear(_) | Parsed::Outside(_)) = stages.peek() {
-        return over_first(stages, source, context);
+        let request = Request::new(Matcher::everything());
+        return Ok(Split { request, absorbed: 0, rest: stages.collect() });
     }
     let first = stages.next_if(|stage| matches!(stage, Parsed::Match(_)));
     let filter = match first {
@@ -131,11 +145,27 @@ pub fn plan(
     if let Some(Parsed::Limit(limit)) = stages.next_if(|s| matches!(s, Parsed::Limit(_))) {
         request.limit = Some(limit);
     }
-    if matches!(stages.peek(), Some(Parsed::Documents(_))) {
-        return Ok(over_given(stages));
+    let rest: Vec<_> = stages.collect();
+    Ok(Split { request, absorbed: all - rest.len(), rest })
+}
+
+/// Makes a parsed pipeline runnable over a collection.
+pub fn plan(
+    parsed: Vec<Parsed>,
+    source: &dyn Source,
+    context: &Context,
+    cx: &StageContext,
+) -> Result<Pipeline, QueryError> {
+    let Split { request, rest, .. } = split(parsed, cx)?;
+    match rest.first() {
+        Some(Parsed::Documents(_)) => return Ok(over_given(rest.into_iter())),
+        Some(Parsed::GeoNear(_) | Parsed::Outside(_)) => {
+            return over_first(rest.into_iter(), source, context);
+        }
+        _ => {}
     }
     let (mut pipeline, _) = planner::plan(request, source, context)?;
-    push_all(&mut pipeline, stages);
+    extend(&mut pipeline, rest);
     Ok(pipeline)
 }
 
@@ -167,21 +197,9 @@ fn over_first(
     Ok(pipeline)
 }
 
-/// A time-series collection: what the filter says about buckets goes to the planner.
-fn over_buckets(
-    unpack: Box<Unpack>,
-    mut stages: std::iter::Peekable<impl Iterator<Item = Parsed>>,
-    source: &dyn Source,
-    context: &Context,
-) -> Result<Pipeline, QueryError> {
-    let filter = match stages.peek() {
-        Some(Parsed::Match(filter)) => timeseries::on_buckets(filter, &unpack.unpacking),
-        _ => Matcher::from_root(Node::And(Vec::new())),
-    };
-    let (mut pipeline, _) = planner::plan(Request::new(filter), source, context)?;
-    pipeline.push(unpack);
-    push_all(&mut pipeline, stages);
-    Ok(pipeline)
+/// Puts stages on top of a pipeline.
+pub fn extend(pipeline: &mut Pipeline, stages: Vec<Parsed>) {
+    push_all(pipeline, stages.into_iter());
 }
 
 /// A limit right after a sort bounds what the sort must hold.
@@ -199,7 +217,7 @@ fn push_all(pipeline: &mut Pipeline, stages: impl Iterator<Item = Parsed>) {
 }
 
 /// Runs a parsed pipeline over documents that are at hand.
-pub(crate) fn over_docs(docs: Vec<RawDoc>, parsed: Vec<Parsed>) -> Pipeline {
+pub fn over_docs(docs: Vec<RawDoc>, parsed: Vec<Parsed>) -> Pipeline {
     let mut pipeline = Pipeline::new(Access::Given(docs), Vec::new());
     push_all(&mut pipeline, parsed.into_iter());
     pipeline

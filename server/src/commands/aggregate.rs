@@ -2,239 +2,267 @@
 //!
 //! A view is its own pipeline put before the client's, over the collection that it is on.
 
-use std::{rc::Rc, sync::Arc};
+use std::sync::Arc;
 
-use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef};
 use protocol::{ErrorCode, Fields, Namespace, RawDoc};
 use query::{
-    QueryError,
-    collation::{CollationSpec, Collator},
-    context::{Collections, Context},
+    exec::Pipeline,
     matcher::ParseContext,
-    source::{
-        Direction, IndexEntries, IndexEntry, IndexInfo, KeyRange, Record, RecordKey, Records,
-        Source,
-    },
-    stage::{self, StageContext},
+    planner,
+    source::Source,
+    stage::{self, Parsed, Split, StageContext},
     value::Value,
 };
-use storage::View;
+use storage::{Collection, View};
 
 use super::{
-    Api, Auth, Command, On, OpClass, Run, Waiting,
-    find::{FIRST_BATCH, First, QueryReading, first_batch},
-    target::{self, Target},
-    views,
+    Auth, Command, Run, collation, explain, find,
+    first_batch::{FIRST_BATCH, First, first_batch},
+    metadata,
+    target::Target,
+    variables::Variables,
 };
 use crate::{
     auth::pipeline,
-    blocking,
+    blocking::{self, Surroundings},
     context::{Call, Outcome},
     error::Failure,
-    read_time::{self, ReadTime},
-    source::CollectionSource,
+    query_reading::QueryReading,
+    read_time::ReadTime,
+    source::{self, CollectionSource, NoDocuments},
+    views::{self, Resolved},
 };
 
 pub(super) const COMMAND: Command = Command {
     name: "aggregate",
     help: "Runs a pipeline over a collection.",
     auth: Auth::Body("`find` on each collection, and what its stages need", pipeline::check),
-    on: On::Readable,
-    api: Api::V1,
-    takes_concerns: true,
-    class: Some(OpClass::Command),
-    run: Run::Waiting(|call| Box::pin(run(call)) as Waiting),
-    ..Command::DEFAULT
+    run: Run::Waiting(|call| blocking::reading(call, run)),
+    ..Command::READ
 };
 
-async fn run(call: Call) -> Outcome {
-    let time = read_time::resolve(&call, call.node().store()?).await?;
-    let inner = call.clone();
-    blocking::run(&call, move || aggregate(&inner, time)).await
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) pipeline: RawArrayBuf,
+    pub(super) collation: Option<RawDoc>,
+    pub(super) variables: Variables,
+    pub(super) hint: Option<RawDoc>,
+    pub(super) disk_use: Option<bool>,
+    pub(super) first: First,
 }
 
-fn aggregate(call: &Call, time: ReadTime) -> Outcome {
+const KNOWN: &[&str] = &[
+    "aggregate",
+    "pipeline",
+    "explain",
+    "allowDiskUse",
+    "cursor",
+    "bypassDocumentValidation",
+    "hint",
+    "collation",
+    "let",
+    "needsMerge",
+    "fromRouter",
+    "fromMongos",
+    "querySettings",
+    "includeQueryStatsMetrics",
+    "collectionUUID",
+    "requestReshardingResumeToken",
+    "exchange",
+    "isMapReduceCommand",
+    "encryptionInformation",
+    "legacyRuntimeConstants",
+    "$queryOptions",
+    "requestResumeToken",
+    "resumeAfter",
+    "startAt",
+    "passthroughToShard",
+    "isClusterQueryWithoutShardKeyCmd",
+    "isHybridSearch",
+];
+
+fn run(call: &Call, time: ReadTime) -> Outcome {
+    let asked = Asked::parse(call)?;
+    let target = target(call)?;
     let fields = Fields::idl("aggregate", &call.body);
-    let stages = fields.required("pipeline")?.array()?;
-    for name in ["explain", "let"] {
-        if let Some(value) = fields.optional(name)? {
-            let empty = matches!(value.raw(), RawBsonRef::Document(doc) if doc.is_empty());
-            if !empty && value.raw() != RawBsonRef::Boolean(false) {
-                let text = format!("aggregate with '{name}' is not supported yet");
-                return Err(Failure::said(ErrorCode::NotImplemented, text));
-            }
-        }
+    if fields.optional("explain")?.map_or(Ok(false), |value| value.safe_bool())? {
+        return explain::aggregation(call, time, &target, asked, explain::Verbosity::QueryPlanner);
     }
-    let Some(cursor) = fields.optional("cursor")? else {
+    if fields.optional("cursor")?.is_none() {
         let text =
             "The 'cursor' option is required, except for aggregate with the explain argument";
         return Err(Failure::said(ErrorCode::FailedToParse, text));
-    };
-    let size = Fields::idl("aggregate.cursor", cursor.document()?)
-        .optional("batchSize")?
-        .map(|size| size.non_negative())
-        .transpose()?;
-    let collation = fields.optional("collation")?.map(|spec| spec.document()).transpose()?;
-    let collation = collation.map(RawDoc::from);
-    let mut pipeline = RawArrayBuf::new();
-    for stage in stages.into_iter().flatten() {
-        pipeline.push(bson::RawBson::from(stage));
     }
-    let without_collection = !matches!(
-        call.body.get(&call.name),
-        Ok(Some(RawBsonRef::String(_) | RawBsonRef::Binary(_)))
-    );
-    let target = if without_collection {
-        Target::Name(Namespace::new(&call.db, "$cmd.aggregate"))
-    } else {
-        Target::parse(call)?
-    };
-    let options = First {
-        size: size.map_or(FIRST_BATCH, |size| usize::try_from(size).unwrap_or(usize::MAX)),
-        ..First::default()
-    };
-    open(call, time, &target, pipeline, collation.as_ref(), &options)
+    open(call, time, &target, asked)
+}
+
+/// The collection, or `$cmd.aggregate` for a pipeline that brings its own documents.
+pub(super) fn target(call: &Call) -> Result<Target, Failure> {
+    match call.body.get(&call.name) {
+        Ok(Some(RawBsonRef::String(_) | RawBsonRef::Binary(_))) => Target::parse(call),
+        _ => Ok(Target::Name(Namespace::new(&call.db, "$cmd.aggregate"))),
+    }
+}
+
+impl Asked {
+    pub(super) fn parse(call: &Call) -> Result<Self, Failure> {
+        let fields = Fields::idl("aggregate", &call.body);
+        fields.only(KNOWN)?;
+        let RawBsonRef::Array(stages) = fields.required("pipeline")?.raw() else {
+            let text = "A pipeline must be an array of objects";
+            return Err(Failure::said(ErrorCode::TypeMismatch, text));
+        };
+        let size = match fields.optional("cursor")?.map(|cursor| cursor.raw()) {
+            None => None,
+            Some(RawBsonRef::Document(cursor)) => Fields::idl("aggregate.cursor", cursor)
+                .optional("batchSize")?
+                .map(|size| size.non_negative())
+                .transpose()?,
+            Some(_) => {
+                let text = "cursor field must be missing or an object";
+                return Err(Failure::said(ErrorCode::TypeMismatch, text));
+            }
+        };
+        let collation = fields.optional("collation")?.map(|spec| spec.document()).transpose()?;
+        let mut pipeline = RawArrayBuf::new();
+        for stage in stages.into_iter().flatten() {
+            if !matches!(stage, RawBsonRef::Document(_)) {
+                let text = "Each element of the 'pipeline' array must be an object";
+                return Err(Failure::said(ErrorCode::TypeMismatch, text));
+            }
+            pipeline.push(bson::RawBson::from(stage));
+        }
+        let disk_use =
+            fields.optional("allowDiskUse")?.map(|value| value.safe_bool()).transpose()?;
+        Ok(Self {
+            pipeline,
+            collation: collation.filter(|spec| !spec.is_empty()).map(RawDoc::from),
+            variables: Variables::parse(&fields, &blocking::query_context(call, None))?,
+            hint: find::hint(&fields, "aggregate.hint")?,
+            disk_use,
+            first: First {
+                size: size.map_or(FIRST_BATCH, |size| usize::try_from(size).unwrap_or(usize::MAX)),
+                ..First::default()
+            },
+        })
+    }
+
+    fn surroundings(&self, call: &Call) -> Surroundings {
+        let spills = self.disk_use.unwrap_or(call.profile().disk_use_by_default);
+        Surroundings::new(call, self.variables.values.clone(), spills)
+    }
+}
+
+/// An aggregation whose pipeline was understood.
+pub(super) struct Prepared {
+    /// What was asked for by name.
+    pub(super) ns: Namespace,
+    /// The collection that is read.
+    pub(super) collection: Option<Arc<Collection>>,
+    /// The whole pipeline, that of the view included.
+    pub(super) pipeline: RawArrayBuf,
+    pub(super) stages: Vec<Parsed>,
+    pub(super) context: StageContext,
+}
+
+impl Prepared {
+    /// What its batches share.
+    pub(super) fn surroundings(&self, asked: &Asked, call: &Call) -> Surroundings {
+        asked.surroundings(call).with_collator(self.context.parse.collator.clone())
+    }
+
+    pub(super) fn new(
+        view: &View,
+        target: &Target,
+        asked: &Asked,
+        pipeline: RawArrayBuf,
+    ) -> Result<Self, Failure> {
+        let (ns, resolved) = match target {
+            Target::Name(ns) => (ns.clone(), views::resolve(view, ns, pipeline)?),
+            Target::Uuid { .. } => {
+                let collection = target.collection(view)?;
+                let on =
+                    collection.map_or_else(|| target.name().cloned(), |c| Ok(c.ns().clone()))?;
+                (on.clone(), Resolved { on, pipeline, view: None })
+            }
+        };
+        let collection = view.catalog().collection(&resolved.on);
+        let collator = match &resolved.view {
+            Some(own) => collation::of_view(asked.collation.as_ref(), own.as_ref())?,
+            None => collation::of_collection(asked.collation.as_ref(), collection.as_deref())?,
+        };
+        let context = StageContext {
+            parse: ParseContext { collator },
+            scope: asked.variables.scope.clone(),
+            database: ns.db().to_owned(),
+        };
+        let stages = stage::parse(Value::Array(resolved.pipeline.as_bytes()), &context)?;
+        Ok(Self { ns, collection, pipeline: resolved.pipeline, stages, context })
+    }
 }
 
 /// Opens a cursor over a pipeline and fills its first batch.
-pub(super) fn open(
-    call: &Call,
-    time: ReadTime,
-    target: &Target,
-    pipeline: RawArrayBuf,
-    collation: Option<&RawDoc>,
-    first: &First,
-) -> Outcome {
+pub(super) fn open(call: &Call, time: ReadTime, target: &Target, asked: Asked) -> Outcome {
     let view = call.node().store()?.view(time.at)?;
-    let (ns, collection, pipeline) = match target.collection(&view)? {
-        Some(collection) => (collection.ns().clone(), Some(collection), pipeline),
-        None => {
-            let ns = target.name()?.clone();
-            let (on, pipeline) = resolve(&view, &ns, pipeline)?;
-            let collection = view.catalog().collection(&on);
-            (ns, collection, pipeline)
-        }
+    let (given, pipeline) = metadata::take(call, &view, target, asked.pipeline.clone())?;
+    let prepared = Prepared::new(&view, target, &asked, pipeline)?;
+    let surroundings = prepared.surroundings(&asked, call);
+    let uuid = prepared.collection.as_ref().map(|collection| collection.uuid());
+    let ns = prepared.ns.clone();
+    let pipeline = match given {
+        Some(docs) => stage::over_docs(docs, prepared.stages),
+        None => plan(call, view, prepared, &asked, &surroundings)?,
     };
-    let collator = match (collation, &collection) {
-        (Some(spec), _) => CollationSpec::parse(spec)?.map(Collator::new).transpose()?,
-        (None, Some(collection)) => {
-            collection.collator().map(|own| Collator::new(own.spec().clone())).transpose()?
-        }
-        (None, None) => None,
+    let reading = QueryReading::new(uuid, time, pipeline, surroundings);
+    first_batch(call, ns, Box::new(reading), &asked.first)
+}
+
+fn plan(
+    call: &Call,
+    view: View,
+    prepared: Prepared,
+    asked: &Asked,
+    surroundings: &Surroundings,
+) -> Result<Pipeline, Failure> {
+    let mut context = surroundings.context(call, None);
+    source::with_others(&mut context, &view);
+    let Some(collection) = prepared.collection else {
+        return Ok(stage::plan(prepared.stages, &NoDocuments, &context, &prepared.context)?);
     };
-    let parse = ParseContext { collator: collator.map(Arc::new) };
-    let stage_context =
-        StageContext { parse, database: ns.db().to_owned(), ..StageContext::default() };
-    let parsed = stage::parse(Value::Array(pipeline.as_bytes()), &stage_context)?;
-    let uuid = collection.as_ref().map(|collection| collection.uuid());
-    let context = context(call, &view);
-    let pipeline = match collection {
-        Some(collection) => {
-            let source = CollectionSource::new(view, collection)?;
-            stage::plan(parsed, &source, &context, &stage_context)?
-        }
-        None => stage::plan(parsed, &NoDocuments, &context, &stage_context)?,
+    let uuid = collection.uuid();
+    let source = CollectionSource::new(view, collection)?;
+    let brings_its_own = |stage: &Parsed| {
+        matches!(stage, Parsed::Documents(_) | Parsed::GeoNear(_) | Parsed::Outside(_))
     };
-    first_batch(call, ns, Box::new(QueryReading::new(uuid, time, pipeline)), first)
+    if prepared.stages.first().is_some_and(brings_its_own) {
+        return Ok(stage::plan(prepared.stages, &source, &context, &prepared.context)?);
+    }
+    let Split { mut request, rest, .. } = stage::split(prepared.stages, &prepared.context)?;
+    with_hint(&mut request, asked.hint.as_ref(), &source)?;
+    let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
+    call.node().index_use.note(uuid, &chosen.access, source.indexes());
+    stage::extend(&mut pipeline, rest);
+    Ok(pipeline)
 }
 
-/// The surroundings of a query that may open other collections.
-pub(super) fn context(call: &Call, view: &View) -> Context {
-    let mut context = blocking::query_context(call, None);
-    context.collections = Some(Rc::new(Others(view.clone())));
-    context
-}
-
-/// The other collections of a moment.
-struct Others(View);
-
-impl Collections for Others {
-    fn open<'s>(&'s self, namespace: &str) -> Result<Option<Box<dyn Source + 's>>, QueryError> {
-        let Some(ns) = Namespace::parse(namespace) else { return Ok(None) };
-        let Some(collection) = self.0.catalog().collection(&ns) else {
-            let views = views::all(&self.0, ns.db());
-            let view = views.is_ok_and(|all| all.iter().any(|entry| entry.name == ns.coll()));
-            if view {
-                let text = format!("$lookup and its like over the view {ns} are not supported yet");
-                return Err(QueryError::new(ErrorCode::NotImplemented, text));
-            }
-            return Ok(None);
-        };
-        Ok(Some(Box::new(CollectionSource::new(self.0.clone(), collection)?)))
+/// Sets the index, or the natural order, that a hint asks for.
+pub(super) fn with_hint(
+    request: &mut planner::Request,
+    hint: Option<&RawDoc>,
+    source: &CollectionSource,
+) -> Result<(), Failure> {
+    let Some(hint) = hint.and_then(|hint| hint.get("").ok().flatten()) else { return Ok(()) };
+    if let RawBsonRef::Document(doc) = hint
+        && let Some(direction) = planner::natural(doc)?
+    {
+        request.natural = Some(direction);
+        return Ok(());
     }
-}
-
-/// mongod's limit of views upon views.
-const VIEW_DEPTH_MAX: usize = 20;
-
-/// The collection under a view, and the pipeline over it.
-fn resolve(
-    view: &View,
-    ns: &Namespace,
-    mut pipeline: RawArrayBuf,
-) -> Result<(Namespace, RawArrayBuf), Failure> {
-    let all = views::all(view, ns.db())?;
-    let mut on = ns.clone();
-    for _ in 0..VIEW_DEPTH_MAX {
-        let Some(entry) = all.iter().find(|entry| entry.name == on.coll()) else {
-            return Ok((on, pipeline));
-        };
-        let mut whole = RawArrayBuf::new();
-        let own = entry.definition.get_array("pipeline").ok();
-        let stages = own.into_iter().flat_map(|own| own.into_iter().flatten());
-        for stage in stages.chain(pipeline.into_iter().flatten()) {
-            whole.push(bson::RawBson::from(stage));
-        }
-        pipeline = whole;
-        let below = entry.definition.get_str("viewOn").unwrap_or_default();
-        on = target::namespace(ns.db(), below)?;
+    if let Some(hint) = Value::from_raw(hint) {
+        let index = planner::resolve_hint(hint, source.indexes());
+        request.hint = Some(index.ok_or_else(|| planner::hint_not_found(&source.namespace()))?);
     }
-    let text = format!("View depth too deep: {ns}");
-    Err(Failure::said(ErrorCode::ViewDepthLimitExceeded, text))
-}
-
-/// A collection that is not there.
-pub(super) struct NoDocuments;
-
-impl Source for NoDocuments {
-    fn namespace(&self) -> String {
-        String::new()
-    }
-
-    fn indexes(&self) -> &[IndexInfo] {
-        &[]
-    }
-
-    fn count(&self) -> Result<u64, QueryError> {
-        Ok(0)
-    }
-
-    fn scan<'s>(&'s self, _: Option<&RecordKey>, _: Direction) -> Records<'s> {
-        Box::new(std::iter::empty())
-    }
-
-    fn index_scan<'s>(
-        &'s self,
-        _: usize,
-        _: &KeyRange,
-        _: Option<&IndexEntry>,
-        _: Direction,
-    ) -> IndexEntries<'s> {
-        Box::new(std::iter::empty())
-    }
-
-    fn fetch(&self, _: &RecordKey) -> Result<Option<RawDoc>, QueryError> {
-        Ok(None)
-    }
-
-    fn by_id(&self, _: Value<'_>) -> Result<Option<Record>, QueryError> {
-        Ok(None)
-    }
-}
-
-/// A stage with one field.
-pub(super) fn stage_of(name: &bson::raw::CStr, value: RawBsonRef<'_>) -> RawDocumentBuf {
-    let mut stage = rawdoc! {};
-    stage.append(name, value);
-    stage
+    Ok(())
 }

@@ -4,7 +4,7 @@ use bson::{RawArrayBuf, RawBson, RawDocumentBuf, raw::CString, raw::cstr, rawdoc
 use protocol::{ErrorCode, Fields, Namespace};
 use storage::{Collection, View};
 
-use super::{Auth, Command, On, Run, sizes, target::Target, views};
+use super::{Auth, Command, On, Run, sizes, target::Target};
 use crate::{
     auth::{action::action, requirement},
     blocking,
@@ -12,6 +12,7 @@ use crate::{
     error::Failure,
     local,
     read_time::ReadTime,
+    views,
 };
 
 pub(super) const COLL_STATS: Command = Command {
@@ -49,13 +50,22 @@ pub(super) fn scale(call: &Call) -> Result<u64, Failure> {
 fn coll_stats(call: &Call, time: ReadTime) -> Outcome {
     let scale = scale(call)?;
     let target = Target::parse(call)?;
-    let store = call.node().store()?;
-    let view = store.view(time.at)?;
+    let view = call.node().store()?.view(time.at)?;
+    Ok(stats(call, &view, &target, scale)?.into())
+}
+
+/// The whole reply of collStats, of which `$collStats` shows a part.
+pub(super) fn stats(
+    call: &Call,
+    view: &View,
+    target: &Target,
+    scale: u64,
+) -> Result<RawDocumentBuf, Failure> {
     let scaled = |bytes: u64| sizes::number(bytes / scale);
-    let Some(collection) = target.collection(&view)? else {
+    let Some(collection) = target.collection(view)? else {
         let ns = target.name()?;
-        views::refuse(&view, ns)?;
-        return Ok(absent(call, ns, &target, scale)?.into());
+        views::refuse(view, ns)?;
+        return absent(call, ns, target, scale);
     };
     let (size, count) = (view.data_size(&collection)?, view.count(&collection)?);
     let mut body = head(call, collection.ns(), size / scale, count, size);
@@ -66,9 +76,9 @@ fn coll_stats(call: &Call, time: ReadTime) -> Outcome {
         body.append(cstr!("max"), sizes::number(capped.max.unwrap_or(0)));
         body.append(cstr!("maxSize"), sizes::number(capped.size / scale));
     }
-    append_indexes(&mut body, &view, &collection, scale, size)?;
+    append_indexes(&mut body, view, &collection, scale, size)?;
     body.append(cstr!("scaleFactor"), sizes::number(scale));
-    Ok(body.into())
+    Ok(body)
 }
 
 fn head(call: &Call, ns: &Namespace, scaled: u64, count: u64, size: u64) -> RawDocumentBuf {

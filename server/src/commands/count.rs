@@ -1,87 +1,157 @@
 //! count: how many documents match.
 
-use bson::rawdoc;
+use bson::{RawArrayBuf, RawBsonRef, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc};
 use query::{
-    exec::Input,
+    exec::{Input, Pipeline},
     matcher::{Matcher, ParseContext},
     planner::{self, Request},
+    source::Source,
 };
+use storage::View;
 
-use super::{Api, Auth, Command, On, OpClass, Run, Waiting, sizes, target::Target, views};
+use super::{
+    Command, Run, aggregate, collation, find, first_batch::while_running, sizes, target::Target,
+    view_rows::ViewRows,
+};
 use crate::{
-    auth::action::action,
     blocking,
     context::{Call, Outcome},
     error::Failure,
     local,
-    read_time::{self, ReadTime},
+    read_time::ReadTime,
     source::CollectionSource,
+    views,
 };
 
 pub(super) const COMMAND: Command = Command {
     name: "count",
     help: "Counts documents of a collection.",
-    auth: Auth::Collection(action("find")),
-    on: On::Readable,
-    api: Api::V1,
-    takes_concerns: true,
-    class: Some(OpClass::Command),
-    run: Run::Waiting(|call| Box::pin(run(call)) as Waiting),
-    ..Command::DEFAULT
+    run: Run::Waiting(|call| blocking::reading(call, run)),
+    ..Command::READ
 };
 
-async fn run(call: Call) -> Outcome {
-    let time = read_time::resolve(&call, call.node().store()?).await?;
-    let inner = call.clone();
-    blocking::run(&call, move || count(&inner, time)).await
+const KNOWN: &[&str] = &[
+    "count",
+    "query",
+    "limit",
+    "skip",
+    "hint",
+    "collation",
+    "fields",
+    "queryOptions",
+    "encryptionInformation",
+    "includeQueryStatsMetrics",
+    "querySettings",
+];
+
+/// What is asked for.
+pub(super) struct Asked {
+    pub(super) query: Option<RawDoc>,
+    pub(super) skip: u64,
+    /// 0: no limit.
+    pub(super) limit: u64,
+    pub(super) collation: Option<RawDoc>,
+    pub(super) hint: Option<RawDoc>,
 }
 
-fn count(call: &Call, time: ReadTime) -> Outcome {
-    let fields = Fields::idl("count", &call.body);
+impl Asked {
+    pub(super) fn parse(call: &Call) -> Result<Self, Failure> {
+        let fields = Fields::idl("count", &call.body);
+        fields.only(KNOWN)?;
+        let query = fields.optional("query")?.map(|query| query.document()).transpose()?;
+        let collation = fields.optional("collation")?.map(|spec| spec.document()).transpose()?;
+        // A negative limit means the same as its amount.
+        let limit = fields.optional("limit")?.map_or(Ok(0), |limit| limit.safe_i64())?;
+        Ok(Self {
+            query: query.filter(|query| !query.is_empty()).map(RawDoc::from),
+            skip: fields.optional("skip")?.map_or(Ok(0), |skip| skip.non_negative())?,
+            limit: limit.unsigned_abs(),
+            collation: collation.filter(|spec| !spec.is_empty()).map(RawDoc::from),
+            hint: find::hint(&fields, "count.hint")?,
+        })
+    }
+
+    /// The query as the planner takes it.
+    pub(super) fn request(&self, source: &CollectionSource) -> Result<Request, Failure> {
+        let collator =
+            collation::of_collection(self.collation.as_ref(), Some(source.collection()))?;
+        let empty = RawDoc::from(rawdoc! {});
+        let query = self.query.as_ref().unwrap_or(&empty);
+        let mut request = Request::new(Matcher::parse(query, &ParseContext { collator })?);
+        request.limit = (self.limit > 0).then(|| self.limit.saturating_add(self.skip));
+        aggregate::with_hint(&mut request, self.hint.as_ref(), source)?;
+        Ok(request)
+    }
+
+    fn cut(&self, all: u64) -> u64 {
+        let rest = all.saturating_sub(self.skip);
+        if self.limit > 0 { rest.min(self.limit) } else { rest }
+    }
+}
+
+fn run(call: &Call, time: ReadTime) -> Outcome {
+    let asked = Asked::parse(call)?;
     let target = Target::parse(call)?;
-    let query = fields.optional("query")?.map(|query| query.document()).transpose()?;
-    let query = query.filter(|query| !query.is_empty()).map(RawDoc::from);
-    let skip = fields.optional("skip")?.map_or(Ok(0), |skip| skip.non_negative())?;
-    // A negative limit means the same as its amount.
-    let limit = fields.optional("limit")?.map_or(Ok(0), |limit| limit.safe_i64())?.unsigned_abs();
     let view = call.node().store()?.view(time.at)?;
-    let all = match (target.collection(&view)?, &query) {
-        (None, _) => {
-            views::refuse(&view, target.name()?)?;
-            count_local(call, &target, query.as_ref())?
+    let all = match target.collection(&view)? {
+        None if views::exists(&view, target.name()?)? => of_view(call, &view, &target, &asked)?,
+        None => of_local(call, &target, asked.query.as_ref())?,
+        Some(collection) if asked.query.is_none() && asked.hint.is_none() => {
+            view.count(&collection)?
         }
-        (Some(collection), None) => view.count(&collection)?,
-        (Some(collection), Some(query)) => {
-            let collator = collection.collator().map(|own| {
-                query::collation::Collator::new(own.spec().clone()).map(std::sync::Arc::new)
-            });
-            let filter = Matcher::parse(query, &ParseContext { collator: collator.transpose()? })?;
+        Some(collection) => {
+            let ns = collection.ns().clone();
             let source = CollectionSource::new(view, collection)?;
-            let context = blocking::query_context(call, None);
-            let mut request = Request::new(filter);
-            request.limit = (limit > 0).then(|| limit.saturating_add(skip));
-            let (mut pipeline, _) = planner::plan(request, &source, &context)?;
-            let mut input = Input::new(&source, &context);
-            let mut n = 0;
-            while pipeline.next(&mut input)?.is_some() {
-                n += 1;
-            }
-            n
+            let mut context = blocking::query_context(call, None);
+            let own = Some(source.collection());
+            context.collator = collation::of_collection(asked.collation.as_ref(), own)?;
+            let request = asked.request(&source)?;
+            let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
+            let uuid = source.collection().uuid();
+            call.node().index_use.note(uuid, &chosen.access, source.indexes());
+            count_all(&mut pipeline, &mut Input::new(&source, &context))
+                .map_err(|failure| while_running(failure, call, &ns))?
         }
     };
-    let rest = all.saturating_sub(skip);
-    let n = if limit > 0 { rest.min(limit) } else { rest };
-    Ok(rawdoc! { "n": sizes::number(n) }.into())
+    Ok(rawdoc! { "n": sizes::number(asked.cut(all)) }.into())
 }
 
-fn count_local(call: &Call, target: &Target, query: Option<&RawDoc>) -> Result<u64, Failure> {
+fn count_all(pipeline: &mut Pipeline, input: &mut Input<'_>) -> Result<u64, Failure> {
+    let mut n = 0;
+    while pipeline.next(input)?.is_some() {
+        n += 1;
+    }
+    Ok(n)
+}
+
+fn of_view(call: &Call, view: &View, target: &Target, asked: &Asked) -> Result<u64, Failure> {
+    let mut stages = RawArrayBuf::new();
+    if let Some(query) = &asked.query {
+        stages.push(find::stage_of(cstr!("$match"), RawBsonRef::Document(query)));
+    }
+    let mut rows = ViewRows::open(
+        call,
+        view,
+        target,
+        (asked.collation.as_ref(), asked.hint.as_ref()),
+        stages,
+    )?;
+    let mut n = 0;
+    rows.each(|_| {
+        n += 1;
+        Ok(())
+    })?;
+    Ok(n)
+}
+
+fn of_local(call: &Call, target: &Target, query: Option<&RawDoc>) -> Result<u64, Failure> {
     let ns = target.name()?;
+    let filter = query.map(|query| Matcher::parse(query, &ParseContext::default())).transpose()?;
     if ns.db() != "local" {
         return Ok(0);
     }
     let store = call.node().store()?;
-    let filter = query.map(|query| Matcher::parse(query, &ParseContext::default())).transpose()?;
     if target.is_oplog() {
         let Some(filter) = filter else { return Ok(store.oplog().count()) };
         let mut n = 0;

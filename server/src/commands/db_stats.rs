@@ -2,12 +2,13 @@
 
 use bson::{RawBson, RawDocumentBuf, raw::CStr, raw::cstr, rawdoc};
 
-use super::{Auth, Command, On, Run, coll_stats::scale, sizes, views};
+use super::{Auth, Command, On, Run, coll_stats::scale, sizes};
 use crate::{
     auth::action::action,
     blocking,
     context::{Call, Outcome},
     read_time::ReadTime,
+    views,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -52,7 +53,16 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         totals.objects += store.oplog().count();
         totals.data += store.oplog().bytes();
     }
-    Ok(reply(call, &totals, scale).into())
+    let mut body = reply(call, &totals, scale);
+    if let Ok(disk) = rustix::fs::statvfs(store.dbpath()) {
+        let scaled = |blocks: u64| {
+            let bytes = blocks.saturating_mul(disk.f_frsize);
+            sizes::double(sizes::long(bytes)) / sizes::double(sizes::long(scale))
+        };
+        body.append(cstr!("fsUsedSize"), scaled(disk.f_blocks.saturating_sub(disk.f_bfree)));
+        body.append(cstr!("fsTotalSize"), scaled(disk.f_blocks));
+    }
+    Ok(body.into())
 }
 
 fn reply(call: &Call, totals: &Totals, scale: u64) -> RawDocumentBuf {

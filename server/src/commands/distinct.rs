@@ -1,69 +1,112 @@
 //! distinct: the values of a field, each once.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc};
 use query::{
     collation::Collator,
     exec::Input,
     matcher::{Matcher, ParseContext},
     planner::{self, Request},
+    source::Source,
 };
 use storage::keystring;
 
-use super::{Auth, Command, On, Run, Waiting, target::Target, views};
+use super::{
+    Api, Command, Run, aggregate, collation, find, first_batch::while_running, target::Target,
+    view_rows::ViewRows,
+};
 use crate::{
-    auth::action::action,
     batch::BATCH_BYTES_MAX,
     blocking,
     context::{Call, Outcome},
     error::Failure,
-    read_time::{self, ReadTime},
+    read_time::ReadTime,
     source::CollectionSource,
+    views,
 };
 
 pub(super) const COMMAND: Command = Command {
     name: "distinct",
     help: "Returns the values of a field, each once.",
-    auth: Auth::Collection(action("find")),
-    on: On::Readable,
-    takes_concerns: true,
-    run: Run::Waiting(|call| Box::pin(run(call)) as Waiting),
-    ..Command::DEFAULT
+    api: Api::None,
+    run: Run::Waiting(|call| blocking::reading(call, run)),
+    ..Command::READ
 };
 
-async fn run(call: Call) -> Outcome {
-    let time = read_time::resolve(&call, call.node().store()?).await?;
-    let inner = call.clone();
-    blocking::run(&call, move || distinct(&inner, time)).await
+/// What is asked for.
+pub(super) struct Asked {
+    key: String,
+    pub(super) query: RawDoc,
+    collation: Option<RawDoc>,
+    hint: Option<RawDoc>,
 }
 
-fn distinct(call: &Call, time: ReadTime) -> Outcome {
-    let fields = Fields::idl("distinctCommandRequest", &call.body);
-    let target = Target::parse(call)?;
-    let key = fields.required("key")?.str()?;
-    let query = fields.optional("query")?.map(|query| query.document()).transpose()?;
-    let query = query.map_or_else(|| RawDoc::from(rawdoc! {}), RawDoc::from);
-    let view = call.node().store()?.view(time.at)?;
-    let mut values = Values::new(key);
-    let found = target.collection(&view)?;
-    if found.is_none() {
-        views::refuse(&view, target.name()?)?;
+impl Asked {
+    pub(super) fn parse(call: &Call) -> Result<Self, Failure> {
+        let fields = Fields::idl("distinctCommandRequest", &call.body);
+        let key = fields.required("key")?.str()?.to_owned();
+        let query = fields.optional("query")?.map(|query| query.document()).transpose()?;
+        let collation = fields.optional("collation")?.map(|spec| spec.document()).transpose()?;
+        Ok(Self {
+            key,
+            query: query.map_or_else(|| RawDoc::from(rawdoc! {}), RawDoc::from),
+            collation: collation.filter(|spec| !spec.is_empty()).map(RawDoc::from),
+            hint: find::hint(&fields, "distinctCommandRequest.hint")?,
+        })
     }
+
+    /// The query as the planner takes it, and the collation of the values.
+    pub(super) fn request(
+        &self,
+        source: &CollectionSource,
+    ) -> Result<(Request, Option<Arc<Collator>>), Failure> {
+        let collator =
+            collation::of_collection(self.collation.as_ref(), Some(source.collection()))?;
+        let parsing = ParseContext { collator: collator.clone() };
+        let mut request = Request::new(Matcher::parse(&self.query, &parsing)?);
+        aggregate::with_hint(&mut request, self.hint.as_ref(), source)?;
+        Ok((request, collator))
+    }
+}
+
+fn run(call: &Call, time: ReadTime) -> Outcome {
+    let asked = Asked::parse(call)?;
+    let target = Target::parse(call)?;
+    let view = call.node().store()?.view(time.at)?;
+    let mut values = Values::new(&asked.key);
+    let found = target.collection(&view)?;
     if let Some(collection) = found {
-        let collator = collection.collator().map(|own| Collator::new(own.spec().clone()));
-        let collator = collator.transpose()?.map(std::sync::Arc::new);
-        let mut parsing = ParseContext::default();
-        parsing.collator.clone_from(&collator);
-        let filter = Matcher::parse(&query, &parsing)?;
+        let ns = collection.ns().clone();
         let source = CollectionSource::new(view, collection)?;
-        let context = blocking::query_context(call, None);
-        let (mut pipeline, _) = planner::plan(Request::new(filter), &source, &context)?;
+        let mut context = blocking::query_context(call, None);
+        let (request, collator) = asked.request(&source)?;
+        context.collator.clone_from(&collator);
+        let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
+        let uuid = source.collection().uuid();
+        call.node().index_use.note(uuid, &chosen.access, source.indexes());
         let mut input = Input::new(&source, &context);
-        while let Some(doc) = pipeline.next(&mut input)? {
+        let running = |error: query::QueryError| while_running(error.into(), call, &ns);
+        while let Some(doc) = pipeline.next(&mut input).map_err(running)? {
             values.take(&doc, collator.as_deref())?;
         }
+    } else if views::exists(&view, target.name()?)? {
+        let stages = RawArrayBuf::from_iter([find::stage_of(
+            cstr!("$match"),
+            RawBsonRef::Document(&asked.query),
+        )]);
+        let mut rows = ViewRows::open(
+            call,
+            &view,
+            &target,
+            (asked.collation.as_ref(), asked.hint.as_ref()),
+            stages,
+        )?;
+        let collator = rows.collator();
+        rows.each(|doc| values.take(doc, collator.as_deref()))?;
+    } else {
+        Matcher::parse(&asked.query, &ParseContext::default())?;
     }
     Ok(rawdoc! { "values": values.list }.into())
 }

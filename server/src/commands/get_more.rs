@@ -9,7 +9,7 @@ use bson::RawDocumentBuf;
 use protocol::{ErrorCode, Fields, Namespace, OpTime, RawDoc};
 use storage::Store;
 
-use super::{Api, Auth, Command, On, OpClass, Run, Waiting};
+use super::{Api, Auth, Command, On, OpClass, Run, Waiting, first_batch::while_running};
 use crate::{
     auth::{action::action, privilege::Target},
     batch::{BatchEnd, BatchWriter},
@@ -185,7 +185,10 @@ async fn fill(
         Call { max_time: if cursor.await_data { None } else { call.max_time }, ..call.clone() };
     blocking::run(call, move || {
         let mut batch = BatchWriter::next();
-        let filled = cursor.reading.fill(&inner, &mut batch, limit)?;
+        let filled = cursor
+            .reading
+            .fill(&inner, &mut batch, limit)
+            .map_err(|failure| while_running(failure, &inner, &cursor.ns))?;
         Ok((cursor, batch, filled))
     })
     .await

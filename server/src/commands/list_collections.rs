@@ -5,7 +5,7 @@ use protocol::{Fields, Namespace, RawDoc};
 use query::matcher::{Matcher, ParseContext};
 use storage::Collection;
 
-use super::{Api, Auth, Command, On, Run, list_cursor, views};
+use super::{Api, Auth, Command, On, Run, list_cursor};
 use crate::{
     auth::{privilege::Target, requirement},
     blocking,
@@ -13,6 +13,7 @@ use crate::{
     local,
     profile::Profile,
     read_time::ReadTime,
+    views,
 };
 
 pub(super) const COMMAND: Command = Command {

@@ -6,7 +6,7 @@ use bson::{
 use protocol::{ErrorCode, Fields, Namespace, RawDoc};
 use storage::{Collection, IndexState, View};
 
-use super::{Api, Auth, Command, On, Run, list_cursor, target::Target, views};
+use super::{Api, Auth, Command, On, Run, list_cursor, target::Target};
 use crate::{
     auth::action::action,
     blocking,
@@ -14,6 +14,7 @@ use crate::{
     error::Failure,
     local,
     read_time::ReadTime,
+    views,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -118,14 +119,43 @@ fn of_time_series(view: &View, ns: &Namespace) -> Result<Option<Vec<RawDoc>>, Fa
     let Some(buckets) = buckets.and_then(|buckets| view.catalog().collection(&buckets)) else {
         return Ok(None);
     };
-    if buckets.indexes().is_empty() {
-        return Ok(Some(Vec::new()));
+    let options = buckets.options().get_document("timeseries");
+    let meta = options.ok().and_then(|options| options.get_str("metaField").ok());
+    let specs = buckets.indexes().iter().filter(|index| index.usable());
+    Ok(Some(specs.map(|index| of_measurements(index.spec(), meta).into()).collect()))
+}
+
+/// An index of buckets as one of measurements: what it was made from, if that is noted, or else its key read backwards.
+fn of_measurements(spec: &RawDocument, meta: Option<&str>) -> RawDocumentBuf {
+    let original = spec.get_document("originalSpec").ok();
+    let mut key = RawDocumentBuf::new();
+    for (name, value) in spec.get_document("key").into_iter().flat_map(|key| key.iter().flatten()) {
+        let name = name.as_str();
+        let shown = match (name.strip_prefix("meta"), name.strip_prefix("control.")) {
+            (Some(below), _) => format!("{}{below}", meta.unwrap_or("meta")),
+            // A field is two of a bucket: its least and its greatest value.
+            (_, Some(bound)) => bound.split_once('.').map_or(bound, |(_, field)| field).to_owned(),
+            _ => name.to_owned(),
+        };
+        if let Ok(shown) = CString::try_from(shown)
+            && matches!(key.get(shown.as_str()), Ok(None))
+        {
+            key.append(shown, value);
+        }
     }
-    let text = format!(
-        "the indexes of the time-series collection {ns} can be listed on {} only",
-        buckets.ns()
-    );
-    Err(Failure::said(ErrorCode::NotImplemented, text))
+    let mut listed = RawDocumentBuf::new();
+    for (name, value) in spec.iter().flatten() {
+        match (name.as_str(), original) {
+            ("originalSpec", _) => {}
+            ("key", Some(original)) => match original.get("key") {
+                Ok(Some(own)) => listed.append(name, own),
+                _ => listed.append(name, key.clone()),
+            },
+            ("key", None) => listed.append(name, key.clone()),
+            _ => listed.append(name, value),
+        }
+    }
+    listed
 }
 
 fn specs(collection: &Collection, build_ids: bool) -> Vec<RawDoc> {

@@ -2,30 +2,31 @@
 
 use std::ops::Bound;
 
-use bson::{RawDocumentBuf, raw::cstr, rawdoc};
+use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Namespace, RawDoc};
 use storage::{Direction, View};
 
 use crate::error::Failure;
 
 /// One view.
-pub(super) struct ViewEntry {
+#[derive(Debug)]
+pub struct ViewEntry {
     /// Its name within the database.
-    pub(super) name: String,
+    pub name: String,
     /// `viewOn`, `pipeline` and `collation`.
-    pub(super) definition: RawDoc,
+    pub definition: RawDoc,
 }
 
 impl ViewEntry {
     /// The collection of buckets behind a time-series collection.
-    pub(super) fn buckets(&self, db: &str) -> Option<Namespace> {
+    pub fn buckets(&self, db: &str) -> Option<Namespace> {
         let on = self.definition.get_str("viewOn").ok()?;
         let own = on.strip_prefix("system.buckets.")?;
         (own == self.name).then(|| Namespace::new(db, on))
     }
 
     /// What listCollections shows.
-    pub(super) fn listed(&self, view: &View, db: &str) -> RawDocumentBuf {
+    pub fn listed(&self, view: &View, db: &str) -> RawDocumentBuf {
         let buckets = self.buckets(db).and_then(|ns| view.catalog().collection(&ns));
         let mut options = RawDocumentBuf::new();
         let (kind, read_only) = match buckets {
@@ -54,7 +55,7 @@ impl ViewEntry {
 }
 
 /// The views of a database.
-pub(super) fn all(view: &View, db: &str) -> Result<Vec<ViewEntry>, Failure> {
+pub fn all(view: &View, db: &str) -> Result<Vec<ViewEntry>, Failure> {
     let Some(collection) = view.catalog().collection(&Namespace::new(db, "system.views")) else {
         return Ok(Vec::new());
     };
@@ -70,15 +71,61 @@ pub(super) fn all(view: &View, db: &str) -> Result<Vec<ViewEntry>, Failure> {
 }
 
 /// True if the name is a view's.
-pub(super) fn exists(view: &View, ns: &Namespace) -> Result<bool, Failure> {
+pub fn exists(view: &View, ns: &Namespace) -> Result<bool, Failure> {
     Ok(all(view, ns.db())?.iter().any(|entry| entry.name == ns.coll()))
 }
 
 /// Refuses a view where only a collection makes sense.
-pub(super) fn refuse(view: &View, ns: &Namespace) -> Result<(), Failure> {
+pub fn refuse(view: &View, ns: &Namespace) -> Result<(), Failure> {
     if exists(view, ns)? {
         let text = format!("Namespace {ns} is a view, not a collection");
         return Err(Failure::said(ErrorCode::CommandNotSupportedOnView, text));
     }
     Ok(())
+}
+
+/// mongod's limit of views upon views.
+const VIEW_DEPTH_MAX: usize = 20;
+
+/// What a name stands for.
+#[derive(Debug)]
+pub struct Resolved {
+    /// The collection, which need not be there.
+    pub on: Namespace,
+    /// The pipeline over it.
+    pub pipeline: RawArrayBuf,
+    /// The collation of the view, if it is a view: `None` is the simple one.
+    pub view: Option<Option<RawDoc>>,
+}
+
+/// The collection under a view, and the view's pipeline with the given one after it.
+pub fn resolve(
+    view: &View,
+    ns: &Namespace,
+    mut pipeline: RawArrayBuf,
+) -> Result<Resolved, Failure> {
+    let mut on = ns.clone();
+    let mut collation = None;
+    if view.catalog().collection(ns).is_some() {
+        return Ok(Resolved { on, pipeline, view: None });
+    }
+    let all = all(view, ns.db())?;
+    for _ in 0..VIEW_DEPTH_MAX {
+        let Some(entry) = all.iter().find(|entry| entry.name == on.coll()) else {
+            return Ok(Resolved { on, pipeline, view: collation });
+        };
+        collation.get_or_insert_with(|| {
+            entry.definition.get_document("collation").ok().map(RawDoc::from)
+        });
+        let mut whole = RawArrayBuf::new();
+        let own = entry.definition.get_array("pipeline").ok();
+        let stages = own.into_iter().flat_map(|own| own.into_iter().flatten());
+        for stage in stages.chain(pipeline.into_iter().flatten()) {
+            whole.push(bson::RawBson::from(stage));
+        }
+        pipeline = whole;
+        on = Namespace::new(ns.db(), entry.definition.get_str("viewOn").unwrap_or_default());
+    }
+    let text = format!("View depth too deep: {ns}");
+    Err(Failure::said(ErrorCode::ViewDepthLimitExceeded, text))
 }

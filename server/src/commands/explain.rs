@@ -1,0 +1,518 @@
+//! explain: the plan of a find, count, distinct or aggregate, and what it looked at.
+//!
+//! ```text
+//!   queryPlanner        the plan that won, and those that it won against
+//!   executionStats      and what it did when it ran to its end
+//!   allPlansExecution   and what the others did
+//! ```
+
+use std::time::Instant;
+
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
+use protocol::{ErrorCode, Fields, RawDoc};
+use query::{
+    context::Context,
+    exec::{Input, Pipeline, Project},
+    planner::{
+        self, Candidate, Request,
+        explain::{Ran, Shape},
+    },
+    projection::Projection,
+    source::Source,
+    stage::{self, Split},
+};
+
+use super::{Auth, Command, Run, aggregate, count, distinct, find, sizes, target::Target};
+use crate::{
+    blocking,
+    context::{Call, Outcome},
+    error::Failure,
+    read_time::ReadTime,
+    source::{self, CollectionSource},
+    views,
+};
+
+pub(super) const COMMAND: Command = Command {
+    name: "explain",
+    help: "Shows how a query is answered.",
+    auth: Auth::Body("what the explained command needs", allowed),
+    run: Run::Waiting(|call| blocking::reading(call, run)),
+    ..Command::READ
+};
+
+/// How much is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verbosity {
+    QueryPlanner,
+    ExecutionStats,
+    AllPlansExecution,
+}
+
+/// The command that is explained, as if it had come alone.
+fn explained(call: &Call) -> Result<Call, Failure> {
+    let inner = Fields::idl("explain", &call.body).required("explain")?.document()?;
+    let name = match inner.iter().next() {
+        Some(Ok((name, _))) => name.as_str().to_owned(),
+        _ => String::new(),
+    };
+    let mut body = inner.to_owned();
+    if matches!(body.get("$db"), Ok(None)) {
+        body.append(cstr!("$db"), call.db.as_str());
+    }
+    Ok(Call { body: body.into(), name, ..call.clone() })
+}
+
+/// Whoever may run a command may have it explained.
+fn allowed(call: &Call) -> Result<(), Failure> {
+    let inner = explained(call)?;
+    super::find(&inner.name).map_or(Ok(()), |(_, command)| command.auth.check(&inner))
+}
+
+fn run(call: &Call, time: ReadTime) -> Outcome {
+    let fields = Fields::idl("explain", &call.body);
+    let verbosity = match fields.optional("verbosity")? {
+        None => Verbosity::AllPlansExecution,
+        Some(value) => match value.str()? {
+            "queryPlanner" => Verbosity::QueryPlanner,
+            "executionStats" => Verbosity::ExecutionStats,
+            "allPlansExecution" => Verbosity::AllPlansExecution,
+            _ => return Err(value.not_in_enumeration().into()),
+        },
+    };
+    let inner = explained(call)?;
+    let name = inner.name.clone();
+    match name.as_str() {
+        "find" => of_find(&inner, time, verbosity),
+        "count" => of_count(&inner, time, verbosity),
+        "distinct" => of_distinct(&inner, time, verbosity),
+        "aggregate" => {
+            let asked = aggregate::Asked::parse(&inner)?;
+            aggregation(&inner, time, &aggregate::target(&inner)?, asked, verbosity)
+        }
+        known if super::find(known).is_some() => {
+            let text = format!("Cannot explain cmd: {known}");
+            Err(Failure::said(ErrorCode::IllegalOperation, text))
+        }
+        other => {
+            let text = format!("Explain failed due to unknown command: {other}");
+            Err(Failure::said(ErrorCode::CommandNotFound, text))
+        }
+    }
+}
+
+fn of_find(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
+    let asked = find::Asked::parse(call)?;
+    let target = Target::parse(call)?;
+    let view = call.node().store()?.view(time.at)?;
+    let Some(collection) = target.collection(&view)? else {
+        if views::exists(&view, target.name()?)? {
+            return aggregation(call, time, &target, asked.aggregation()?, verbosity);
+        }
+        return absent(call, target.name()?.as_str(), asked.filter(), verbosity);
+    };
+    let prepared = find::Prepared::new(&asked, &collection)?;
+    let mut context = prepared.surroundings(&asked, call).context(call, None);
+    source::with_others(&mut context, &view);
+    let source = CollectionSource::new(view, collection)?;
+    let request = prepared.with_hint(&asked, &source)?;
+    let mut query =
+        Query { source: &source, context: &context, top: Top::Nothing, optimized: false };
+    if let (Some(shown), Some(parsed)) = (asked.shown_projection(), prepared.projection.clone()) {
+        query.top = Top::Projection(Box::new((shown, parsed)));
+    }
+    let mut body = rawdoc! { "explainVersion": "1" };
+    query.explain(request, verbosity, &mut body)?;
+    finish(call, body)
+}
+
+fn of_count(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
+    let asked = count::Asked::parse(call)?;
+    let target = Target::parse(call)?;
+    let view = call.node().store()?.view(time.at)?;
+    let Some(collection) = target.collection(&view)? else {
+        let query = asked.query.clone().unwrap_or_else(|| RawDoc::from(rawdoc! {}));
+        return absent(call, target.name()?.as_str(), &query, verbosity);
+    };
+    let context = blocking::query_context(call, None);
+    let all = view.count(&collection)?;
+    let source = CollectionSource::new(view, collection)?;
+    let mut body = rawdoc! { "explainVersion": "1" };
+    if asked.query.is_none() && asked.hint.is_none() {
+        fast_count(&source, all, verbosity, &mut body);
+        return finish(call, body);
+    }
+    let query = Query { source: &source, context: &context, top: Top::Count, optimized: false };
+    query.explain(asked.request(&source)?, verbosity, &mut body)?;
+    finish(call, body)
+}
+
+/// A count of everything reads nothing.
+fn fast_count(
+    source: &CollectionSource,
+    all: u64,
+    verbosity: Verbosity,
+    body: &mut RawDocumentBuf,
+) {
+    let plan = rawdoc! { "isCached": false, "stage": "RECORD_STORE_FAST_COUNT" };
+    let mut planner = rawdoc! { "namespace": source.namespace() };
+    append_bounds(&mut planner, 0);
+    planner.append(cstr!("winningPlan"), plan.clone());
+    planner.append(cstr!("rejectedPlans"), RawArrayBuf::new());
+    body.append(cstr!("queryPlanner"), planner);
+    if verbosity >= Verbosity::ExecutionStats {
+        let mut stages = plan;
+        stages.append(cstr!("nReturned"), 0);
+        stages.append(cstr!("nCounted"), sizes::number(all));
+        stages.append(cstr!("nSkipped"), 0);
+        body.append(
+            cstr!("executionStats"),
+            rawdoc! {
+                "executionSuccess": true, "nReturned": 0, "executionTimeMillis": 0,
+                "totalKeysExamined": 0, "totalDocsExamined": 0, "executionStages": stages,
+            },
+        );
+    }
+}
+
+fn of_distinct(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
+    let asked = distinct::Asked::parse(call)?;
+    let target = Target::parse(call)?;
+    let view = call.node().store()?.view(time.at)?;
+    let Some(collection) = target.collection(&view)? else {
+        return absent(call, target.name()?.as_str(), &asked.query, verbosity);
+    };
+    let context = blocking::query_context(call, None);
+    let source = CollectionSource::new(view, collection)?;
+    let mut body = rawdoc! { "explainVersion": "1" };
+    let query = Query { source: &source, context: &context, top: Top::Nothing, optimized: false };
+    query.explain(asked.request(&source)?.0, verbosity, &mut body)?;
+    finish(call, body)
+}
+
+/// A pipeline that the planner takes as a whole is shown as a query; otherwise what it takes is `$cursor`.
+pub(super) fn aggregation(
+    call: &Call,
+    time: ReadTime,
+    target: &Target,
+    asked: aggregate::Asked,
+    verbosity: Verbosity,
+) -> Outcome {
+    let view = call.node().store()?.view(time.at)?;
+    let prepared = aggregate::Prepared::new(&view, target, &asked, asked.pipeline.clone())?;
+    let mut context = prepared.surroundings(&asked, call).context(call, None);
+    let Some(collection) = prepared.collection else {
+        return absent(call, prepared.ns.as_str(), &RawDoc::from(rawdoc! {}), verbosity);
+    };
+    source::with_others(&mut context, &view);
+    let source = CollectionSource::new(view, collection)?;
+    let Split { mut request, absorbed, rest } = stage::split(prepared.stages, &prepared.context)?;
+    aggregate::with_hint(&mut request, asked.hint.as_ref(), &source)?;
+    let mut body = rawdoc! { "explainVersion": "1" };
+    let query =
+        Query { source: &source, context: &context, top: Top::Nothing, optimized: rest.is_empty() };
+    if rest.is_empty() {
+        query.explain(request, verbosity, &mut body)?;
+        return finish(call, body);
+    }
+    let mut cursor = RawDocumentBuf::new();
+    let (pipeline, ran) = query.explain_below(request, rest, verbosity, &mut cursor)?;
+    let mut stages = RawArrayBuf::new();
+    let returned = pipeline.map(|pipeline| pipeline.returned()).unwrap_or_default();
+    let own = prepared.pipeline.into_iter().flatten().skip(absorbed).count();
+    // Some stages are short for several: their counts are told only where there is one for each.
+    let counts = returned.get(returned.len().saturating_sub(own)..).unwrap_or_default();
+    let mut first = rawdoc! { "$cursor": cursor };
+    if let Some(ran) = &ran {
+        let below = returned.len().checked_sub(own + 1).and_then(|at| returned.get(at));
+        let n = below.copied().unwrap_or(ran.examined.docs);
+        first.append(cstr!("nReturned"), sizes::long(n));
+        first.append(cstr!("executionTimeMillisEstimate"), sizes::long(ran.millis));
+    }
+    stages.push(first);
+    for (at, stage) in prepared.pipeline.into_iter().flatten().skip(absorbed).enumerate() {
+        let RawBsonRef::Document(stage) = stage else { continue };
+        let mut shown = stage.to_owned();
+        if let (Some(ran), Some(n)) = (&ran, counts.get(at)) {
+            shown.append(cstr!("nReturned"), sizes::long(*n));
+            shown.append(cstr!("executionTimeMillisEstimate"), sizes::long(ran.millis));
+        }
+        stages.push(shown);
+    }
+    body.append(cstr!("stages"), stages);
+    finish(call, body)
+}
+
+/// What stands on top of the planner's stages.
+enum Top {
+    Nothing,
+    Projection(Box<(RawDocumentBuf, Projection)>),
+    Count,
+}
+
+/// A query that is explained.
+struct Query<'a> {
+    source: &'a CollectionSource,
+    context: &'a Context,
+    top: Top,
+    optimized: bool,
+}
+
+impl Query<'_> {
+    fn explain(
+        self,
+        request: Request,
+        verbosity: Verbosity,
+        body: &mut RawDocumentBuf,
+    ) -> Result<(), Failure> {
+        self.explain_below(request, Vec::new(), verbosity, body).map(|_| ())
+    }
+
+    /// Appends `queryPlanner` and, where the query runs, `executionStats`.
+    fn explain_below(
+        self,
+        request: Request,
+        above: Vec<stage::Parsed>,
+        verbosity: Verbosity,
+        body: &mut RawDocumentBuf,
+    ) -> Result<(Option<Pipeline>, Option<Ran>), Failure> {
+        let started = Instant::now();
+        let mut shape = Shape::of(&request);
+        if let Top::Projection(projection) = &self.top {
+            shape.projection = Some(projection.0.clone());
+        }
+        let (chosen, rejected) = planner::choose(&request, self.source, self.context)?;
+        let planned = millis(started);
+        body.append(cstr!("queryPlanner"), self.planner(&shape, &chosen, &rejected, planned));
+        if verbosity == Verbosity::QueryPlanner {
+            return Ok((None, None));
+        }
+        let others: Vec<_> = match verbosity {
+            Verbosity::AllPlansExecution => rejected.iter().map(|c| (c, request.clone())).collect(),
+            _ => Vec::new(),
+        };
+        let mut all = RawArrayBuf::new();
+        for (candidate, request) in others {
+            let (_, ran) = self.execute(candidate, request, None, Vec::new())?;
+            all.push(self.trial(&shape, candidate, &ran));
+        }
+        let projection = match &self.top {
+            Top::Projection(projection) => Some(projection.1.clone()),
+            _ => None,
+        };
+        let (pipeline, ran) = self.execute(&chosen, request, projection, above)?;
+        let returned = match &self.top {
+            Top::Count => 0,
+            _ => ran.returned.last().copied().unwrap_or(ran.examined.docs),
+        };
+        let mut stats = rawdoc! { "executionSuccess": true };
+        stats.append(cstr!("nReturned"), sizes::number(returned));
+        stats.append(cstr!("executionTimeMillis"), sizes::number(millis(started)));
+        stats.append(cstr!("totalKeysExamined"), sizes::number(ran.examined.keys));
+        stats.append(cstr!("totalDocsExamined"), sizes::number(ran.examined.docs));
+        stats.append(cstr!("executionStages"), self.tree(&shape, &chosen, Some(&ran)));
+        if verbosity == Verbosity::AllPlansExecution {
+            stats.append(cstr!("allPlansExecution"), all);
+        }
+        body.append(cstr!("executionStats"), stats);
+        Ok((Some(pipeline), Some(ran)))
+    }
+
+    fn planner(
+        &self,
+        shape: &Shape,
+        chosen: &Candidate,
+        rejected: &[Candidate],
+        planned: u64,
+    ) -> RawDocumentBuf {
+        let mut doc = rawdoc! { "namespace": self.source.namespace() };
+        doc.append(cstr!("parsedQuery"), shape.parsed_query().clone());
+        doc.append(cstr!("indexFilterSet"), false);
+        let hash = shape_hash(shape);
+        let key = format!("{:08X}", hash ^ indexes_hash(self.source));
+        let hash = format!("{hash:08X}");
+        doc.append(cstr!("queryHash"), hash.as_str());
+        doc.append(cstr!("planCacheShapeHash"), hash.as_str());
+        doc.append(cstr!("planCacheKey"), key);
+        if self.optimized {
+            doc.append(cstr!("optimizationTimeMillis"), sizes::number(planned));
+            doc.append(cstr!("optimizedPipeline"), true);
+            append_limits(&mut doc);
+        } else {
+            append_bounds(&mut doc, planned);
+        }
+        doc.append(cstr!("winningPlan"), self.tree(shape, chosen, None));
+        let rejected: RawArrayBuf = rejected.iter().map(|c| self.tree(shape, c, None)).collect();
+        doc.append(cstr!("rejectedPlans"), rejected);
+        doc
+    }
+
+    fn tree(&self, shape: &Shape, candidate: &Candidate, ran: Option<&Ran>) -> RawDocumentBuf {
+        let below = shape.plan(candidate, self.source.indexes(), ran);
+        let mut tree = rawdoc! { "isCached": false };
+        if matches!(self.top, Top::Count) {
+            tree.append(cstr!("stage"), "COUNT");
+            if let Some(ran) = ran {
+                let counted = ran.returned.last().copied().unwrap_or(ran.examined.docs);
+                tree.append(cstr!("nReturned"), 0);
+                tree.append(cstr!("executionTimeMillisEstimate"), sizes::number(ran.millis));
+                tree.append(cstr!("nCounted"), sizes::number(counted));
+                tree.append(cstr!("nSkipped"), 0);
+            }
+            tree.append(cstr!("inputStage"), below);
+            return tree;
+        }
+        for (name, value) in below.iter().flatten() {
+            tree.append(name, value);
+        }
+        tree
+    }
+
+    fn trial(&self, shape: &Shape, candidate: &Candidate, ran: &Ran) -> RawDocumentBuf {
+        let mut doc = RawDocumentBuf::new();
+        let returned = ran.returned.last().copied().unwrap_or(ran.examined.docs);
+        doc.append(cstr!("nReturned"), sizes::number(returned));
+        doc.append(cstr!("executionTimeMillisEstimate"), sizes::number(ran.millis));
+        doc.append(cstr!("totalKeysExamined"), sizes::number(ran.examined.keys));
+        doc.append(cstr!("totalDocsExamined"), sizes::number(ran.examined.docs));
+        doc.append(cstr!("executionStages"), self.tree(shape, candidate, Some(ran)));
+        doc
+    }
+
+    /// Runs a plan to its end and keeps nothing but the counts.
+    fn execute(
+        &self,
+        candidate: &Candidate,
+        request: Request,
+        projection: Option<Projection>,
+        above: Vec<stage::Parsed>,
+    ) -> Result<(Pipeline, Ran), Failure> {
+        let started = Instant::now();
+        let mut pipeline = planner::build(candidate, request);
+        pipeline.extend(projection.map(Project));
+        stage::extend(&mut pipeline, above);
+        let mut input = Input::new(self.source, self.context);
+        while pipeline.next(&mut input)?.is_some() {}
+        let ran = Ran {
+            returned: pipeline.returned(),
+            millis: millis(started),
+            examined: pipeline.examined(),
+        };
+        Ok((pipeline, ran))
+    }
+}
+
+fn append_bounds(doc: &mut RawDocumentBuf, planned: u64) {
+    doc.append(cstr!("optimizationTimeMillis"), sizes::number(planned));
+    append_limits(doc);
+}
+
+/// None of the planner's limits was reached: it has none that would change a plan.
+fn append_limits(doc: &mut RawDocumentBuf) {
+    for name in [
+        cstr!("maxIndexedOrSolutionsReached"),
+        cstr!("maxIndexedAndSolutionsReached"),
+        cstr!("maxScansToExplodeReached"),
+        cstr!("prunedSimilarIndexes"),
+    ] {
+        doc.append(name, false);
+    }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A number that queries of one shape share: names and operators count, values don't.
+fn shape_hash(shape: &Shape) -> u32 {
+    let mut text = Vec::new();
+    names(shape.parsed_query(), &mut text);
+    for part in [shape.sort(), shape.projection.as_ref()].into_iter().flatten() {
+        text.push(b'|');
+        text.extend_from_slice(part.as_bytes());
+    }
+    fnv(&text)
+}
+
+fn names(doc: &RawDocument, into: &mut Vec<u8>) {
+    for (name, value) in doc.iter().flatten() {
+        into.extend_from_slice(name.as_str().as_bytes());
+        into.push(b'{');
+        match value {
+            RawBsonRef::Document(inner) => names(inner, into),
+            RawBsonRef::Array(items) if name.as_str().starts_with('$') => {
+                items.into_iter().flatten().filter_map(|item| item.as_document()).for_each(
+                    |item| {
+                        names(item, into);
+                    },
+                );
+            }
+            _ => {}
+        }
+        into.push(b'}');
+    }
+}
+
+fn indexes_hash(source: &CollectionSource) -> u32 {
+    let text: Vec<u8> =
+        source.indexes().iter().flat_map(|index| index.spec.as_bytes().to_vec()).collect();
+    fnv(&text)
+}
+
+/// FNV-1a, 32 bits.
+fn fnv(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// A collection that is not there.
+fn absent(call: &Call, ns: &str, filter: &RawDoc, verbosity: Verbosity) -> Outcome {
+    let matcher = query::matcher::Matcher::parse(filter, &query::matcher::ParseContext::default())?;
+    let shape = Shape::of(&Request::new(matcher));
+    let plan = rawdoc! { "isCached": false, "stage": "EOF", "type": "nonExistentNamespace" };
+    let mut planner = rawdoc! { "namespace": ns };
+    planner.append(cstr!("parsedQuery"), shape.parsed_query().clone());
+    planner.append(cstr!("indexFilterSet"), false);
+    append_bounds(&mut planner, 0);
+    planner.append(cstr!("winningPlan"), plan.clone());
+    planner.append(cstr!("rejectedPlans"), RawArrayBuf::new());
+    let mut body = rawdoc! { "explainVersion": "1", "queryPlanner": planner };
+    if verbosity >= Verbosity::ExecutionStats {
+        let stages = rawdoc! {
+            "isCached": false, "stage": "EOF", "nReturned": 0, "executionTimeMillisEstimate": 0,
+            "works": 1, "advanced": 0, "needTime": 0, "needYield": 0, "saveState": 0,
+            "restoreState": 0, "isEOF": 1, "type": "nonExistentNamespace",
+        };
+        body.append(
+            cstr!("executionStats"),
+            rawdoc! {
+                "executionSuccess": true, "nReturned": 0, "executionTimeMillis": 0,
+                "totalKeysExamined": 0, "totalDocsExamined": 0, "executionStages": stages,
+            },
+        );
+    }
+    finish(call, body)
+}
+
+/// What ends every explanation: the command and who answers.
+fn finish(call: &Call, mut body: RawDocumentBuf) -> Outcome {
+    let node = call.node();
+    let profile = call.profile();
+    body.append(cstr!("command"), call.body.as_raw().to_owned());
+    let host = node.host.rsplit_once(':').map_or(node.host.as_str(), |(host, _)| host);
+    body.append(
+        cstr!("serverInfo"),
+        rawdoc! {
+            "host": host,
+            "port": i32::from(node.settings.port),
+            "version": profile.version,
+            "gitVersion": profile.git_version,
+        },
+    );
+    body.append(
+        cstr!("serverParameters"),
+        rawdoc! {
+            "internalQueryMaxBlockingSortMemoryUsageBytes": 104_857_600,
+            "internalDocumentSourceGroupMaxMemoryBytes": 104_857_600,
+        },
+    );
+    Ok(body.into())
+}

@@ -1,0 +1,53 @@
+//! `let`: variables of a command, whose values are settled before a document is looked at.
+
+use bson::RawBsonRef;
+use protocol::{Fields, RawDoc};
+use query::{
+    QueryError,
+    context::Context,
+    expression::{Bump, Env, Expr, Scope},
+    value::{OwnedValue, Value},
+};
+
+use crate::error::Failure;
+
+/// Names and values.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Variables {
+    /// The names, in their slots.
+    pub(super) scope: Scope,
+    /// The values, in the order of the slots.
+    pub(super) values: Vec<OwnedValue>,
+}
+
+impl Variables {
+    /// Reads the field `let`.
+    pub(super) fn parse(fields: &Fields<'_>, context: &Context) -> Result<Self, Failure> {
+        let Some(given) = fields.optional("let")? else { return Ok(Self::default()) };
+        let given = RawDoc::from(given.document()?);
+        let mut values = Vec::new();
+        for (_, value) in given.iter().flatten() {
+            values.push(evaluate(value, context)?);
+        }
+        let names = given.iter().flatten().map(|(name, _)| name.as_str().as_bytes());
+        Ok(Self { scope: Scope::with_names(names), values })
+    }
+}
+
+fn evaluate(value: RawBsonRef<'_>, context: &Context) -> Result<OwnedValue, Failure> {
+    let Some(value) = Value::from_raw(value) else { return Ok(OwnedValue::from(Value::Null)) };
+    let mut scope = Scope::default();
+    let expression = Expr::parse(value, &mut scope)?;
+    if scope.reads_document() {
+        // mongod's own words, the missing space included.
+        let text = "Command let Expression tried to access a field, but this is not allowed because\
+                    Command let Expressions run before the query examines any documents.";
+        return Err(QueryError::location(4_890_500, text).into());
+    }
+    let arena = Bump::new();
+    let mut env = Env::new(&arena, context, EMPTY);
+    Ok(expression.eval(&mut env)?.into())
+}
+
+/// The empty document.
+const EMPTY: &[u8] = &[5, 0, 0, 0, 0];

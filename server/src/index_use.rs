@@ -1,0 +1,34 @@
+//! How often each index was chosen, for `$indexStats`.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use query::{exec::Access, source::IndexInfo};
+use uuid::Uuid;
+
+/// Uses of indexes since the start.
+#[derive(Debug, Default)]
+pub struct IndexUse(Mutex<HashMap<(Uuid, String), i64>>);
+
+impl IndexUse {
+    /// Notes the indexes of a plan.
+    pub fn note(&self, collection: Uuid, access: &Access, indexes: &[IndexInfo]) {
+        let names: Vec<&str> = match access {
+            Access::ById(_) => vec!["_id_"],
+            Access::Indexes(scans) => {
+                let index = |at: usize| indexes.get(at).map(|index| index.name.as_str());
+                scans.iter().filter_map(|scan| index(scan.index)).collect()
+            }
+            _ => return,
+        };
+        let mut uses = self.0.lock();
+        for name in names {
+            *uses.entry((collection, name.to_owned())).or_default() += 1;
+        }
+    }
+
+    /// How often an index was used.
+    pub fn of(&self, collection: Uuid, name: &str) -> i64 {
+        self.0.lock().get(&(collection, name.to_owned())).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,143 @@
+//! Requests that run, for currentOp and killOp, and how long each collection kept us, for top.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use protocol::RawDoc;
+use tokio::sync::Notify;
+
+use crate::{commands::OpClass, context::Client};
+
+/// One request.
+pub struct Operation {
+    /// `opid`.
+    pub id: i32,
+    /// Who asks.
+    pub client: Arc<Client>,
+    /// What.
+    pub body: RawDoc,
+    /// How it is counted.
+    pub class: Option<OpClass>,
+    /// Since when.
+    pub started: Instant,
+    killed: AtomicBool,
+    kill: Notify,
+}
+
+impl Operation {
+    /// True once killOp named it.
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+
+    /// Returns when killOp names it.
+    pub async fn killed(&self) {
+        let told = self.kill.notified();
+        if !self.is_killed() {
+            told.await;
+        }
+    }
+
+    /// `db.collection`, or `db.$cmd` for what has no collection.
+    pub fn namespace(&self) -> String {
+        let db = self.body.get_str("$db").unwrap_or_default();
+        let first = self.body.iter().next().and_then(Result::ok);
+        let coll = match (first, self.body.get_str("collection")) {
+            (Some((name, _)), Ok(coll)) if name.as_str() == "getMore" => coll,
+            (Some((_, bson::RawBsonRef::String(coll))), _) => coll,
+            _ => "$cmd",
+        };
+        format!("{db}.{coll}")
+    }
+}
+
+/// All that run.
+#[derive(Default)]
+pub struct Operations {
+    next: AtomicI32,
+    running: Mutex<HashMap<i32, Arc<Operation>>>,
+    top: Mutex<HashMap<String, Usage>>,
+}
+
+impl Operations {
+    /// A request begins; it is over when the guard goes.
+    pub fn begin(
+        &self,
+        client: &Arc<Client>,
+        body: &RawDoc,
+        class: Option<OpClass>,
+        started: Instant,
+    ) -> Arc<Operation> {
+        let operation = Arc::new(Operation {
+            id: self.next.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX,
+            client: Arc::clone(client),
+            body: body.clone(),
+            class,
+            started,
+            killed: AtomicBool::new(false),
+            kill: Notify::new(),
+        });
+        self.running.lock().insert(operation.id, Arc::clone(&operation));
+        operation
+    }
+
+    /// A request is over.
+    pub fn end(&self, id: i32) {
+        self.running.lock().remove(&id);
+    }
+
+    /// What runs now, oldest first.
+    pub fn list(&self) -> Vec<Arc<Operation>> {
+        let mut all: Vec<_> = self.running.lock().values().cloned().collect();
+        all.sort_by_key(|operation| operation.started);
+        all
+    }
+
+    /// Asks a request to end; it need not be there.
+    pub fn kill(&self, id: i32) {
+        if let Some(operation) = self.running.lock().get(&id) {
+            operation.killed.store(true, Ordering::Relaxed);
+            operation.kill.notify_waiters();
+            operation.kill.notify_one();
+        }
+    }
+
+    /// Notes how long a read of a collection took.
+    pub fn note(&self, ns: String, class: OpClass, took: Duration) {
+        let micros = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
+        let mut top = self.top.lock();
+        if top.len() >= NAMESPACES_MAX && !top.contains_key(&ns) {
+            return;
+        }
+        let usage = top.entry(ns).or_default();
+        if let Some((time, count)) = usage.by_class.get_mut(class.index()) {
+            *time += micros;
+            *count += 1;
+        }
+    }
+
+    /// Namespaces and what they took, sorted by name.
+    pub fn top(&self) -> Vec<(String, Usage)> {
+        let mut all: Vec<_> =
+            self.top.lock().iter().map(|(ns, use_)| (ns.clone(), *use_)).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+}
+
+/// Clients can name any number of collections that don't exist.
+const NAMESPACES_MAX: usize = 100_000;
+
+/// Microseconds and number of operations, by class.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Usage {
+    /// In the order of [`OpClass`].
+    pub by_class: [(i64, i64); OpClass::COUNT],
+}

@@ -1,0 +1,268 @@
+//! Random commands.
+
+use bson::{Bson, Document, doc};
+
+use super::data::COLLECTIONS;
+use super::random::Random;
+use super::{Case, Order};
+
+impl Random {
+    /// A whole command.
+    pub fn command(&mut self) -> Case {
+        let mut case = match self.below(20) {
+            0..=9 => self.find(),
+            10 | 11 => self.count(),
+            12 | 13 => self.distinct(),
+            _ => self.aggregate(),
+        };
+        if self.chance(2) {
+            self.spoil(&mut case.command);
+            let cuts = ["skip", "limit"].iter().any(|name| case.command.contains_key(name));
+            case.order = Order::Set.cut_if(cuts || case.command.contains_key("pipeline"));
+        }
+        case
+    }
+
+    fn find(&mut self) -> Case {
+        let coll = if self.chance(8) { "twice" } else { self.pick(&COLLECTIONS) };
+        let filter = self.filter(3);
+        let mut command = doc! { "find": coll, "filter": filter };
+        let mut order = Order::Set;
+        if self.chance(45) {
+            let (sort, total) = self.sort();
+            command.insert("sort", sort);
+            if total {
+                order = Order::Exact;
+            }
+        }
+        if coll != "twice" && self.chance(40) {
+            let projection = self.projection(coll);
+            command.insert("projection", projection);
+        }
+        if self.chance(25) {
+            command.insert("skip", self.int(0, 12));
+            order = order.cut();
+        }
+        if self.chance(30) {
+            command.insert("limit", self.int(0, 15));
+            order = order.cut();
+        }
+        if self.chance(20) {
+            command.insert("batchSize", self.int(1, 30));
+        }
+        if coll != "v" && self.chance(10) {
+            command.insert("collation", self.collation());
+        }
+        if self.chance(8) {
+            command.insert("let", doc! { "v": self.small_number() });
+        }
+        match self.below(24) {
+            0 | 1 => {
+                command.insert("hint", self.hint());
+            }
+            2 if coll == "x" && !command.contains_key("collation") => {
+                command.insert("hint", "a_1_c_-1");
+                command.insert("min", doc! { "a": self.small_number(), "c": self.text() });
+                if self.chance(50) {
+                    command.insert("max", doc! { "a": 6, "c": "" });
+                }
+                order = Order::Set
+                    .cut_if(command.contains_key("skip") || command.contains_key("limit"));
+            }
+            _ => {}
+        }
+        Case { command, order }
+    }
+
+    fn sort(&mut self) -> (Document, bool) {
+        if self.chance(4) {
+            return (doc! { "$natural": self.pick(&[1, -1]) }, true);
+        }
+        let mut sort = Document::new();
+        for _ in 0..self.pick(&[1, 1, 2]) {
+            // Two arrays in one sort fail on the first document that has both.
+            let path = self.pick(&["a", "c", "n", "d", "h", "s", "missing", "_id", "missing"]);
+            let path = if sort.is_empty() && self.chance(30) {
+                self.pick(&["arr", "o.x", "rows.q", "rows.v", "deep.x.y"])
+            } else {
+                path
+            };
+            sort.insert(path, self.pick(&[1, 1, -1]));
+        }
+        let total = self.chance(80);
+        if total && !sort.contains_key("_id") {
+            sort.insert("_id", self.pick(&[1, -1]));
+        }
+        let total = sort.contains_key("_id");
+        (sort, total)
+    }
+
+    fn projection(&mut self, coll: &str) -> Document {
+        let names = ["e", "f", "g.h"].map(str::to_owned);
+        let mut projection = self.computed_projection(coll == "p", &names);
+        if coll == "v" {
+            return projection;
+        }
+        match self.below(8) {
+            0 => {
+                let window = if self.chance(50) {
+                    Bson::Int32(self.int(-3, 4))
+                } else {
+                    Bson::Array(vec![self.int(-3, 3).into(), self.int(1, 4).into()])
+                };
+                projection = doc! { self.pick(&["arr", "rows", "o.y"]): { "$slice": window }, "a": self.pick(&[0, 1]) };
+            }
+            1 => {
+                let inner = doc! { "q": { "$gte": self.small_number() } };
+                projection = doc! { "rows": { "$elemMatch": inner }, "c": 1 };
+            }
+            _ => {}
+        }
+        projection
+    }
+
+    fn hint(&mut self) -> Bson {
+        self.pick(&[
+            Bson::String("_id_".into()),
+            Bson::String("arr_1".into()),
+            Bson::String("a_1_c_-1".into()),
+            Bson::String("none".into()),
+            Bson::String("s_sparse".into()),
+            Bson::String("n_partial".into()),
+            Bson::String("b_hidden".into()),
+            Bson::Document(doc! { "_id": 1 }),
+            Bson::Document(doc! { "rows.q": 1, "rows.v": -1 }),
+            Bson::Document(doc! { "$natural": 1 }),
+            Bson::Document(doc! { "$natural": -1 }),
+            Bson::Document(doc! { "a": 1 }),
+        ])
+    }
+
+    fn collation(&mut self) -> Document {
+        match self.below(6) {
+            0 => doc! { "locale": "simple" },
+            1 => doc! { "locale": "en", "strength": 2 },
+            2 => doc! { "locale": "de", "strength": 1 },
+            3 => doc! { "locale": "fr", "numericOrdering": true },
+            4 => doc! { "locale": "en", "caseFirst": "upper" },
+            _ => doc! { "locale": self.pick(&["sv", "nowhere"]) },
+        }
+    }
+
+    fn count(&mut self) -> Case {
+        let coll = self.pick(&COLLECTIONS);
+        let mut command = doc! { "count": coll, "query": self.filter(3) };
+        if self.chance(25) {
+            command.insert("limit", self.pick(&[-3, 1, 5, 20]));
+        }
+        if self.chance(25) {
+            command.insert("skip", self.int(0, 20));
+        }
+        if coll != "v" && self.chance(10) {
+            command.insert("collation", self.collation());
+        }
+        if self.chance(8) {
+            command.insert("hint", self.hint());
+        }
+        Case { command, order: Order::Exact }
+    }
+
+    fn distinct(&mut self) -> Case {
+        let coll = self.pick(&COLLECTIONS);
+        // By an index mongod gives null for documents without the field, without one it does not.
+        let key = match coll {
+            "x" => self.pick(&["n", "h", "b"]),
+            "v" => self.pick(&["a", "c", "n", "d", "rows.q"]),
+            _ => self.path(),
+        };
+        let mut command = doc! { "distinct": coll, "key": key };
+        if self.chance(70) {
+            command.insert("query", self.filter(2));
+        }
+        if coll != "v" && self.chance(10) {
+            command.insert("collation", self.collation());
+        }
+        Case { command, order: Order::Set }
+    }
+
+    fn aggregate(&mut self) -> Case {
+        let (pipeline, order) = self.pipeline();
+        let coll = self.pick(&COLLECTIONS);
+        let mut command = doc! { "aggregate": coll, "pipeline": pipeline };
+        let cursor = if self.chance(15) {
+            doc! { "batchSize": self.int(1, 20) }
+        } else {
+            doc! {}
+        };
+        command.insert("cursor", cursor);
+        if coll != "v" && self.chance(8) {
+            command.insert("collation", self.collation());
+        }
+        if self.chance(8) {
+            command.insert("let", doc! { "v": self.small_number() });
+        }
+        Case { command, order }
+    }
+
+    /// Puts something wrong somewhere into a command: another value, or another name.
+    fn spoil(&mut self, command: &mut Document) {
+        let mut places = Vec::new();
+        let spoilt = ["filter", "query", "projection", "pipeline", "sort"];
+        for (name, value) in command.iter().filter(|(name, _)| spoilt.contains(&name.as_str())) {
+            collect(value, &mut vec![name.clone()], &mut places);
+        }
+        if places.is_empty() {
+            return;
+        }
+        let place = self.pick(&places);
+        let wrong = match self.below(4) {
+            0 => Bson::String(self.text()),
+            1 => self.number(),
+            _ => self.value(1),
+        };
+        replace(command, &place, wrong);
+    }
+}
+
+/// The paths of all values in a value.
+fn collect(value: &Bson, at: &mut Vec<String>, into: &mut Vec<Vec<String>>) {
+    if at.len() > 1 {
+        into.push(at.clone());
+    }
+    let mut below = |name: String, value: &Bson| {
+        at.push(name);
+        collect(value, at, into);
+        at.pop();
+    };
+    match value {
+        Bson::Document(inner) => inner.iter().for_each(|(name, value)| below(name.clone(), value)),
+        Bson::Array(items) => {
+            items.iter().enumerate().for_each(|(n, value)| below(n.to_string(), value))
+        }
+        _ => {}
+    }
+}
+
+fn replace(document: &mut Document, place: &[String], by: Bson) {
+    let Some((name, rest)) = place.split_first() else { return };
+    if let Some(value) = document.get_mut(name) {
+        replace_in(value, rest, by);
+    }
+}
+
+fn replace_in(value: &mut Bson, place: &[String], by: Bson) {
+    let Some((name, rest)) = place.split_first() else {
+        *value = by;
+        return;
+    };
+    match value {
+        Bson::Document(inner) => replace(inner, place, by),
+        Bson::Array(items) => {
+            let item = name.parse::<usize>().ok().and_then(|at| items.get_mut(at));
+            if let Some(item) = item {
+                replace_in(item, rest, by);
+            }
+        }
+        _ => {}
+    }
+}

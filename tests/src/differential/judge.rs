@@ -1,0 +1,180 @@
+//! Asks both servers and compares.
+
+use std::fmt::Write;
+
+use anyhow::{Result, anyhow};
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use mongodb::error::{Error, ErrorKind};
+use mongodb::sync::Client;
+
+use super::{Case, Order};
+
+/// What a server said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The documents of all batches, or the whole reply of a command without a cursor.
+    Documents(Vec<Vec<u8>>),
+    /// A refusal.
+    Refused {
+        /// Its code.
+        code: i32,
+        /// The code's name.
+        name: String,
+        /// Its text.
+        text: String,
+    },
+    /// Something that the driver cannot read: mongod cuts quoted text within a character.
+    Unreadable,
+}
+
+impl Answer {
+    /// Asks one server. An error means that it did not answer.
+    pub fn of(client: &Client, db: &str, case: &Case) -> Result<Self> {
+        let asked = match case.command.keys().next().map(String::as_str) {
+            Some("find" | "aggregate") => documents(client, db, &case.command),
+            _ => reply(client, db, &case.command),
+        };
+        match asked {
+            Ok(documents) => Ok(Self::Documents(documents)),
+            Err(error) => match error.kind.as_ref() {
+                ErrorKind::Command(refused) => Ok(Self::Refused {
+                    code: refused.code,
+                    name: refused.code_name.clone(),
+                    text: without_tree(&refused.message),
+                }),
+                ErrorKind::BsonDeserialization(_) | ErrorKind::InvalidResponse { .. } => {
+                    Ok(Self::Unreadable)
+                }
+                _ => Err(anyhow!(error)),
+            },
+        }
+    }
+
+    /// Whether both say the same, as far as the order is determined.
+    pub fn agrees(&self, other: &Self, order: Order) -> bool {
+        match (self, other) {
+            (Self::Documents(a), Self::Documents(b)) => match order {
+                Order::Exact => a == b,
+                Order::Set => {
+                    let (mut a, mut b) = (a.clone(), b.clone());
+                    a.sort_unstable();
+                    b.sort_unstable();
+                    a == b
+                }
+                Order::Count => a.len() == b.len(),
+            },
+            (Self::Unreadable, _) => true,
+            _ => self == other,
+        }
+    }
+
+    /// For people: the first documents, or the error.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Refused { code, name, text } => format!("{code} {name}: {text}"),
+            Self::Unreadable => "something that the driver cannot read".to_owned(),
+            Self::Documents(documents) => {
+                let mut shown = format!("{} documents", documents.len());
+                for bytes in documents.iter().take(100) {
+                    let raw = RawDocumentBuf::from_bytes(bytes.clone());
+                    let text = raw.map_or_else(|e| e.to_string(), |raw| format!("{:?}", Raw(&raw)));
+                    let _ = write!(shown, "\n      {text}");
+                }
+                shown
+            }
+        }
+    }
+}
+
+/// The two answers to a case where they part.
+pub fn parting(want: &Answer, got: &Answer, order: Order) -> String {
+    let (Answer::Documents(want), Answer::Documents(got)) = (want, got) else {
+        let cut = |text: String| text.chars().take(1200).collect::<String>();
+        return format!("    mongod: {}\n    ours:   {}", cut(want.shown()), cut(got.shown()));
+    };
+    let only = |a: &[Vec<u8>], b: &[Vec<u8>]| {
+        let missing: Vec<_> = a.iter().filter(|doc| !b.contains(doc)).take(3).cloned().collect();
+        Answer::Documents(missing).shown()
+    };
+    let how = if order == Order::Exact && only(want, got).starts_with('0') {
+        " in another order"
+    } else {
+        ""
+    };
+    format!(
+        "    {} and {} documents{how}\n    only mongod: {}\n    only ours:   {}",
+        want.len(),
+        got.len(),
+        only(want, got),
+        only(got, want)
+    )
+}
+
+/// A refusal of the planner quotes the query after mongod's optimiser has been at it: its tree of predicates, its
+/// own order of them. What is refused, and why, stands before and behind.
+fn without_tree(text: &str) -> String {
+    const HEAD: &str = "error processing query: ns=";
+    const TAIL: &str = " planner returned error";
+    match (text.strip_prefix(HEAD), text.find(TAIL)) {
+        (Some(_), Some(tail)) => format!("{HEAD}...{}", text.get(tail..).unwrap_or_default()),
+        _ => text.to_owned(),
+    }
+}
+
+fn documents(client: &Client, db: &str, command: &Document) -> Result<Vec<Vec<u8>>, Error> {
+    let mut cursor = client.database(db).run_cursor_command(command.clone()).run()?;
+    let mut documents = Vec::new();
+    while cursor.advance()? {
+        documents.push(cursor.current().as_bytes().to_vec());
+    }
+    Ok(documents)
+}
+
+fn reply(client: &Client, db: &str, command: &Document) -> Result<Vec<Vec<u8>>, Error> {
+    let mut reply = client.database(db).run_command(command.clone()).run()?;
+    for volatile in ["$clusterTime", "operationTime", "ok"] {
+        reply.remove(volatile);
+    }
+    // The values of a distinct are a set as well.
+    let documents = match reply.get_array("values") {
+        Ok(values) => values.iter().map(|value| doc! { "": untyped(value) }).collect(),
+        Err(_) => vec![reply],
+    };
+    documents.iter().map(|doc| Ok(doc.to_vec()?)).collect()
+}
+
+/// 1, 1.0 and NumberLong(1) are one value to distinct: which of them is shown depends on what was met first.
+fn untyped(value: &Bson) -> Bson {
+    match value {
+        Bson::Int32(n) => Bson::Double(f64::from(*n)),
+        #[allow(clippy::cast_precision_loss, reason = "both sides lose the same")]
+        Bson::Int64(n) => Bson::Double(*n as f64),
+        Bson::Decimal128(n) => {
+            n.to_string().parse().map_or(value.clone(), |n: f64| Bson::Double(n))
+        }
+        Bson::Double(n) if *n == 0.0 => Bson::Double(0.0),
+        Bson::Array(items) => Bson::Array(items.iter().map(untyped).collect()),
+        Bson::Document(inner) => inner
+            .iter()
+            .map(|(name, value)| (name.clone(), untyped(value)))
+            .collect::<Document>()
+            .into(),
+        other => other.clone(),
+    }
+}
+
+/// The text of raw bytes, duplicate fields included.
+struct Raw<'a>(&'a bson::RawDocument);
+
+impl std::fmt::Debug for Raw<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("{")?;
+        for (n, element) in self.0.iter().enumerate() {
+            let Ok((name, value)) = element else { return f.write_str("?}") };
+            let comma = if n == 0 { "" } else { "," };
+            let value = Bson::try_from(value).unwrap_or(Bson::Null);
+            write!(f, "{comma} {}: {}", name.as_str(), value)?;
+        }
+        f.write_str(" }")
+    }
+}

@@ -1,0 +1,289 @@
+//! Random pipelines, and what is known about the order of their results.
+
+use bson::{Bson, Document, doc};
+
+use super::Order;
+use super::expressions::Kind;
+use super::random::Random;
+
+/// A pipeline as it grows.
+#[derive(Debug, Default)]
+struct Growing {
+    stages: Vec<Document>,
+    /// The order of documents is known.
+    ordered: bool,
+    /// No two documents have the same `_id`.
+    unique: bool,
+    /// Documents are no longer those of the collection.
+    grouped: bool,
+    /// The number of documents depends on an order that is not known.
+    cut: bool,
+}
+
+impl Growing {
+    fn push(&mut self, stage: Document) {
+        self.stages.push(stage);
+    }
+
+    fn sort_by_id(&mut self) {
+        self.push(doc! { "$sort": { "_id": 1 } });
+        self.ordered = self.unique;
+    }
+}
+
+impl Random {
+    /// A pipeline, and how its results compare.
+    pub fn pipeline(&mut self) -> (Vec<Document>, Order) {
+        let mut growing = Growing { unique: true, ..Growing::default() };
+        if self.chance(50) {
+            let filter = self.filter(2);
+            growing.push(doc! { "$match": filter });
+        }
+        if self.chance(75) {
+            growing.sort_by_id();
+        }
+        let stages = self.pick(&[0, 1, 1, 1, 2, 2, 3, 4]);
+        for at in 1..=stages {
+            self.stage(&mut growing, at == stages);
+        }
+        let order = match growing {
+            Growing { cut: true, .. } => Order::Count,
+            Growing { ordered: true, .. } => Order::Exact,
+            _ => Order::Set,
+        };
+        (growing.stages, order)
+    }
+
+    /// mongod moves stages past each other: only the last may have an expression that fails on some document.
+    fn stage(&mut self, growing: &mut Growing, last: bool) {
+        // A name that is not there yet: of a field that is set anew mongod may drop the old one before, and with it its
+        // place.
+        let at = growing.stages.len();
+        let names = [format!("e{at}"), format!("f{at}"), format!("g{at}.h")];
+        let fails = last && !growing.grouped;
+        let computed =
+            |own: &mut Self| if fails { own.expression(1) } else { own.safe_expression(2) };
+        match self.below(24) {
+            0 | 1 => growing.push(doc! { "$match": self.filter(2) }),
+            2..=4 => {
+                let spec = self.computed_projection(fails, &names);
+                growing.unique &= !spec.contains_key("_id");
+                growing.push(doc! { "$project": spec });
+            }
+            5..=7 => {
+                let mut spec = Document::new();
+                for _ in 0..=self.below(2) {
+                    let path = self.pick(&names);
+                    spec.insert(path, computed(self));
+                }
+                growing.push(doc! { self.pick(&["$addFields", "$set"]): spec });
+            }
+            8..=11 => self.group(growing),
+            12 => {
+                let mut sort = Document::new();
+                let path = self.pick(&["a", "c", "n", "d", "h", "arr", "o.x", "rows.q"]);
+                sort.insert(path, self.pick(&[1, -1]));
+                sort.insert("_id", 1);
+                growing.push(doc! { "$sort": sort });
+                growing.ordered = growing.unique;
+            }
+            13 => {
+                let name = self.pick(&["$limit", "$skip"]);
+                growing.push(doc! { name: self.int(1, 20) });
+                growing.cut |= !growing.ordered;
+            }
+            14 | 15 => self.unwind(growing),
+            16 => {
+                growing.grouped = true;
+                growing.push(doc! { "$count": "n" });
+                growing.ordered = true;
+            }
+            17 => {
+                growing.push(doc! { "$sortByCount": self.plain_expression(1) });
+                growing.push(doc! { "$sort": { "count": 1, "_id": 1 } });
+                growing.ordered = false;
+                growing.grouped = true;
+            }
+            18 => {
+                let root = if fails {
+                    self.expression_of(Kind::Object, 1)
+                } else {
+                    Bson::String("$$ROOT".into())
+                };
+                let stage = if self.chance(50) {
+                    doc! { "$replaceWith": root }
+                } else {
+                    doc! { "$replaceRoot": { "newRoot": root } }
+                };
+                growing.push(stage);
+                growing.unique = false;
+            }
+            19 => {
+                let paths = self.list(1, 3, |own| own.path().to_owned());
+                growing.unique &= !paths.iter().any(|path| path == "_id");
+                growing.push(doc! { "$unset": paths });
+            }
+            20 => self.join(growing),
+            21 => self.bucket(growing),
+            22 => {
+                growing.push(doc! { "$redact": { "$cond": [
+                    self.safe_expression(1), self.pick(&["$$DESCEND", "$$KEEP"]), "$$PRUNE",
+                ] } });
+            }
+            _ => {
+                if growing.ordered {
+                    growing.grouped = true;
+                    growing.push(doc! { "$facet": {
+                        "one": [{ "$match": self.filter(1) }, { "$project": { "a": 1 } }],
+                        "two": [{ "$limit": 3 }, { "$count": "n" }],
+                    } });
+                }
+            }
+        }
+    }
+
+    fn group(&mut self, growing: &mut Growing) {
+        let id = match self.below(6) {
+            0 => Bson::Null,
+            1 => Bson::Document(doc! { "x": self.plain_expression(1), "y": "$a" }),
+            2 => self.plain_expression(2),
+            _ => Bson::String(format!("${}", self.pick(&["a", "c", "n", "d"]))),
+        };
+        let simple_id = matches!(&id, Bson::Null)
+            || matches!(&id, Bson::String(path) if ["$a", "$c", "$n", "$d"].contains(&path.as_str()));
+        if !growing.ordered {
+            growing.sort_by_id();
+        }
+        let known = growing.ordered;
+        let mut spec = doc! { "_id": id };
+        let mut sets = Document::new();
+        for at in 0..self.below(4) {
+            let name = format!("f{at}");
+            let simple = self.pick(&["$sum", "$avg", "$stdDevPop", "$stdDevSamp"]);
+            let accumulator = match self.below(9) {
+                0 if known => {
+                    doc! { self.pick(&["$push", "$first", "$last"]): self.plain_expression(1) }
+                }
+                1 if known => doc! { self.pick(&["$firstN", "$lastN", "$minN", "$maxN"]): {
+                    "input": "$c", "n": self.int(1, 4),
+                } },
+                3 => {
+                    sets.insert(
+                        &name,
+                        doc! { "$sortArray": { "input": format!("${name}"), "sortBy": 1 } },
+                    );
+                    doc! { "$addToSet": format!("${}", self.pick(&["c", "a"])) }
+                }
+                4 => doc! { "$count": {} },
+                5 if known => doc! { "$mergeObjects": { "c": "$c" } },
+                _ => doc! { simple: format!("${}", self.pick(&["a", "rows.q"])) },
+            };
+            spec.insert(name, accumulator);
+        }
+        growing.grouped = true;
+        growing.push(doc! { "$group": spec });
+        if !sets.is_empty() {
+            growing.push(doc! { "$addFields": sets });
+        }
+        // Arrays sort by an element: two of them can tie.
+        growing.unique = simple_id;
+        growing.cut |= !known;
+        growing.sort_by_id();
+        growing.unique = true;
+    }
+
+    fn unwind(&mut self, growing: &mut Growing) {
+        let path = format!("${}", self.pick(&["arr", "rows", "o", "b", "missing", "rows.v"]));
+        let stage = if self.chance(50) {
+            doc! { "$unwind": path }
+        } else {
+            doc! { "$unwind": { "path": path, "preserveNullAndEmptyArrays": self.chance(50), "includeArrayIndex": "at" } }
+        };
+        growing.push(stage);
+        growing.unique = false;
+    }
+
+    fn join(&mut self, growing: &mut Growing) {
+        // The odd types don't survive mongod's own joins: a code becomes a string, MaxKey a document.
+        growing.push(doc! { "$project": { "a": 1, "c": 1, "n": 1, "d": 1, "rows.q": 1 } });
+        match self.below(4) {
+            0 => growing.push(doc! { "$lookup": {
+                "from": "other", "localField": self.pick(&["c", "n", "d", "rows.q", "missing"]), "foreignField": self.pick(&["k", "q", "_id", "t"]), "as": "joined",
+            } }),
+            1 => growing.push(doc! { "$lookup": {
+                "from": self.pick(&["other", "x"]), "let": { "own": self.plain_expression(1) },
+                "pipeline": [{ "$match": { "$expr": { "$eq": ["$q", "$$own"] } } }, { "$project": { "q": 1 } }],
+                "as": "joined",
+            } }),
+            2 => growing.push(doc! { "$lookup": {
+                "from": "other", "localField": "c", "foreignField": "t",
+                "pipeline": [{ "$match": self.filter(1) }], "as": "joined",
+            } }),
+            _ => {
+                growing.push(doc! { "$unionWith": {
+                    "coll": "other", "pipeline": [{ "$match": { "q": self.operand() } }, { "$sort": { "_id": 1 } }],
+                } });
+                growing.unique = false;
+                return;
+            }
+        }
+        growing.push(doc! { "$addFields": {
+            "joined": { "$sortArray": { "input": "$joined", "sortBy": { "_id": 1 } } },
+        } });
+    }
+
+    fn bucket(&mut self, growing: &mut Growing) {
+        growing.grouped = true;
+        if self.chance(50) {
+            growing.push(doc! { "$bucket": {
+                "groupBy": format!("${}", self.pick(&["a", "n"])), "boundaries": [-1, 0, 2, 5], "default": "rest",
+                "output": { "n": { "$sum": 1 } },
+            } });
+        } else {
+            growing.push(doc! { "$bucketAuto": {
+                "groupBy": format!("${}", self.pick(&["_id"])), "buckets": self.int(1, 6),
+            } });
+        }
+        growing.ordered = true;
+        growing.unique = true;
+    }
+
+    /// What `$project` and find understand alike.
+    pub fn computed_projection(&mut self, may_fail: bool, names: &[String]) -> Document {
+        let mut spec = Document::new();
+        match self.below(4) {
+            0 => {
+                for _ in 0..=self.below(3) {
+                    let path = self.path();
+                    spec.insert(path, 0);
+                }
+            }
+            1 => {
+                for _ in 0..=self.below(3) {
+                    let path = self.path();
+                    spec.insert(
+                        path,
+                        self.pick(&[Bson::Int32(1), Bson::Boolean(true), Bson::Double(2.5)]),
+                    );
+                }
+            }
+            _ => {
+                for _ in 0..=self.below(3) {
+                    let path = self.pick(names);
+                    let value = if self.chance(30) {
+                        Bson::Int32(1)
+                    } else if may_fail {
+                        self.expression(1)
+                    } else {
+                        self.safe_expression(2)
+                    };
+                    spec.insert(path, value);
+                }
+            }
+        }
+        if self.chance(20) {
+            spec.insert("_id", 0);
+        }
+        spec
+    }
+}
