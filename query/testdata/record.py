@@ -8,6 +8,7 @@
     record.py finds   mongodb://host:port      projections and sorts -> finds.bson
     record.py pipelines mongodb://host:port    the pipelines of cases.py -> pipelines.bson
     record.py geo     mongodb://host:port      places, within and meeting -> geo.bson
+    record.py near    mongodb://host:port      documents by their distance -> near.bson
     record.py windows mongodb://host:port      $setWindowFields, $densify, $fill, $percentile, $bucketAuto -> windows.bson
     record.py timeseries mongodb://host:port OUT  buckets with their measurements, and filters -> OUT
 
@@ -432,6 +433,36 @@ def record_geo(client):
     print(len(found), "geo filters")
 
 
+def record_near(client):
+    rng = random.Random(SEED)
+    at = lambda: [round(rng.uniform(-30, 30), 2), round(rng.uniform(-30, 30), 2)]
+    sphere = [{"_id": i, "loc": rng.choice([{"type": "Point", "coordinates": at()}, {"type": "Point", "coordinates": at()}, at(), {"type": "LineString", "coordinates": [at(), at()]}, {"type": "MultiPoint", "coordinates": [at(), at()]}])} for i in range(60)] + [{"_id": 60}]
+    flat = [{"_id": i, "loc": rng.choice([at(), at(), {"x": at()[0], "y": at()[1]}, [at(), at()]])} for i in range(60)] + [{"_id": 60}]
+    found = []
+    for _ in range(160):
+        point = rng.choice([{"type": "Point", "coordinates": at()}, at()])
+        limits = rng.choice([{}, {}, {"$maxDistance": rng.choice([5, 0.2, 1000000])}, {"$minDistance": rng.choice([1, 0.1, 500000])}])
+        if rng.random() < 0.5:
+            op = rng.choice(["$near", "$nearSphere"])
+            spec = {"$geometry": point, **limits} if isinstance(point, dict) else point
+            found.append({"find": {"loc": {op: spec, **({} if isinstance(point, dict) else limits)}, **rng.choice([{}, {"_id": {"$lt": 30}}])}})
+        else:
+            found.append({"geoNear": {"near": point, "distanceField": rng.choice(["d", "d.x"]), **{k[1:]: v for k, v in limits.items()}, **rng.choice([{}, {"spherical": True}, {"spherical": False}]), **rng.choice([{}, {"includeLocs": "l"}, {"distanceMultiplier": 0.5}, {"query": {"_id": {"$gt": 20}}}, {"key": "loc"}])}})
+    found += [{"geoNear": s} for s in cases.GEO_NEAR]
+    colls = {}
+    for name, docs, kind in (("sphere", sphere, "2dsphere"), ("flat", flat, "2d")):
+        colls[name] = load(client, name, docs)
+        colls[name].create_index([("loc", kind)])
+    with open(HERE / "near.bson", "wb") as out:
+        out.write(document({"sphere": sphere, "flat": flat}))
+        for case in found:
+            for name, coll in colls.items():
+                if "find" in case: got = answer(lambda: [doc["_id"] for doc in find(coll, filter=case["find"], projection={"_id": 1})])
+                else: got = answer(lambda: [Raw(3, d.raw) for d in coll.database.command({"aggregate": coll.name, "pipeline": [{"$geoNear": RawBSONDocument(document(case["geoNear"])) if isinstance(case["geoNear"], dict) else case["geoNear"]}], "cursor": {"batchSize": 10000}}, codec_options=RAW)["cursor"]["firstBatch"]])
+                out.write(document({"coll": name, **case, **got}))
+    print(2 * len(found), "distances")
+
+
 # --- windows -----------------------------------------------------------------------------------------
 
 def window_docs(rng):
@@ -592,5 +623,5 @@ def record_timeseries(client, out_name):
 if __name__ == "__main__":
     what, uri, *rest = sys.argv[1:]
     client = pymongo.MongoClient(uri, directConnection=True)
-    {"compare": record_compare, "updates": record_updates, "filters": record_filters, "expressions": record_expressions, "finds": record_finds, "pipelines": record_pipelines, "timeseries": record_timeseries, "windows": record_windows, "geo": record_geo}[what](client, *rest)
+    {"compare": record_compare, "updates": record_updates, "filters": record_filters, "expressions": record_expressions, "finds": record_finds, "pipelines": record_pipelines, "timeseries": record_timeseries, "windows": record_windows, "geo": record_geo, "near": record_near}[what](client, *rest)
     client.drop_database("understudy_record")

@@ -37,6 +37,8 @@ impl MemorySource {
     }
 
     fn add_index(&mut self, pattern: &RawDocumentBuf) {
+        // "2dsphere" and its like.
+        let named = Elements::new(pattern).any(|e| matches!(e.value(), Value::String(_)));
         let mut fields: Vec<IndexField> = Elements::new(pattern)
             .map(|e| IndexField {
                 path: Path::new(e.key),
@@ -71,7 +73,7 @@ impl MemorySource {
             name: crate::value::Shown(Value::from(&**pattern)).to_string(),
             spec: RawDoc::from(rawdoc! { "v": 2, "key": pattern.clone() }),
             fields,
-            kind: IndexKind::Ordered,
+            kind: if named { IndexKind::Other } else { IndexKind::Ordered },
             unique: false,
             sparse: false,
             hidden: false,

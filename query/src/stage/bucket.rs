@@ -1,6 +1,12 @@
 //! `$bucket` and `$bucketAuto`.
 
-use std::cmp::Ordering;
+use std::{
+    cmp::Ordering,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use protocol::RawDoc;
 
@@ -10,13 +16,14 @@ use super::{
     granularity::Granularity,
     group::counted,
     table::one,
-    to_doc,
+    to_doc, unwind,
 };
 use crate::{
     error::QueryError,
-    exec::{Stage, Upstream},
+    exec::{Sort, Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr},
-    value::{Elements, OwnedValue, Shown, Value, compare_values},
+    sort::{SortPart, SortPattern},
+    value::{Elements, OwnedValue, Shown, Value, compare_values, path::Path},
 };
 
 #[derive(Debug)]
@@ -225,13 +232,55 @@ fn finish(id: Value<'_>, specs: &[Spec], states: &[State]) -> Result<RawDoc, Que
     to_doc(doc.finish())
 }
 
+/// `$bucketAuto`, over documents that are sorted by what they are grouped by. They are counted on their
+/// way into the sort, which has taken all of them in when it gives the first.
+///
+/// ```text
+///   [tag with the value] -> [sort] -> [buckets, one after the other]
+/// ```
 #[derive(Debug)]
 struct BucketAuto {
-    by: Expr,
     granularity: Option<Granularity>,
     buckets: usize,
     specs: Vec<Spec>,
-    done: Option<std::vec::IntoIter<RawDoc>>,
+    count: Arc<AtomicUsize>,
+    made: usize,
+    begun: bool,
+    /// The first document of the next bucket.
+    ahead: Option<(OwnedValue, RawDoc)>,
+    /// Where the last bucket ended, by the granularity.
+    edge: Option<OwnedValue>,
+}
+
+/// Writes the value behind the document's fields and counts the document.
+#[derive(Debug)]
+struct Tag {
+    by: Expr,
+    checked: bool,
+    count: Arc<AtomicUsize>,
+}
+
+/// The field that carries the value through the sort: in a document, where an array is a value too.
+const TAG: &[u8] = b"__internal_bucketAuto_value";
+
+impl Stage for Tag {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        let Some(doc) = up.pull()? else { return Ok(None) };
+        let arena = Bump::new();
+        let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+        let value = match self.by.eval(&mut env)? {
+            Value::Missing => Value::Null,
+            value => value,
+        };
+        if self.checked {
+            Granularity::check(value)?;
+        }
+        self.count.fetch_add(1, Relaxed);
+        let mut tag = DocBuilder::new();
+        tag.push(b"v", value);
+        let tagged = unwind::with(doc.as_bytes(), &[TAG.into()], Value::Document(&tag.finish()));
+        to_doc(tagged).map(Some)
+    }
 }
 
 pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
@@ -320,119 +369,121 @@ pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, 
         Some(specs) => specs,
         None => vec![counted(b"count")?],
     };
-    one(BucketAuto { by, granularity, buckets, specs, done: None })
+    let count = Arc::new(AtomicUsize::new(0));
+    let tag = Tag { by, checked: granularity.is_some(), count: Arc::clone(&count) };
+    let parts = vec![SortPart { path: Path::new(TAG), ascending: true }];
+    let sort = Sort::new(SortPattern { parts, collator: None }, None);
+    let auto = BucketAuto {
+        granularity,
+        buckets,
+        specs,
+        count,
+        made: 0,
+        begun: false,
+        ahead: None,
+        edge: None,
+    };
+    Ok(Parsed::Other(vec![Box::new(tag), Box::new(sort), Box::new(auto)]))
 }
 
 impl Stage for BucketAuto {
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
-        if self.done.is_none() {
-            self.done = Some(self.gather(up)?.into_iter());
+        if !self.begun {
+            self.begun = true;
+            self.ahead = pull_tagged(up)?;
         }
-        Ok(self.done.as_mut().and_then(Iterator::next))
+        match self.ahead.take() {
+            Some(first) if self.made < self.buckets => {
+                self.made += 1;
+                self.bucket(first, up).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 }
 
-impl BucketAuto {
-    fn gather(&self, up: &mut Upstream<'_, '_>) -> Result<Vec<RawDoc>, QueryError> {
-        let mut all: Vec<(OwnedValue, RawDoc)> = Vec::new();
-        while let Some(doc) = up.pull()? {
-            let arena = Bump::new();
-            let mut env = Env::new(&arena, up.context(), doc.as_bytes());
-            let value = match self.by.eval(&mut env)? {
-                Value::Missing => OwnedValue::from(Value::Null),
-                value => value.into(),
-            };
-            if self.granularity.is_some() {
-                Granularity::check(value.get())?;
-            }
-            all.push((value, doc));
-        }
-        all.sort_by(|a, b| compare_values(a.0.get(), b.0.get(), None));
-        // Equal values are never parted; each bucket takes its share of what is left.
-        let mut cuts: Vec<&[(OwnedValue, RawDoc)]> = Vec::new();
-        let mut rest = all.as_slice();
-        let share = approximate(all.len(), self.buckets);
-        let mut edges: Vec<OwnedValue> = Vec::new();
-        while !rest.is_empty() && cuts.len() < self.buckets {
-            let last = cuts.len() + 1 == self.buckets;
-            let mut take = if last { rest.len() } else { share.min(rest.len()) };
-            match (&self.granularity, rest.get(take - 1)) {
-                (Some(granularity), Some((greatest, _))) => {
-                    let mut edge = granularity.up(greatest.get());
-                    let below = |(value, _): &(OwnedValue, RawDoc)| {
-                        compare_values(value.get(), edge.get(), None).is_lt()
-                    };
-                    take += rest
-                        .get(take..)
-                        .unwrap_or_default()
-                        .iter()
-                        .take_while(|v| below(v))
-                        .count();
-                    // A first bucket of zeros ends where the next one begins.
-                    let zero = compare_values(edge.get(), Value::Int32(0), None).is_eq();
-                    if let (true, Some((next, _))) = (zero, rest.get(take)) {
-                        edge = granularity.down(next.get());
-                    }
-                    edges.push(edge);
-                }
-                _ => {
-                    while take < rest.len() && same(rest.get(take - 1), rest.get(take)) {
-                        take += 1;
-                    }
-                }
-            }
-            let Some((bucket, after)) = rest.split_at_checked(take) else { break };
-            cuts.push(bucket);
-            rest = after;
-        }
-        (0..cuts.len()).map(|at| self.bucket(&cuts, &edges, at, up)).collect()
-    }
+/// The next document without its tag, and the tag's value.
+fn pull_tagged(up: &mut Upstream<'_, '_>) -> Result<Option<(OwnedValue, RawDoc)>, QueryError> {
+    let Some(doc) = up.pull()? else { return Ok(None) };
+    let tag: [Box<[u8]>; 2] = [TAG.into(), b"v".as_slice().into()];
+    let value = unwind::at(doc.as_bytes(), &tag).into();
+    let doc = to_doc(unwind::with(doc.as_bytes(), &[TAG.into()], Value::Missing))?;
+    Ok(Some((value, doc)))
+}
 
+impl BucketAuto {
+    /// Takes a share of the documents, and those that can't be parted from them.
     fn bucket(
-        &self,
-        cuts: &[&[(OwnedValue, RawDoc)]],
-        edges: &[OwnedValue],
-        at: usize,
-        up: &Upstream<'_, '_>,
+        &mut self,
+        first: (OwnedValue, RawDoc),
+        up: &mut Upstream<'_, '_>,
     ) -> Result<RawDoc, QueryError> {
-        let docs = cuts.get(at).copied().unwrap_or_default();
-        let first = docs.first().map_or(Value::Null, |(v, _)| v.get());
-        let next = cuts.get(at + 1).and_then(|d| d.first()).map(|(v, _)| v.get());
-        let last = next.or_else(|| docs.last().map(|(v, _)| v.get())).unwrap_or(Value::Null);
-        let (low, high) = match &self.granularity {
-            None => (OwnedValue::from(first), OwnedValue::from(last)),
-            Some(granularity) => {
-                let is_zero = compare_values(first, Value::Int32(0), None).is_eq();
-                let low = match at.checked_sub(1).and_then(|before| edges.get(before)) {
-                    Some(edge) => edge.clone(),
-                    None if is_zero => first.into(),
-                    None => granularity.down(first),
+        let share = approximate(self.count.load(Relaxed), self.buckets);
+        let is_last = self.made == self.buckets;
+        let mut states = Vec::new();
+        for spec in &self.specs {
+            states.push(spec.start(up.context())?);
+        }
+        let (lowest, mut greatest) = (first.0.clone(), first.0.clone());
+        let (mut taken, mut edge) = (0, None);
+        let mut next = Some(first);
+        while let Some((value, doc)) = next {
+            if taken >= share && !is_last {
+                let edge = edge.get_or_insert_with(|| self.edge_above(&greatest));
+                let belongs = match edge {
+                    Some(edge) => compare_values(value.get(), edge.get(), None).is_lt(),
+                    None => compare_values(value.get(), greatest.get(), None).is_eq(),
                 };
-                (low, edges.get(at).cloned().unwrap_or_else(|| last.into()))
-            }
-        };
-        let mut states: Vec<State> = Vec::new();
-        for (_, doc) in docs {
-            let arena = Bump::new();
-            let mut env = Env::new(&arena, up.context(), doc.as_bytes());
-            if states.is_empty() {
-                for spec in &self.specs {
-                    states.push(spec.start(up.context())?);
+                if !belongs {
+                    self.ahead = Some((value, doc));
+                    break;
                 }
             }
+            let arena = Bump::new();
+            let mut env = Env::new(&arena, up.context(), doc.as_bytes());
             for (spec, state) in self.specs.iter().zip(&mut states) {
                 spec.add(state, &mut env, doc.as_bytes())?;
             }
+            taken += 1;
+            greatest = value;
+            next = pull_tagged(up)?;
         }
+        let edge = edge.unwrap_or_else(|| self.edge_above(&greatest));
+        let (low, high) = self.ends(lowest, greatest, edge);
         let mut id = DocBuilder::new();
         id.push(b"min", low.get());
         id.push(b"max", high.get());
         finish(Value::Document(&id.finish()), &self.specs, &states)
     }
-}
 
-fn same(a: Option<&(OwnedValue, RawDoc)>, b: Option<&(OwnedValue, RawDoc)>) -> bool {
-    matches!((a, b), (Some(a), Some(b)) if compare_values(a.0.get(), b.0.get(), None).is_eq())
+    fn edge_above(&self, greatest: &OwnedValue) -> Option<OwnedValue> {
+        self.granularity.as_ref().map(|granularity| granularity.up(greatest.get()))
+    }
+
+    /// What the bucket is called by.
+    fn ends(
+        &mut self,
+        lowest: OwnedValue,
+        greatest: OwnedValue,
+        edge: Option<OwnedValue>,
+    ) -> (OwnedValue, OwnedValue) {
+        let is_zero = |v: &OwnedValue| compare_values(v.get(), Value::Int32(0), None).is_eq();
+        let ahead = self.ahead.as_ref().map(|(value, _)| value);
+        let (Some(granularity), Some(mut edge)) = (&self.granularity, edge) else {
+            return (lowest, ahead.cloned().unwrap_or(greatest));
+        };
+        // A first bucket of zeros ends where the next one begins.
+        if let (true, Some(ahead)) = (is_zero(&edge), ahead) {
+            edge = granularity.down(ahead.get());
+        }
+        let low = match self.edge.take() {
+            Some(edge) => edge,
+            None if is_zero(&lowest) => lowest,
+            None => granularity.down(lowest.get()),
+        };
+        self.edge = Some(edge.clone());
+        (low, edge)
+    }
 }
 
 /// Documents for each bucket: the count divided, rounded to the nearest, at least one.

@@ -153,7 +153,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
             (b"limit" | b"num", _) => {
                 let name = String::from_utf8_lossy(field.key);
                 return fault(
-                    50_858,
+                    if field.key == b"num" { 50_857 } else { 50_858 },
                     format!(
                         "$geoNear no longer supports the '{name}' parameter. Use a $limit stage \
                          instead."
@@ -184,16 +184,20 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     let empty = bson::RawDocumentBuf::new();
     let filter = Matcher::parse_scoped(filter.unwrap_or(&empty), &cx.parse, &cx.scope)?;
     if filter.near().is_some() {
-        return fault(
-            5_626_500,
-            "$geoNear, $near, and $nearSphere are not allowed in this context, as these operators \
-             require sorting geospatial data. If you do not need sort, consider using $geoWithin \
-             instead. Check out https://dochub.mongodb.org/core/near-sort-operation and \
-             https://dochub.mongodb.org/core/nearSphere-sort-operation for more details."
-                .into(),
-        );
+        return Err(not_here());
     }
     Ok(Parsed::GeoNear(Box::new(GeoNear { near, key, filter, shown })))
+}
+
+/// A stage has no order of distance to offer.
+pub(super) fn not_here() -> QueryError {
+    QueryError::location(
+        5_626_500,
+        "$geoNear, $near, and $nearSphere are not allowed in this context, as these operators \
+         require sorting geospatial data. If you do not need sort, consider using $geoWithin \
+         instead. Check out https://dochub.mongodb.org/core/near-sort-operation and \
+         https://dochub.mongodb.org/core/nearSphere-sort-operationfor more details.",
+    )
 }
 
 fn distance(which: &str, value: Value<'_>) -> Result<f64, QueryError> {

@@ -158,7 +158,11 @@ fn matching(value: Value<'_>, cx: &StageContext) -> Outcome {
             "the match filter must be an expression in an object",
         ));
     };
-    Ok(Parsed::Match(Matcher::parse_scoped(raw(doc)?, &cx.parse, &cx.scope)?))
+    let filter = Matcher::parse_scoped(raw(doc)?, &cx.parse, &cx.scope)?;
+    if filter.near().is_some() {
+        return Err(geo_near::not_here());
+    }
+    Ok(Parsed::Match(filter))
 }
 
 fn sort(value: Value<'_>, cx: &StageContext) -> Outcome {

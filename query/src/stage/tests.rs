@@ -190,3 +190,86 @@ fn groups_beyond_memory_take_more_rounds_or_fail() {
     assert!(kept.0.get() > 2, "only {} runs", kept.0.get());
     assert_eq!(groups(None).unwrap_err().code.code(), 292);
 }
+
+/// The two collections of near.bson: places on the sphere and on the plane.
+fn near_source(first: &RawDocument, name: &str) -> MemorySource {
+    let kind = if name == "sphere" { "2dsphere" } else { "2d" };
+    MemorySource::new(docs_of(first, name), &[bson::rawdoc! { "loc": kind }])
+}
+
+fn ids(docs: &[Vec<u8>]) -> Vec<i32> {
+    let mut ids: Vec<_> =
+        docs.iter().map(|d| RawDocument::from_bytes(d).unwrap().get_i32("_id").unwrap()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[test]
+fn distances_are_those_of_mongod() {
+    let mut fixture = testdata::read("near.bson").into_iter();
+    let first = fixture.next().unwrap();
+    let sources = ["sphere", "flat"].map(|name| (name, near_source(&first, name)));
+    let (mut wrong, mut total) = (Vec::new(), 0);
+    for case in fixture {
+        total += 1;
+        let name = case.get_str("coll").unwrap();
+        let source = &sources.iter().find(|(known, _)| *known == name).unwrap().1;
+        let (stage, spec) = match case.get_document("find") {
+            Ok(find) => ("$match", Value::from(find)),
+            Err(_) => ("$geoNear", Elements::new(&case).find(b"geoNear").unwrap().value()),
+        };
+        let mut doc = crate::expression::DocBuilder::new();
+        doc.push(stage.as_bytes(), spec);
+        let doc = doc.finish();
+        let pipeline = crate::expression::array_bytes([Value::Document(&doc)]);
+        let cx = StageContext::default();
+        let context = Context::default();
+        let run = || {
+            let mut pipeline = match case.get_document("find") {
+                Ok(find) => {
+                    let filter = Matcher::parse(find, &ParseContext::default())?;
+                    planner::plan(Request::new(filter), source, &context)?.0
+                }
+                Err(_) => plan(parse(Value::Array(&pipeline), &cx)?, source, &context, &cx)?,
+            };
+            let (docs, _) = drain(&mut pipeline, source, &context)?;
+            Ok(docs.iter().map(|doc| doc.as_bytes().to_vec()).collect::<Vec<_>>())
+        };
+        let got: Result<_, QueryError> = run();
+        let same = match (&got, case.get_array("ok")) {
+            // Places at the same distance come in any order.
+            (Ok(got), Ok(want)) if stage == "$match" => {
+                let mut want: Vec<_> =
+                    want.into_iter().map(|id| id.unwrap().as_i32().unwrap()).collect();
+                want.sort_unstable();
+                ids(got) == want
+            }
+            (Ok(got), Ok(want)) => {
+                let mut want: Vec<_> =
+                    Elements::of_bytes(want.as_bytes()).map(|e| e.value_bytes.to_vec()).collect();
+                let mut got = got.clone();
+                let id = |d: &Vec<u8>| RawDocument::from_bytes(d).unwrap().get_i32("_id").unwrap();
+                got.sort_by_key(id);
+                want.sort_by_key(id);
+                alike(&got, &want)
+            }
+            (Err(got), Err(_)) => {
+                let text = case.get_str("errmsg").unwrap();
+                got.code.code() == case.get_i32("code").unwrap()
+                    && (text.ends_with(&got.message) || got.code.code() == 291)
+            }
+            _ => false,
+        };
+        if !same {
+            wrong.push(format!(
+                "{name} {} got {:?} want {:?} {:?}",
+                Shown(Value::Document(&doc)),
+                got.as_ref().map(|docs| ids(docs)),
+                case.get_array("ok").ok().map(|a| a.into_iter().count()),
+                case.get_str("errmsg").ok()
+            ));
+        }
+    }
+    let shown = wrong.iter().take(30).cloned().collect::<Vec<_>>().join("\n");
+    assert!(wrong.is_empty(), "{} of {total} wrong\n{shown}", wrong.len());
+}

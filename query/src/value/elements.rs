@@ -172,7 +172,7 @@ fn code_with_scope(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         .then_some((code, scope))
 }
 
-fn decode(type_byte: u8, bytes: &[u8]) -> Option<Value<'_>> {
+pub(super) fn decode(type_byte: u8, bytes: &[u8]) -> Option<Value<'_>> {
     let text = || bytes.get(4..).and_then(|b| b.strip_suffix(&[0]));
     Some(match type_byte {
         0x01 => Value::Double(f64::from_le_bytes(*bytes.first_chunk()?)),

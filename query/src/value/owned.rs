@@ -1,35 +1,67 @@
-//! A value that owns its bytes: operands of parsed queries, group keys, accumulator states.
+//! A value that owns its bytes: operands of parsed queries, sort and group keys, accumulator states.
 
-use super::{Decimal, Elements, Value};
+use super::{Decimal, Value, elements::decode};
 
-/// An owned value. Scalars are kept decoded; the rest is one allocation.
+/// An owned value. What fits into sixteen bytes is kept in place; the rest is one allocation.
 #[derive(Debug, Clone)]
 pub struct OwnedValue {
-    /// A document with the value as its only element, under the empty key.
-    doc: Box<[u8]>,
+    /// 0 for a missing value.
+    type_byte: u8,
+    held: Held,
 }
+
+#[derive(Debug, Clone)]
+enum Held {
+    Inline([u8; INLINE]),
+    Boxed(Box<[u8]>),
+}
+
+/// The longest scalar, a decimal.
+const INLINE: usize = 16;
 
 impl OwnedValue {
     /// The value, borrowed.
     pub fn get(&self) -> Value<'_> {
-        Elements::of_bytes(&self.doc).next().map_or(Value::Missing, |e| e.value())
+        let bytes = match &self.held {
+            Held::Inline(bytes) => bytes.as_slice(),
+            Held::Boxed(bytes) => bytes,
+        };
+        decode(self.type_byte, bytes).unwrap_or(Value::Missing)
     }
 
     /// How much memory it takes, for limits.
     pub fn size(&self) -> usize {
-        size_of::<Self>() + self.doc.len()
+        let boxed = match &self.held {
+            Held::Inline(_) => 0,
+            Held::Boxed(bytes) => bytes.len(),
+        };
+        size_of::<Self>() + boxed
     }
 }
 
 impl From<Value<'_>> for OwnedValue {
     fn from(value: Value<'_>) -> Self {
-        if matches!(value, Value::Missing) {
-            return Self { doc: Box::new([5, 0, 0, 0, 0]) };
+        let type_byte = value.type_byte();
+        let mut inline = [0; INLINE];
+        let mut put = |bytes: &[u8]| {
+            inline.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+        };
+        match value {
+            Value::Missing | Value::MinKey | Value::Undefined | Value::Null | Value::MaxKey => {}
+            Value::Int32(n) => put(&n.to_le_bytes()),
+            Value::Int64(n) | Value::Date(n) => put(&n.to_le_bytes()),
+            Value::Timestamp(n) => put(&n.to_le_bytes()),
+            Value::Double(n) => put(&n.to_le_bytes()),
+            Value::Decimal(n) => put(&n.bytes()),
+            Value::ObjectId(id) => put(&id),
+            Value::Bool(b) => put(&[u8::from(b)]),
+            _ => {
+                let mut bytes = Vec::new();
+                value.append_to(&mut bytes);
+                return Self { type_byte, held: Held::Boxed(bytes.into()) };
+            }
         }
-        let mut doc = vec![0, 0, 0, 0, value.type_byte(), 0];
-        value.append_to(&mut doc);
-        doc.push(0);
-        Self { doc: doc.into() }
+        Self { type_byte, held: Held::Inline(inline) }
     }
 }
 

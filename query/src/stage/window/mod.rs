@@ -244,13 +244,22 @@ impl Window {
             }
             bytes += doc.as_bytes().len();
             if bytes > MEMORY_MAX {
-                return Err(QueryError::location(
-                    5_643_011,
-                    format!(
-                        "Exceeded memory limit in DocumentSourceSetWindowFields, used {bytes} \
-                         bytes but max allowed is {MEMORY_MAX}"
+                return Err(match &up.context().spill {
+                    None => QueryError::location(
+                        5_643_011,
+                        format!(
+                            "Exceeded max memory. Current memory: {bytes} bytes. Max allowed \
+                             memory: {MEMORY_MAX} bytes. Set 'allowDiskUse: true' to spill to disk"
+                        ),
                     ),
-                ));
+                    Some(_) => QueryError::location(
+                        5_414_201,
+                        format!(
+                            "Exceeded memory limit in DocumentSourceSetWindowFields, used {bytes} \
+                             bytes but max allowed is {MEMORY_MAX}"
+                        ),
+                    ),
+                });
             }
             docs.push(doc);
         }
