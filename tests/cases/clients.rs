@@ -67,11 +67,7 @@ out["series count"] = db.series.count_documents({"m": 2})
 out["groups"] = list(items.aggregate([{"$group": {"_id": "$kind", "n": {"$sum": 1}, "p": {"$avg": "$price"}}}, {"$sort": {"_id": 1}}]))
 out["let"] = [d["_id"] for d in items.find({"$expr": {"$eq": ["$kind", "$$k"]}}, let={"k": 5}).sort("_id", 1).limit(3)]
 out["join"] = list(items.aggregate([{"$match": {"_id": {"$lt": 3}}}, {"$lookup": {"from": "threes", "localField": "_id", "foreignField": "_id", "as": "j"}}, {"$sort": {"_id": 1}}]))
-with client.start_session(causal_consistency=True) as session:
-    cursor = items.find({}, batch_size=100, session=session)
-    out["session"] = sum(1 for _ in cursor)
-with client.start_session(snapshot=True) as session:
-    out["snapshot"] = items.count_documents({"kind": 1}, session=session)
+# No explicit sessions: pymongo takes a hidden member for one that has none, whoever it is.
 majority = items.with_options(read_concern=ReadConcern("majority"))
 out["majority"] = majority.count_documents({})
 plan = items.find({"kind": 2}).explain()
@@ -162,7 +158,8 @@ fn mongodump_and_mongorestore() -> Result<()> {
         let mut restore = vec!["--dir=out", "--nsInclude=shop.*"];
         if oplog {
             dump.push("--oplog");
-            restore = vec!["--dir=out", "--oplogReplay", "--nsInclude=shop.*"];
+            // With the oplog it takes no choice of names.
+            restore = vec!["--dir=out", "--oplogReplay"];
         }
         scripts::tool("mongodump", set.ours()?.port(), &dump, &dir)?;
         scripts::tool("mongorestore", fresh.port(), &restore, &dir)?;
