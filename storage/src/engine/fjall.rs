@@ -15,6 +15,7 @@ use std::{
     ops::Bound,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use fjall::{
@@ -32,6 +33,14 @@ use crate::StorageError;
 const BLOB_THRESHOLD: u32 = 64 << 10;
 /// The journal is cut by flushing memtables when it grows beyond this.
 const JOURNAL_BYTES_MAX: u64 = 128 << 20;
+
+/// How many memtables of a keyspace may wait for their flush before writers wait for it: they are what memory goes to
+/// when the disk or the processor is slow.
+const SEALED_MAX: usize = 1;
+/// How often writers look whether the flush is done.
+const FLUSH_WAIT: Duration = Duration::from_millis(2);
+/// After how many looks they go on all the same: the engine has its own limit.
+const FLUSH_WAITS_MAX: u32 = 2_500;
 
 /// The engine on disk.
 pub(crate) struct Fjall {
@@ -61,6 +70,17 @@ impl Fjall {
             .map(|ks| db.keyspace(ks.name(), || options(*ks)).map_err(|e| error(path, e)))
             .collect::<Result<_, _>>()?;
         Ok(Self { db, keyspaces, forgotten, path: path.to_owned() })
+    }
+
+    /// Waits until no keyspace has more than so many memtables on their way to disk. The engine has no signal for it,
+    /// and waits in the same way itself, but only at four of them, and then for 100 ms.
+    fn wait_for_flushes(&self, sealed_max: usize, waits_max: u32) {
+        for _ in 0..waits_max {
+            if self.keyspaces.iter().all(|ks| ks.sealed_memtable_count() <= sealed_max) {
+                return;
+            }
+            std::thread::sleep(FLUSH_WAIT);
+        }
     }
 
     #[allow(clippy::indexing_slicing, reason = "one handle per keyspace, made at open")]
@@ -107,7 +127,9 @@ impl Engine for Fjall {
                 None => out.remove(self.keyspace(ks), key),
             }
         }
-        out.commit().map_err(|e| error(&self.path, e))
+        out.commit().map_err(|e| error(&self.path, e))?;
+        self.wait_for_flushes(SEALED_MAX, FLUSH_WAITS_MAX);
+        Ok(())
     }
 
     fn sync(&self) -> Result<(), StorageError> {
@@ -143,9 +165,7 @@ impl Engine for Fjall {
     }
 
     fn settle(&self) {
-        while self.keyspaces.iter().any(|ks| ks.sealed_memtable_count() > 0) {
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
+        self.wait_for_flushes(0, u32::MAX);
     }
 
     fn checkpoint(&self, into: &Path) -> Result<(), StorageError> {
