@@ -165,8 +165,8 @@ fn a_rolled_over_source_does_not_leave_a_delayed_member_behind(version: Version)
         .start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
     set.primary()?.run("shop", doc! { "create": "bulk" })?;
-    set_delay(&set, version, 60)?;
-    await_delay(set.ours()?, 60)?;
+    set_delay(&set, version, 600)?;
+    await_delay(set.ours()?, 600)?;
     let shown = applied(set.ours()?)?;
     let mut filled = 0;
     wait_until("the primary's oplog begins after what we show", PATIENCE, || {
@@ -175,6 +175,8 @@ fn a_rolled_over_source_does_not_leave_a_delayed_member_behind(version: Version)
             let document = doc! { "_id": filled, "filling": "x".repeat(256 << 10) };
             set.primary()?.run("shop", doc! { "insert": "bulk", "documents": [document] })?;
         }
+        // Before its next checkpoint a mongod keeps what it would replay.
+        set.primary()?.admin(doc! { "fsync": 1 })?;
         let oplog = set.primary()?.client().database("local").collection::<Document>("oplog.rs");
         let first = oplog.find_one(doc! {}).sort(doc! { "$natural": 1 }).run()?;
         let first = first.context("an entry")?.get_timestamp("ts")?;
