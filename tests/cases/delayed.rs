@@ -13,7 +13,6 @@ use tests::wait::{PATIENCE, wait_until};
 on_each_version!(
     a_delayed_member_is_like_a_delayed_mongod,
     the_clock_of_a_delayed_member_can_be_stopped,
-    a_rolled_over_source_does_not_leave_a_delayed_member_behind,
 );
 
 /// `DELAY=30` for the long run.
@@ -157,7 +156,11 @@ fn the_clock_of_a_delayed_member_can_be_stopped(version: Version) -> Result<()> 
 }
 
 /// A mongod would be too stale after its restart: what it has not applied is in memory.
-fn a_rolled_over_source_does_not_leave_a_delayed_member_behind(version: Version) -> Result<()> {
+///
+/// On 8.2: mongods of old keep an oplog of this size until minutes have gone by.
+#[test]
+fn a_rolled_over_source_does_not_leave_a_delayed_member_behind() -> Result<()> {
+    let version = Version::V8_2;
     let mut set = ReplSet::named("rolled-over")
         .version(version)
         .mongod_args(&["--oplogSize", "8"])
@@ -165,8 +168,8 @@ fn a_rolled_over_source_does_not_leave_a_delayed_member_behind(version: Version)
         .start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
     set.primary()?.run("shop", doc! { "create": "bulk" })?;
-    set_delay(&set, version, 600)?;
-    await_delay(set.ours()?, 600)?;
+    set_delay(&set, version, 60)?;
+    await_delay(set.ours()?, 60)?;
     let shown = applied(set.ours()?)?;
     let mut filled = 0;
     wait_until("the primary's oplog begins after what we show", PATIENCE, || {
@@ -175,8 +178,6 @@ fn a_rolled_over_source_does_not_leave_a_delayed_member_behind(version: Version)
             let document = doc! { "_id": filled, "filling": "x".repeat(256 << 10) };
             set.primary()?.run("shop", doc! { "insert": "bulk", "documents": [document] })?;
         }
-        // Before its next checkpoint a mongod keeps what it would replay.
-        set.primary()?.admin(doc! { "fsync": 1 })?;
         let oplog = set.primary()?.client().database("local").collection::<Document>("oplog.rs");
         let first = oplog.find_one(doc! {}).sort(doc! { "$natural": 1 }).run()?;
         let first = first.context("an entry")?.get_timestamp("ts")?;

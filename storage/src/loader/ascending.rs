@@ -57,7 +57,9 @@ impl<'a> Ascending<'a> {
         }
         // Stable: equal keys stay in the order of their arrival.
         self.window.sort_by(|a, b| a.0.cmp(&b.0));
-        let rest = if ended { Vec::new() } else { self.window.split_off(self.window.len() / 2) };
+        // At least one, or a document larger than the window would be waited for forever.
+        let half = self.window.len().div_ceil(2);
+        let rest = if ended { Vec::new() } else { self.window.split_off(half) };
         let mut ready = std::mem::replace(&mut self.window, rest);
         ready.dedup_by(|later, earlier| {
             let same = later.0 == earlier.0;

@@ -571,6 +571,22 @@ fn an_initial_sync_loads_in_any_order_and_history_begins_at_its_end() {
 }
 
 #[test]
+fn documents_larger_than_the_loaders_memory_are_loaded() {
+    for fixture in fixtures() {
+        fixture.store.begin_initial_sync().unwrap();
+        let uuid = fixture.make(10, "c", &rawdoc! {});
+        let pad = "x".repeat(12 << 20);
+        let docs = [3, 1, 2, 1].map(|id| RawDoc::from(rawdoc! { "_id": id, "pad": pad.as_str() }));
+        let report = fixture.store.load(uuid, docs.into_iter()).unwrap();
+        assert_eq!(report.documents, 3);
+        fixture.store.finish_initial_sync(at(12)).unwrap();
+        let found = fixture.docs(ReadAt::Newest, "c", Direction::Forward);
+        let ids: Vec<i32> = found.iter().map(|doc| doc.get_i32("_id").unwrap()).collect();
+        assert_eq!(ids, [1, 2, 3]);
+    }
+}
+
+#[test]
 fn partial_indexes_hold_what_their_filter_means() {
     for fixture in fixtures() {
         let uuid = fixture.make(1, "c", &rawdoc! {});
