@@ -28,25 +28,32 @@ pub fn options(name: &str, repl_set: Option<&str>) -> Result<NodeOptions> {
 
 /// The `understudy` binary.
 pub fn binary() -> Result<PathBuf> {
-    static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
-    if let Some(named) = std::env::var_os("UNDERSTUDY_BIN") {
-        return Ok(PathBuf::from(named));
+    match std::env::var_os("UNDERSTUDY_BIN") {
+        Some(named) => Ok(PathBuf::from(named)),
+        None => built(SERVER),
     }
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(path) = &*built {
-        return Ok(path.clone());
-    }
-    let path = build("understudy").context("build the understudy binary")?;
-    *built = Some(path.clone());
-    Ok(path)
 }
 
 /// The `understudy-tools` binary.
 pub fn tools() -> Result<PathBuf> {
-    if let Some(named) = std::env::var_os("UNDERSTUDY_TOOLS") {
-        return Ok(PathBuf::from(named));
+    match std::env::var_os("UNDERSTUDY_TOOLS") {
+        Some(named) => Ok(PathBuf::from(named)),
+        None => built(TOOLS),
     }
-    build("understudy-tools").context("build understudy-tools")
+}
+
+const SERVER: &str = "understudy";
+const TOOLS: &str = "understudy-tools";
+
+/// One of our binaries. All are built together, before the first server starts: cases have little time.
+fn built(name: &'static str) -> Result<PathBuf> {
+    static BUILT: Mutex<Vec<(&str, PathBuf)>> = Mutex::new(Vec::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if built.is_empty() {
+        *built = build(&[SERVER, TOOLS]).context("build our binaries")?;
+    }
+    let found = built.iter().find(|(known, _)| *known == name);
+    found.map(|(_, path)| path.clone()).ok_or_else(|| anyhow!("cargo did not say where {name} is"))
 }
 
 /// mongod's own flags.
@@ -71,11 +78,12 @@ pub(crate) fn command(
 
 /// The workspace as a whole, so that features are unified as in the build that made this test and no
 /// dependency is compiled twice.
-fn build(name: &str) -> Result<PathBuf> {
+fn build(names: &[&'static str]) -> Result<Vec<(&'static str, PathBuf)>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
     let mut command = Command::new(cargo);
-    command.args(["build", "--workspace", "--bin", name, "--manifest-path"]).arg(manifest);
+    command.args(["build", "--workspace", "--manifest-path"]).arg(manifest);
+    command.args(names.iter().flat_map(|name| ["--bin", name]));
     command.args(["--message-format", "json-render-diagnostics"]);
     if !cfg!(debug_assertions) {
         command.arg("--release");
@@ -90,12 +98,15 @@ fn build(name: &str) -> Result<PathBuf> {
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr));
     }
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message.pointer("/target/name") == Some(&Value::from(name)))
-        .find_map(|message| message.get("executable")?.as_str().map(PathBuf::from))
-        .ok_or_else(|| anyhow!("cargo did not say where the binary is"))
+    let said = String::from_utf8_lossy(&output.stdout);
+    let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    Ok(messages
+        .filter_map(|message| {
+            let target = message.pointer("/target/name")?.as_str()?;
+            let name = names.iter().find(|name| **name == target)?;
+            Some((*name, PathBuf::from(message.get("executable")?.as_str()?)))
+        })
+        .collect())
 }
 
 /// The target directory in which this program was built: `target/debug/deps/cases-…`.

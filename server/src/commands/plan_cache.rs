@@ -21,7 +21,7 @@ pub(super) const CLEAR: Command = Command {
 pub(super) const LIST_FILTERS: Command = Command {
     name: "planCacheListFilters",
     help: "Lists index filters.",
-    auth: Auth::Collection(action("planCacheRead")),
+    auth: Auth::Collection(action("planCacheIndexFilter")),
     on: On::Readable,
     run: Run::Now(list),
     ..Command::DEFAULT
