@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bson::{Document, RawDocument, doc, oid::ObjectId, rawdoc};
 use protocol::{Namespace, OpTime, OpTimeAndWall, RawDoc, Timestamp};
@@ -240,11 +240,14 @@ async fn a_tailing_cursor_waits_for_what_comes() {
         "getMore": cursor, "collection": "oplog.rs", "maxTimeMS": 20_000, "$db": "local",
     };
     let waiting = fixture.answer(&more);
-    let applying = async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        fixture.store.begin_apply().commit(at(2)).unwrap();
-    };
-    let (answer, ()) = tokio::join!(waiting, applying);
+    tokio::pin!(waiting);
+    tokio::select! {
+        biased;
+        _ = &mut waiting => panic!("there is nothing to answer with"),
+        () = tokio::task::yield_now() => {}
+    }
+    fixture.store.begin_apply().commit(at(2)).unwrap();
+    let answer = waiting.await;
     assert!(matches!(answer.then, Then::Again(_)), "an exhaust stream goes on");
     let reply = Document::try_from(answer.body.as_ref()).unwrap();
     let (id, next) = batch(&reply, "nextBatch");
