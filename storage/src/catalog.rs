@@ -161,7 +161,7 @@ fn capped(options: &RawDocument) -> Option<Capped> {
 }
 
 /// The collation that a document's `collation` field asks for; a broken one was refused by the primary.
-fn collator(options: &RawDocument) -> Option<Arc<Collator>> {
+pub(crate) fn collator(options: &RawDocument) -> Option<Arc<Collator>> {
     let spec = options.get_document("collation").ok()?;
     let spec = CollationSpec::parse(spec).ok()??;
     Collator::new(spec).ok().map(Arc::new)

@@ -100,7 +100,7 @@ impl CountLog {
         out
     }
 
-    fn parse(version: &Version, end: Timestamp) -> Result<Self, StorageError> {
+    pub(crate) fn parse(version: &Version, end: Timestamp) -> Result<Self, StorageError> {
         let mut reader = Bytewise(version.payload());
         let parsed = (|| {
             let mut log =

@@ -125,11 +125,11 @@ pub enum StorageError {
     },
     /// The engine cannot read its journal.
     #[error(
-        "the journal in {path} is damaged ({why}); nothing was changed: \
+        "the journal {path} is damaged ({why}); nothing was changed: \
          move the dbpath away and start with an empty one, it will sync from the set"
     )]
     JournalDamaged {
-        /// The engine's directory.
+        /// The journal's file, or their directory where there are several.
         path: PathBuf,
         /// The engine's word.
         why: String,
@@ -143,7 +143,10 @@ pub enum StorageError {
         source: io::Error,
     },
     /// An earlier write or sync failed; only a restart brings the store back to what is durable.
-    #[error("the store stopped after a failed write ({0}); restart the process")]
+    #[error(
+        "the store stopped after a failed write ({0}); restart the process; if it stops again, \
+         `understudy-tools inspect <dbpath> validate` names what is damaged"
+    )]
     Poisoned(String),
     /// A failure put there by a test.
     #[error("injected failure: {0}")]

@@ -27,6 +27,8 @@ mod checkpoint;
 mod count_log;
 mod engine;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod index;
 mod initial_sync;
 pub mod keystring;

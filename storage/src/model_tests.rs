@@ -459,7 +459,7 @@ fn run(seed: u64, engine: EngineKind, steps: usize) {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         for n in 0..steps {
             run.step();
-            if n % 4 == 3 {
+            if n % 8 == 7 {
                 run.check();
             }
         }
@@ -479,7 +479,7 @@ fn number(name: &str) -> Option<u64> {
 fn every_moment_reads_as_the_model_says_in_memory() {
     match number("SEED") {
         Some(seed) => run(seed, EngineKind::Memory, 60),
-        None => (0..number("SEEDS").unwrap_or(400)).for_each(|s| run(s, EngineKind::Memory, 60)),
+        None => (0..number("SEEDS").unwrap_or(1_000)).for_each(|s| run(s, EngineKind::Memory, 60)),
     }
 }
 
@@ -488,7 +488,7 @@ fn every_moment_reads_as_the_model_says_on_disk() {
     match number("SEED") {
         Some(seed) => run(seed, EngineKind::Fjall, 60),
         None => {
-            (0..number("SEEDS").unwrap_or(400) / 10).for_each(|s| run(s, EngineKind::Fjall, 60))
+            (0..number("SEEDS").unwrap_or(1_000) / 10).for_each(|s| run(s, EngineKind::Fjall, 60))
         }
     }
 }

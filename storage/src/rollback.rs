@@ -300,7 +300,7 @@ fn recount(counts: &mut Counts, lost: Option<&RawDoc>, restored: Option<&RawDoc>
     counts.bytes = (counts.bytes + len(restored)).saturating_sub(len(lost));
 }
 
-fn read_undo<'a>(reader: &mut Bytewise<'a>) -> Option<(&'a [u8], Option<Timestamp>)> {
+pub(crate) fn read_undo<'a>(reader: &mut Bytewise<'a>) -> Option<(&'a [u8], Option<Timestamp>)> {
     let at = match reader.u8()? {
         0 => None,
         _ => Some(reader.ts()?),

@@ -14,7 +14,7 @@ use std::{
     io::ErrorKind,
     ops::Bound,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -26,7 +26,10 @@ use fjall::{
 };
 use parking_lot::RwLock;
 
-use super::{Batch, Engine, Item, Iter, Keyspace, Slice, Snapshot, Sync};
+use super::{
+    Batch, Engine, Item, Iter, Keyspace, Slice, Snapshot, Sync,
+    damage::{self, Damaged},
+};
 use crate::StorageError;
 
 /// Larger values live in blob files.
@@ -47,7 +50,7 @@ pub(crate) struct Fjall {
     db: Database,
     keyspaces: Vec<fjall::Keyspace>,
     forgotten: Vec<Arc<Forgotten>>,
-    path: PathBuf,
+    place: Arc<Place>,
 }
 
 impl Fjall {
@@ -55,6 +58,7 @@ impl Fjall {
     pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<Self, StorageError> {
         let forgotten: Vec<Arc<Forgotten>> = Keyspace::ALL.iter().map(|_| Arc::default()).collect();
         let assign = forgotten.clone();
+        let place = Arc::new(Place { path: path.to_owned(), damaged: OnceLock::new() });
         let db = Database::builder(path)
             .cache_size(cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
@@ -64,12 +68,12 @@ impl Fjall {
                 Some(Arc::new(ForgetFactory(assign.get(at)?.clone())) as Arc<dyn Factory>)
             }))
             .open()
-            .map_err(|e| open_error(path, e))?;
+            .map_err(|e| place.open_error(e))?;
         let keyspaces = Keyspace::ALL
             .iter()
-            .map(|ks| db.keyspace(ks.name(), || options(*ks)).map_err(|e| error(path, e)))
+            .map(|ks| db.keyspace(ks.name(), || options(*ks)).map_err(|e| place.error(e)))
             .collect::<Result<_, _>>()?;
-        Ok(Self { db, keyspaces, forgotten, path: path.to_owned() })
+        Ok(Self { db, keyspaces, forgotten, place })
     }
 
     /// Waits until no keyspace has more than so many memtables on their way to disk. The engine has no signal for it,
@@ -110,7 +114,7 @@ impl Engine for Fjall {
         Arc::new(FjallSnapshot {
             at: self.db.snapshot(),
             keyspaces: self.keyspaces.clone(),
-            path: self.path.clone(),
+            place: Arc::clone(&self.place),
         })
     }
 
@@ -127,13 +131,13 @@ impl Engine for Fjall {
                 None => out.remove(self.keyspace(ks), key),
             }
         }
-        out.commit().map_err(|e| error(&self.path, e))?;
+        out.commit().map_err(|e| self.place.error(e))?;
         self.wait_for_flushes(SEALED_MAX, FLUSH_WAITS_MAX);
         Ok(())
     }
 
     fn sync(&self) -> Result<(), StorageError> {
-        self.db.persist(PersistMode::SyncData).map_err(|e| error(&self.path, e))
+        self.db.persist(PersistMode::SyncData).map_err(|e| self.place.error(e))
     }
 
     fn ingest(
@@ -141,7 +145,7 @@ impl Engine for Fjall {
         ks: Keyspace,
         run: &mut dyn Iterator<Item = Item>,
     ) -> Result<(), StorageError> {
-        let map = |e| error(&self.path, e);
+        let map = |e| self.place.error(e);
         let mut ingestion = self.keyspace(ks).start_ingestion().map_err(map)?;
         for item in run {
             let (key, value) = item?;
@@ -156,7 +160,7 @@ impl Engine for Fjall {
         self.keyspace(ks)
             .tree
             .drop_range::<&[u8], _>((Bound::Included(from), Bound::Excluded(to)))
-            .map_err(|e| error(&self.path, e.into()))
+            .map_err(|e| self.place.error(e.into()))
     }
 
     #[allow(clippy::indexing_slicing, reason = "one list per keyspace, made at open")]
@@ -177,7 +181,7 @@ impl Engine for Fjall {
                 copy.ingest(ks, &mut run)?;
             }
         }
-        copy.db.persist(PersistMode::SyncAll).map_err(|e| error(into, e))
+        copy.db.persist(PersistMode::SyncAll).map_err(|e| copy.place.error(e))
     }
 
     fn disk_bytes(&self, ks: Keyspace) -> u64 {
@@ -188,13 +192,13 @@ impl Engine for Fjall {
 struct FjallSnapshot {
     at: fjall::Snapshot,
     keyspaces: Vec<fjall::Keyspace>,
-    path: PathBuf,
+    place: Arc<Place>,
 }
 
 impl Snapshot for FjallSnapshot {
     #[allow(clippy::indexing_slicing, reason = "one handle per keyspace, made at open")]
     fn get(&self, ks: Keyspace, key: &[u8]) -> Result<Option<Slice>, StorageError> {
-        self.at.get(&self.keyspaces[ks as usize], key).map_err(|e| error(&self.path, e))
+        self.at.get(&self.keyspaces[ks as usize], key).map_err(|e| self.place.error(e))
     }
 
     #[allow(clippy::indexing_slicing, reason = "one handle per keyspace, made at open")]
@@ -202,11 +206,11 @@ impl Snapshot for FjallSnapshot {
         if crate::layout::is_empty_range(from, to) {
             return Box::new(std::iter::empty());
         }
-        let path = self.path.clone();
+        let place = Arc::clone(&self.place);
         Box::new(
             self.at
                 .range::<&[u8], _>(&self.keyspaces[ks as usize], (from, to))
-                .map(move |guard| guard.into_inner().map_err(|e| error(&path, e))),
+                .map(move |guard| guard.into_inner().map_err(|e| place.error(e))),
         )
     }
 }
@@ -266,30 +270,64 @@ impl CompactionFilter for ForgetFilter {
     }
 }
 
-fn error(path: &Path, e: fjall::Error) -> StorageError {
-    let what = || path.display().to_string();
-    match e {
-        fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
-            match source.kind() {
-                // A file that ends early, is gone, or holds what nobody wrote.
-                ErrorKind::UnexpectedEof
-                | ErrorKind::InvalidData
-                | ErrorKind::InvalidInput
-                | ErrorKind::NotFound => StorageError::corrupt(what(), source.to_string()),
-                _ => StorageError::Io { what: what(), source },
-            }
-        }
-        fjall::Error::Poisoned => StorageError::Poisoned(what()),
-        other => StorageError::corrupt(what(), format!("{other:?}")),
-    }
+/// Where the engine's files are, and what is wrong with them.
+struct Place {
+    path: PathBuf,
+    /// Looked for once, at the first sign of damage.
+    damaged: OnceLock<Option<Damaged>>,
 }
 
-fn open_error(path: &Path, e: fjall::Error) -> StorageError {
-    match e {
-        fjall::Error::JournalRecovery(why) => {
-            StorageError::JournalDamaged { path: path.to_owned(), why: why.to_string() }
+impl Place {
+    fn error(&self, e: fjall::Error) -> StorageError {
+        match e {
+            fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
+                match source.kind() {
+                    // A file that ends early, is gone, or holds what nobody wrote.
+                    ErrorKind::UnexpectedEof
+                    | ErrorKind::InvalidData
+                    | ErrorKind::InvalidInput
+                    | ErrorKind::NotFound => self.corrupt(&source.to_string()),
+                    _ => StorageError::Io { what: self.path.display().to_string(), source },
+                }
+            }
+            fjall::Error::Poisoned => StorageError::Poisoned(self.path.display().to_string()),
+            other => self.corrupt(&format!("{other:?}")),
         }
-        fjall::Error::Locked => StorageError::Locked { path: path.join("lock") },
-        other => error(path, other),
+    }
+
+    fn open_error(&self, e: fjall::Error) -> StorageError {
+        match e {
+            fjall::Error::JournalRecovery(why) => {
+                StorageError::JournalDamaged { path: self.journal(), why: why.to_string() }
+            }
+            fjall::Error::Locked => StorageError::Locked { path: self.path.join("lock") },
+            fjall::Error::InvalidVersion(_) => StorageError::corrupt(
+                self.path.join("version").display().to_string(),
+                e.to_string(),
+            ),
+            other => self.error(other),
+        }
+    }
+
+    /// The damaged file by its name, or the directory where none gives itself away.
+    fn corrupt(&self, why: &str) -> StorageError {
+        match self.damaged.get_or_init(|| damage::find(&self.path)) {
+            Some(Damaged { file, why: found }) => {
+                StorageError::corrupt(file.display().to_string(), format!("{found} ({why})"))
+            }
+            None => StorageError::corrupt(self.path.display().to_string(), why),
+        }
+    }
+
+    /// The journal, where there is only one, else their directory.
+    fn journal(&self) -> PathBuf {
+        let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let mut journals = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "jnl"));
+        match (journals.next(), journals.next()) {
+            (Some(only), None) => only,
+            _ => self.path.clone(),
+        }
     }
 }

@@ -10,6 +10,7 @@
 //! E4 Batches survive in the order of their commits: after a crash there is a prefix of them.
 //! E5 Keys up to [`KEY_LEN_MAX`] bytes are taken; the layers above never send longer ones.
 
+mod damage;
 pub(crate) mod faulty;
 pub(crate) mod fjall;
 pub(crate) mod memory;

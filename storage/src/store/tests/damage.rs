@@ -122,6 +122,12 @@ fn a_damaged_or_truncated_file_is_told_and_never_read_as_data() {
                 let text = error.to_string();
                 assert!(error.is_fatal() || text.contains("dbpath"), "{what}: {text}");
                 let names = text.contains("broken-") || text.contains("is damaged");
+                // What the engine's manifests vouch for is named.
+                let vouched = ["tables", "blobs"]
+                    .iter()
+                    .any(|dir| file.parent().is_some_and(|parent| parent.ends_with(dir)));
+                let named = text.contains(&file.display().to_string());
+                assert!(named || !vouched, "{what}: {text}");
                 let way_out = text.contains("sync") || text.contains("dbpath");
                 assert!(names && way_out, "{what}: {text}");
             }
@@ -129,6 +135,52 @@ fn a_damaged_or_truncated_file_is_told_and_never_read_as_data() {
         fs::remove_dir_all(&broken).unwrap();
     }
     assert!(seed.is_some() || told > 10, "only {told} were noticed");
+}
+
+/// The engine's own words name no file.
+#[test]
+fn a_damaged_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = dir.path().join("whole");
+    make(&whole);
+    let largest = |dir: &str| -> PathBuf {
+        let inside = |path: &PathBuf| path.parent().is_some_and(|parent| parent.ends_with(dir));
+        let files = files(&whole).into_iter().filter(inside);
+        files.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+    };
+    let (table, blob) = (largest("tables"), largest("blobs"));
+    let keyspace = table.ancestors().nth(2).unwrap();
+    let current = fs::read(keyspace.join("current")).unwrap();
+    let number = u64::from_le_bytes(current[..8].try_into().unwrap());
+    let manifest = keyspace.join(format!("v{number}"));
+    let flip: fn(&Path) = |path| {
+        let mut bytes = fs::read(path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    let cut: fn(&Path) = |path| {
+        let bytes = fs::read(path).unwrap();
+        fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+    };
+    let take: fn(&Path) = |path| fs::remove_file(path).unwrap();
+    for (file, damage) in [
+        (&table, flip),
+        (&table, cut),
+        (&blob, flip),
+        (&blob, cut),
+        (&manifest, cut),
+        (&table, take),
+    ] {
+        let broken = dir.path().join("broken");
+        copy(&whole, &broken);
+        let file = broken.join(file.strip_prefix(&whole).unwrap());
+        damage(&file);
+        let text = read_all(&broken).unwrap_err().to_string();
+        assert!(text.contains(&file.display().to_string()), "{}: {text}", file.display());
+        assert!(text.contains("is damaged") && text.contains("sync from the set"), "{text}");
+        fs::remove_dir_all(&broken).unwrap();
+    }
 }
 
 #[test]
