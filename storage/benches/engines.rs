@@ -8,16 +8,13 @@
 #[allow(dead_code, reason = "each benchmark uses a part")]
 mod shared;
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::path::Path;
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use redb::ReadableDatabase;
 use shared::{
-    BATCH, Side, Write, batches, document, documents, end, figure, id_key, keys, reads, side,
-    writes,
+    BATCH, Clock, Side, Took, Write, batches, document, documents, end, figure, id_key, keys,
+    reads, side, writes,
 };
 
 const ENGINES: [&str; 3] = ["fjall", "redb", "sled"];
@@ -66,10 +63,10 @@ fn main() {
 
 fn run(
     path: &Path,
-    load: impl Fn(u32) -> Duration,
-    apply: impl Fn(u32, u32) -> Duration,
-    gets: impl Fn(u32) -> Duration,
-    scan: impl Fn() -> (Duration, u32),
+    load: impl Fn(u32) -> Took,
+    apply: impl Fn(u32, u32) -> Took,
+    gets: impl Fn(u32) -> Took,
+    scan: impl Fn() -> (Took, u32),
 ) {
     let (n, batches) = (documents(), batches());
     figure(LOAD, n, load(n));
@@ -91,8 +88,8 @@ fn table(sides: &[Side; 3]) {
     let [first, ..] = sides;
     for what in [LOAD, APPLY, READ, SCAN] {
         let cells = sides.each_ref().map(|side| {
-            let figure = side.figures.iter().find(|f| f.what == what).expect("a figure");
-            let ratio = first.secs(what).expect("a figure") / figure.secs;
+            let figure = side.figure(what).expect("a figure");
+            let ratio = first.figure(what).expect("a figure").secs / figure.secs;
             format!("{:.0} ({ratio:.2})", f64::from(figure.count) / figure.secs)
         });
         println!("| {what} | {} |", cells.join(" | "));
@@ -130,8 +127,8 @@ impl Redb {
         Self(db)
     }
 
-    fn load(&self, n: u32) -> Duration {
-        let before = Instant::now();
+    fn load(&self, n: u32) -> Took {
+        let before = Clock::start();
         let write = self.0.begin_write().expect("a transaction");
         {
             let mut table = write.open_table(TABLE).expect("a table");
@@ -143,11 +140,11 @@ impl Redb {
         before.elapsed()
     }
 
-    fn apply(&self, n: u32, batches: u32) -> Duration {
-        let mut took = Duration::ZERO;
+    fn apply(&self, n: u32, batches: u32) -> Took {
+        let mut took = Took::default();
         for batch in 0..batches {
             let writes = writes(n, batch);
-            let before = Instant::now();
+            let before = Clock::start();
             let transaction = self.0.begin_write().expect("a transaction");
             {
                 let mut table = transaction.open_table(TABLE).expect("a table");
@@ -167,11 +164,11 @@ impl Redb {
         took
     }
 
-    fn gets(&self, n: u32) -> Duration {
+    fn gets(&self, n: u32) -> Took {
         let mut rng = StdRng::seed_from_u64(1);
         let read = self.0.begin_read().expect("a transaction");
         let table = read.open_table(TABLE).expect("a table");
-        let before = Instant::now();
+        let before = Clock::start();
         for _ in 0..reads() {
             let key = id_key(rng.random_range(0..n));
             let value = table.get(key.as_slice()).expect("a read");
@@ -180,10 +177,10 @@ impl Redb {
         before.elapsed()
     }
 
-    fn scan(&self) -> (Duration, u32) {
+    fn scan(&self) -> (Took, u32) {
         let read = self.0.begin_read().expect("a transaction");
         let table = read.open_table(TABLE).expect("a table");
-        let before = Instant::now();
+        let before = Clock::start();
         let mut seen = 0;
         let (from, to): (&[u8], &[u8]) = (&[0], &[1]);
         for item in table.range(from..to).expect("a range") {
@@ -203,8 +200,8 @@ impl Sled {
         Self(config.flush_every_ms(None).open().expect("a database"))
     }
 
-    fn load(&self, n: u32) -> Duration {
-        let before = Instant::now();
+    fn load(&self, n: u32) -> Took {
+        let before = Clock::start();
         for (key, value) in sorted_rows(n) {
             self.0.insert(key, value).expect("a write");
         }
@@ -212,11 +209,11 @@ impl Sled {
         before.elapsed()
     }
 
-    fn apply(&self, n: u32, batches: u32) -> Duration {
-        let mut took = Duration::ZERO;
+    fn apply(&self, n: u32, batches: u32) -> Took {
+        let mut took = Took::default();
         for batch in 0..batches {
             let writes = writes(n, batch);
-            let before = Instant::now();
+            let before = Clock::start();
             let mut out = sled::Batch::default();
             for write in writes {
                 match write {
@@ -231,9 +228,9 @@ impl Sled {
         took
     }
 
-    fn gets(&self, n: u32) -> Duration {
+    fn gets(&self, n: u32) -> Took {
         let mut rng = StdRng::seed_from_u64(1);
-        let before = Instant::now();
+        let before = Clock::start();
         for _ in 0..reads() {
             let key = id_key(rng.random_range(0..n));
             std::hint::black_box(self.0.get(key).expect("a read"));
@@ -241,8 +238,8 @@ impl Sled {
         before.elapsed()
     }
 
-    fn scan(&self) -> (Duration, u32) {
-        let before = Instant::now();
+    fn scan(&self) -> (Took, u32) {
+        let before = Clock::start();
         let mut seen = 0;
         for item in self.0.scan_prefix([0]) {
             std::hint::black_box(item.expect("a read"));

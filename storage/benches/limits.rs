@@ -7,15 +7,11 @@
 #[allow(dead_code, reason = "each benchmark uses a part")]
 mod shared;
 
-use std::{
-    io::Write,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{io::Write, path::Path};
 
 use bson::{RawDocumentBuf, rawdoc};
 use protocol::{Namespace, OpTime, OpTimeAndWall, RawDoc, Timestamp};
-use shared::{document, documents, end, figure, memory_mib, number, side};
+use shared::{Clock, Took, document, documents, end, figure, memory_mib, number, side};
 use storage::{IndexState, ReadAt, Store, StoreOptions};
 use uuid::Uuid;
 
@@ -52,7 +48,7 @@ fn catalog(path: &Path) {
     let collections = number("COLLECTIONS", 20_000);
     let name = |n: u32| Namespace::new(&format!("db{}", n % 50), &format!("collection{n}"));
     let store = Store::open(path, StoreOptions::default()).expect("a store");
-    let before = Instant::now();
+    let before = Clock::start();
     for part in 0..collections.div_ceil(500) {
         let ts = Timestamp::new(part + 1, 1);
         let mut apply = store.begin_apply();
@@ -70,18 +66,18 @@ fn catalog(path: &Path) {
     }
     figure("create", collections, before.elapsed());
     drop(store);
-    let before = Instant::now();
+    let before = Clock::start();
     let store = Store::open(path, StoreOptions::default()).expect("a store");
     figure("open", 1, before.elapsed());
     println!("resident after open: {} MiB", memory_mib("VmRSS"));
-    let before = Instant::now();
+    let before = Clock::start();
     for n in 0..collections {
         let view = store.view(ReadAt::Newest).expect("a view");
         assert!(view.catalog().collection(&name(n)).is_some_and(|c| c.indexes().len() == 3));
     }
     figure("look up by name", collections, before.elapsed());
     let uuid = Uuid::from_u128(1);
-    let before = Instant::now();
+    let before = Clock::start();
     let last = collections.div_ceil(500);
     for n in 1..=1_000 {
         let ts = Timestamp::new(last + n, 1);
@@ -112,7 +108,7 @@ fn large(path: &Path) {
         state ^= state << 17;
         chunk.copy_from_slice(state.to_be_bytes().get(..chunk.len()).expect("eight bytes"));
     }
-    let mut took = Duration::ZERO;
+    let mut took = Took::default();
     for n in 0..updates {
         let ts = Timestamp::new(2 + n, 1);
         let doc = rawdoc! {
@@ -125,7 +121,7 @@ fn large(path: &Path) {
             "wall": bson::DateTime::from_millis(0), "o": doc.clone(),
         };
         let (doc, entry) = (RawDoc::from(doc), RawDoc::from(entry));
-        let before = Instant::now();
+        let before = Clock::start();
         store.oplog().append(&[entry]).expect("an append");
         store.oplog().sync().expect("a sync");
         let mut apply = store.begin_apply();

@@ -9,15 +9,15 @@ mod shared;
 use std::{
     ops::Bound::Unbounded,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bson::{RawDocumentBuf, rawdoc};
 use protocol::{Namespace, OpTime, OpTimeAndWall, RawDoc, Timestamp};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use shared::{
-    BATCH, Op, batches, cpu_secs, disk_mib, document, documents, end, figure, memory_mib, number,
-    operations, reads, side,
+    BATCH, Clock, Op, Took, batches, disk_mib, document, documents, end, figure, memory_mib,
+    number, operations, reads, side,
 };
 use storage::{Direction, IndexState, ReadAt, Store, StoreOptions};
 use uuid::Uuid;
@@ -40,18 +40,19 @@ fn both() {
         "{n} documents of 400 bytes, two indexes; {batches} batches of {BATCH}; history {history}"
     );
     let (raw, ours) = (side("raw"), side("ours"));
-    println!("{:<32} {:>12} {:>12} {:>9}", "", "raw", "ours", "ours/raw");
+    println!("{:<32} {:>12} {:>12} {:>9} {:>13}", "", "raw", "ours", "ours/raw", "by processor");
     for figure in &ours.figures {
         let rate = |secs: f64| format!("{:.0}/s", f64::from(figure.count) / secs);
-        match raw.secs(&figure.what) {
-            Some(secs) => println!(
-                "{:<32} {:>12} {:>12} {:>9.2}",
-                figure.what,
-                rate(secs),
+        print!("{:<32}", figure.what);
+        match raw.figure(&figure.what) {
+            Some(raw) => println!(
+                " {:>12} {:>12} {:>9.2} {:>13.2}",
+                rate(raw.secs),
                 rate(figure.secs),
-                secs / figure.secs
+                raw.secs / figure.secs,
+                raw.cpu_secs / figure.cpu_secs
             ),
-            None => println!("{:<32} {:>12} {:>12}", figure.what, "", rate(figure.secs)),
+            None => println!(" {:>12} {:>12}", "", rate(figure.secs)),
         }
     }
     for (at_t, now) in [
@@ -61,8 +62,12 @@ fn both() {
         ("scan at T, removals since", "scan now, 10 versions"),
         ("index scan at T, with documents", "index scan now, with documents"),
     ] {
-        if let (Some(then), Some(now)) = (ours.secs(at_t), ours.secs(now)) {
-            println!("{at_t}: {:.2} times now", then / now);
+        if let (Some(then), Some(now)) = (ours.figure(at_t), ours.figure(now)) {
+            println!(
+                "{at_t}: {:.2} times now, {:.2} by processor",
+                then.secs / now.secs,
+                then.cpu_secs / now.cpu_secs
+            );
         }
     }
     println!(
@@ -76,9 +81,7 @@ fn raw_side() {
     let dir = tempfile::tempdir().expect("a directory");
     let raw = shared::raw::Fjall::open(dir.path());
     figure("bulk load", n, raw.load(n));
-    let before = cpu_secs();
     figure("apply, one fsync a batch", batches * BATCH, raw.apply(n, batches));
-    println!("apply with its making of documents: {:.2} s of processor", cpu_secs() - before);
     figure("point reads by _id", reads(), raw.gets(n));
     let (took, seen) = raw.scan();
     figure("full scan", seen, took);
@@ -91,9 +94,7 @@ fn ours_side() {
     let ours = Ours::open(&dir.path().join("db"), history());
     figure("bulk load", n, ours.load(n));
     ours.say("after the load");
-    let before = cpu_secs();
     figure("apply, one fsync a batch", batches * BATCH, ours.apply(n, batches, 1));
-    println!("apply with its making of documents: {:.2} s of processor", cpu_secs() - before);
     ours.say("after apply");
     figure("point reads by _id", reads(), ours.gets(n, ReadAt::Newest));
     let (took, seen) = ours.scan(ReadAt::Newest);
@@ -107,9 +108,9 @@ fn ours_side() {
         println!("  {name} {} MiB", bytes >> 20);
     }
     let copy = dir.path().join("copy");
-    let before = Instant::now();
+    let before = Clock::start();
     ours.store.checkpoint(&copy).expect("a checkpoint");
-    println!("checkpoint {:.2} s, {} MiB", before.elapsed().as_secs_f64(), disk_mib(&copy));
+    println!("checkpoint {:.2} s, {} MiB", before.elapsed().wall.as_secs_f64(), disk_mib(&copy));
     end(&ours.path);
 }
 
@@ -140,7 +141,7 @@ impl Ours {
         );
     }
 
-    fn load(&self, n: u32) -> Duration {
+    fn load(&self, n: u32) -> Took {
         self.store.begin_initial_sync().expect("a begin");
         let mut apply = self.store.begin_apply();
         let ts = Timestamp::new(1, 1);
@@ -152,7 +153,7 @@ impl Ours {
             apply.create_index(ts, self.uuid, &spec, IndexState::Ready).expect("an index");
         }
         apply.commit(at(ts)).expect("a commit");
-        let before = Instant::now();
+        let before = Clock::start();
         let docs = (0..n).map(|id| RawDoc::from(document(id, 0)));
         self.store.load(self.uuid, docs).expect("a load");
         let took = before.elapsed();
@@ -161,8 +162,8 @@ impl Ours {
     }
 
     /// One batch a second, from `first` seconds after the load.
-    fn apply(&self, n: u32, batches: u32, first: u32) -> Duration {
-        let mut took = Duration::ZERO;
+    fn apply(&self, n: u32, batches: u32, first: u32) -> Took {
+        let mut took = Took::default();
         for batch in 0..batches {
             let operations = operations(n, batch)
                 .into_iter()
@@ -177,8 +178,8 @@ impl Ours {
     }
 
     /// Applies a batch as the applier does, and syncs once.
-    fn batch(&self, ts: Timestamp, operations: Vec<(u32, Option<RawDoc>)>) -> Duration {
-        let before = Instant::now();
+    fn batch(&self, ts: Timestamp, operations: Vec<(u32, Option<RawDoc>)>) -> Took {
+        let before = Clock::start();
         let mut apply = self.store.begin_apply();
         let coll = apply.collection(self.uuid).expect("c");
         let ids: Vec<_> =
@@ -198,11 +199,11 @@ impl Ours {
         took
     }
 
-    fn gets(&self, n: u32, when: ReadAt) -> Duration {
+    fn gets(&self, n: u32, when: ReadAt) -> Took {
         let mut rng = StdRng::seed_from_u64(1);
         let view = self.store.view(when).expect("a view");
         let coll = view.catalog().by_uuid(self.uuid).expect("c");
-        let before = Instant::now();
+        let before = Clock::start();
         for _ in 0..reads() {
             let id = i64::from(rng.random_range(0..n));
             std::hint::black_box(view.get(&coll, id.into()).expect("a read"));
@@ -210,10 +211,10 @@ impl Ours {
         before.elapsed()
     }
 
-    fn scan(&self, when: ReadAt) -> (Duration, u32) {
+    fn scan(&self, when: ReadAt) -> (Took, u32) {
         let view = self.store.view(when).expect("a view");
         let coll = view.catalog().by_uuid(self.uuid).expect("c");
-        let before = Instant::now();
+        let before = Clock::start();
         let mut seen = 0;
         for item in view.scan(&coll, Unbounded, Direction::Forward) {
             std::hint::black_box(item.expect("a read"));
@@ -223,11 +224,11 @@ impl Ours {
     }
 
     /// Entries of the index on `group` with their documents.
-    fn index_scan(&self, when: ReadAt) -> (Duration, u32) {
+    fn index_scan(&self, when: ReadAt) -> (Took, u32) {
         let view = self.store.view(when).expect("a view");
         let coll = view.catalog().by_uuid(self.uuid).expect("c");
         let index = coll.index("group_1").expect("an index");
-        let before = Instant::now();
+        let before = Clock::start();
         let mut seen = 0;
         let all = (Unbounded, Unbounded);
         for item in view.index_scan(&coll, index, all, Direction::Forward).take(20_000) {

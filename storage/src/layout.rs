@@ -55,6 +55,11 @@ impl TableId {
         out
     }
 
+    /// The same as the engine takes it.
+    pub(crate) fn row(self, key: &[u8]) -> Slice {
+        join(&[&self.0.to_be_bytes(), key])
+    }
+
     /// The first key after this table.
     pub(crate) fn end(self) -> [u8; 4] {
         self.0.saturating_add(1).to_be_bytes()
@@ -73,12 +78,22 @@ impl Epoch {
 }
 
 /// Key of a version in `history`; `row` is the key it had in `current`.
-pub(crate) fn history_key(epoch: Epoch, row: &[u8], stop: Timestamp) -> Vec<u8> {
-    let mut out = Vec::with_capacity(12 + row.len());
-    out.extend_from_slice(&epoch.prefix());
-    out.extend_from_slice(row);
-    out.extend_from_slice(&stop.as_u64().to_be_bytes());
-    out
+pub(crate) fn history_key(epoch: Epoch, row: &[u8], stop: Timestamp) -> Slice {
+    join(&[&epoch.prefix(), row, &stop.as_u64().to_be_bytes()])
+}
+
+/// Parts as one key. Most are short, and come together without a detour over the heap.
+fn join(parts: &[&[u8]]) -> Slice {
+    let mut short = [0; 128];
+    let mut len = 0;
+    for part in parts {
+        let Some(place) = short.get_mut(len..len + part.len()) else {
+            return parts.concat().into();
+        };
+        place.copy_from_slice(part);
+        len += part.len();
+    }
+    short.get(..len).unwrap_or_default().into()
 }
 
 /// Splits a history key into the row's key and the stop time.

@@ -325,7 +325,7 @@ fn relist(
             let (row, at) = read_undo(&mut reader)
                 .ok_or_else(|| StorageError::corrupt("meta", "an undo row"))?;
             if at.is_none() && snapshot.get(Keyspace::Current, row)?.is_some() {
-                kept.push(Undo { row: row.to_vec(), at });
+                kept.push(Undo { row: row.into(), at });
             }
         }
     }

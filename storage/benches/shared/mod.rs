@@ -2,11 +2,21 @@
 
 pub(crate) mod raw;
 
-use std::{os::unix::fs::MetadataExt, path::Path, process::Command, time::Duration};
+use std::{
+    ops::AddAssign,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use bson::{RawDocumentBuf, rawdoc};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use storage::keystring;
+
+/// The allocator of the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Operations of one batch.
 pub(crate) const BATCH: u32 = 1_000;
@@ -37,14 +47,43 @@ pub(crate) struct Figure {
     pub(crate) what: String,
     pub(crate) count: u32,
     pub(crate) secs: f64,
+    pub(crate) cpu_secs: f64,
 }
 
-/// Seconds of processor time that this process has used, all threads together: what a busy machine does not change.
-pub(crate) fn cpu_secs() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let ticks = after_name.split_whitespace().skip(11).take(2);
-    ticks.filter_map(|n| n.parse::<f64>().ok()).sum::<f64>() / 100.0
+/// Measures time as it passes, and what the process works in it, all threads together: that a busy machine changes
+/// little.
+pub(crate) struct Clock {
+    wall: Instant,
+    cpu: Duration,
+}
+
+/// What a clock saw.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Took {
+    pub(crate) wall: Duration,
+    pub(crate) cpu: Duration,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self { wall: Instant::now(), cpu: Self::cpu() }
+    }
+
+    pub(crate) fn elapsed(&self) -> Took {
+        Took { wall: self.wall.elapsed(), cpu: Self::cpu() - self.cpu }
+    }
+
+    fn cpu() -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Duration::try_from(time).expect("a time")
+    }
+}
+
+impl AddAssign for Took {
+    fn add_assign(&mut self, other: Self) {
+        self.wall += other.wall;
+        self.cpu += other.cpu;
+    }
 }
 
 /// What a side printed.
@@ -57,8 +96,8 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    pub(crate) fn secs(&self, what: &str) -> Option<f64> {
-        self.figures.iter().find(|figure| figure.what == what).map(|figure| figure.secs)
+    pub(crate) fn figure(&self, what: &str) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.what == what)
     }
 }
 
@@ -72,10 +111,11 @@ pub(crate) fn side(name: &str) -> Side {
     for line in String::from_utf8_lossy(&out.stdout).lines() {
         let parts: Vec<&str> = line.split('|').collect();
         match parts.as_slice() {
-            ["figure", what, count, secs] => side.figures.push(Figure {
+            ["figure", what, count, secs, cpu_secs] => side.figures.push(Figure {
                 what: (*what).to_owned(),
                 count: count.parse().expect("a count"),
                 secs: secs.parse().expect("seconds"),
+                cpu_secs: cpu_secs.parse().expect("seconds"),
             }),
             ["end", peak, disk] => {
                 side.peak = peak.parse().expect("a peak");
@@ -88,8 +128,8 @@ pub(crate) fn side(name: &str) -> Side {
 }
 
 /// Says one figure to the process that collects them.
-pub(crate) fn figure(what: &str, count: u32, took: Duration) {
-    println!("figure|{what}|{count}|{}", took.as_secs_f64());
+pub(crate) fn figure(what: &str, count: u32, took: Took) {
+    println!("figure|{what}|{count}|{}|{}", took.wall.as_secs_f64(), took.cpu.as_secs_f64());
 }
 
 /// Says memory and disk at the end.

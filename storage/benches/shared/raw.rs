@@ -1,9 +1,6 @@
 //! fjall with the store's settings and the same keys, and nothing else.
 
-use std::{
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
 
 use fjall::{
     CompressionType, Database, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, Readable,
@@ -11,7 +8,7 @@ use fjall::{
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use super::{Write, document, id_key, keys, reads, writes};
+use super::{Clock, Took, Write, document, id_key, keys, reads, writes};
 
 pub(crate) struct Fjall {
     db: Database,
@@ -39,8 +36,8 @@ impl Fjall {
         Self { db, ks, path: path.to_owned() }
     }
 
-    pub(crate) fn load(&self, n: u32) -> Duration {
-        let before = Instant::now();
+    pub(crate) fn load(&self, n: u32) -> Took {
+        let before = Clock::start();
         let mut entries: Vec<Vec<u8>> = Vec::new();
         let mut ingestion = self.ks.start_ingestion().expect("an ingestion");
         for id in 0..n {
@@ -57,11 +54,11 @@ impl Fjall {
         before.elapsed()
     }
 
-    pub(crate) fn apply(&self, n: u32, batches: u32) -> Duration {
-        let mut took = Duration::ZERO;
+    pub(crate) fn apply(&self, n: u32, batches: u32) -> Took {
+        let mut took = Took::default();
         for batch in 0..batches {
             let writes = writes(n, batch);
-            let before = Instant::now();
+            let before = Clock::start();
             let mut out = self.db.batch().durability(Some(PersistMode::SyncData));
             for write in writes {
                 match write {
@@ -75,10 +72,10 @@ impl Fjall {
         took
     }
 
-    pub(crate) fn gets(&self, n: u32) -> Duration {
+    pub(crate) fn gets(&self, n: u32) -> Took {
         let mut rng = StdRng::seed_from_u64(1);
         let snapshot = self.db.snapshot();
-        let before = Instant::now();
+        let before = Clock::start();
         for _ in 0..reads() {
             let key = id_key(rng.random_range(0..n));
             std::hint::black_box(snapshot.get(&self.ks, key).expect("a read"));
@@ -86,9 +83,9 @@ impl Fjall {
         before.elapsed()
     }
 
-    pub(crate) fn scan(&self) -> (Duration, u32) {
+    pub(crate) fn scan(&self) -> (Took, u32) {
         let snapshot = self.db.snapshot();
-        let before = Instant::now();
+        let before = Clock::start();
         let mut seen = 0;
         for item in snapshot.prefix(&self.ks, [0]) {
             std::hint::black_box(item.into_inner().expect("a read"));

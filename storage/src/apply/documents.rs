@@ -10,6 +10,7 @@ use super::Apply;
 use crate::{
     StorageError,
     catalog::{Collection, Index, IndexState},
+    engine::Slice,
     index::{entry, keygen::Keys},
     keystring,
     layout::{TableId, cut},
@@ -58,13 +59,13 @@ impl Apply {
         let mut rows = Vec::with_capacity(ids.len());
         for (coll, id) in ids.iter().filter(|(coll, _)| coll.capped().is_none()) {
             let key = keystring::encode_raw(*id)?;
-            let row = coll.table.key(cut(&key).as_deref().unwrap_or(&key));
+            let row = coll.table.row(cut(&key).as_deref().unwrap_or(&key));
             if !self.changes.knows(&row) {
                 rows.push((row, coll.table));
             }
         }
         let reader = &self.changes.reader;
-        let read = |rows: &[(Vec<u8>, TableId)]| -> Result<Vec<Option<Version>>, StorageError> {
+        let read = |rows: &[(Slice, TableId)]| -> Result<Vec<Option<Version>>, StorageError> {
             rows.iter().map(|(row, table)| reader.get_row(row, *table)).collect()
         };
         let (left, right) = rows.split_at(rows.len() / 2);

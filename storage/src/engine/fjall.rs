@@ -3,7 +3,7 @@
 //! | setting | why |
 //! | --- | --- |
 //! | memtables of 8 MiB in `current`, 4 in `history` and `oplog`, cache of 32 MiB | each counts two or three times: the one being written, the one being flushed, the one that a snapshot still holds |
-//! | blocks of 4 KiB in `current`, 8 in `history`, 16 in `oplog` | point reads, reads at T, long runs |
+//! | blocks of 4 KiB in `current` and `history`, 16 in `oplog` | point reads, now and at T; long runs |
 //! | journals of 128 MiB together | `meta` fills so slowly that it would hold them all; they are replayed at open |
 //! | values above 64 KiB in blob files | documents of 16 MiB at 330 MiB instead of 950 |
 //! | lz4 everywhere | the default leaves the first levels plain |
@@ -44,6 +44,9 @@ const SEALED_MAX: usize = 1;
 const FLUSH_WAIT: Duration = Duration::from_millis(2);
 /// After how many looks they go on all the same: the engine has its own limit.
 const FLUSH_WAITS_MAX: u32 = 2_500;
+
+/// With less room than for the table of one memtable the disk counts as full.
+const FULL_BELOW_BYTES: u64 = 16 << 20;
 
 /// The engine on disk.
 pub(crate) struct Fjall {
@@ -96,7 +99,7 @@ impl Fjall {
 fn options(ks: Keyspace) -> KeyspaceCreateOptions {
     let (block, memtable) = match ks {
         Keyspace::Current => (4 << 10, 8 << 20),
-        Keyspace::History => (8 << 10, 4 << 20),
+        Keyspace::History => (4 << 10, 4 << 20),
         Keyspace::Oplog => (16 << 10, 4 << 20),
         Keyspace::Prepared | Keyspace::Meta => (4 << 10, 2 << 20),
     };
@@ -290,7 +293,7 @@ impl Place {
                     _ => StorageError::Io { what: self.path.display().to_string(), source },
                 }
             }
-            fjall::Error::Poisoned => StorageError::Poisoned(self.path.display().to_string()),
+            fjall::Error::Poisoned => self.stopped(),
             other => self.corrupt(&format!("{other:?}")),
         }
     }
@@ -307,6 +310,17 @@ impl Place {
             ),
             other => self.error(other),
         }
+    }
+
+    /// A thread of the engine failed, and it does not say by what: mostly the disk is full.
+    fn stopped(&self) -> StorageError {
+        let what = self.path.display().to_string();
+        let full = rustix::fs::statvfs(&self.path)
+            .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < FULL_BELOW_BYTES);
+        if full {
+            return StorageError::Io { what, source: ErrorKind::StorageFull.into() };
+        }
+        StorageError::Poisoned(what)
     }
 
     /// The damaged file by its name, or the directory where none gives itself away.

@@ -5,7 +5,8 @@
 //!           |----------|----------|----------|----- now
 //!                      ^ oldest: epoch 1 goes as a whole, decided from the key alone
 //! ```
-//! An epoch ends after 1/24 of the window, by time or by size, whichever comes first.
+//! An epoch ends after 1/96 of the window, by time or by size, whichever comes first: short enough that neighbours in
+//! it are versions of different documents from about the same time, as a scan at T wants them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// Into how many epochs the window is divided.
-const EPOCHS_PER_WINDOW: u32 = 24;
+const EPOCHS_PER_WINDOW: u32 = 96;
 
 /// How long and how much to remember.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -178,6 +178,11 @@ impl Version {
     }
 
     /// As stored.
+    pub(crate) fn into_bytes(self) -> Slice {
+        self.bytes
+    }
+
+    /// As stored.
     pub(crate) fn bytes(&self) -> &Slice {
         &self.bytes
     }

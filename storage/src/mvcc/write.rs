@@ -18,8 +18,8 @@ use crate::{
 /// Rows that changed, and the versions they left behind.
 pub(crate) struct Changes {
     pub(crate) reader: Reader,
-    rows: HashMap<Vec<u8>, Row>,
-    past: Vec<(Vec<u8>, Slice)>,
+    rows: HashMap<Slice, Row>,
+    past: Vec<(Slice, Slice)>,
     moved: BTreeMap<(Epoch, TableId), Held>,
     /// Rows that a rollback must look at, since no version in `history` tells of them.
     undo: Vec<Undo>,
@@ -34,7 +34,7 @@ pub(crate) struct Changes {
 /// A row that a rollback to before this batch must take away again, or, with `at`, the change to undo there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Undo {
-    pub(crate) row: Vec<u8>,
+    pub(crate) row: Slice,
     /// Set for commits of prepared transactions, whose timestamps lie before the batch.
     pub(crate) at: Option<Timestamp>,
 }
@@ -107,7 +107,7 @@ impl Changes {
         key: &[u8],
     ) -> Result<Option<Version>, StorageError> {
         let short = cut(key);
-        let row = table.key(short.as_deref().unwrap_or(key));
+        let row = table.row(short.as_deref().unwrap_or(key));
         Ok(self.load(&row)?.now.clone())
     }
 
@@ -120,7 +120,7 @@ impl Changes {
         payload: &[&[u8]],
     ) -> Result<Option<Version>, StorageError> {
         let short = cut(key);
-        let row = table.key(short.as_deref().unwrap_or(key));
+        let row = table.row(short.as_deref().unwrap_or(key));
         self.load(&row)?;
         Ok(self.put_loaded(table, row, short.is_some().then_some(key), when.into(), payload))
     }
@@ -134,14 +134,14 @@ impl Changes {
         payload: &[&[u8]],
     ) {
         let short = cut(key);
-        let row = table.key(short.as_deref().unwrap_or(key));
+        let row = table.row(short.as_deref().unwrap_or(key));
         self.put_loaded(table, row, short.is_some().then_some(key), when.into(), payload);
     }
 
     fn put_loaded(
         &mut self,
         table: TableId,
-        row: Vec<u8>,
+        row: Slice,
         full_key: Option<&[u8]>,
         when: When,
         payload: &[&[u8]],
@@ -186,7 +186,7 @@ impl Changes {
     ) -> Result<Option<Version>, StorageError> {
         let when = when.into();
         let short = cut(key);
-        let row = table.key(short.as_deref().unwrap_or(key));
+        let row = table.row(short.as_deref().unwrap_or(key));
         let kept_from = self.kept_from;
         let slot = self.load(&row)?;
         let Some(old) = slot.now.take() else { return Ok(None) };
@@ -215,14 +215,14 @@ impl Changes {
     ) {
         if cut(key).is_none() {
             let version = Version::new(Head { start, ..Head::default() }, payload);
-            self.rows.entry(table.key(key)).or_insert(Row::known(Some(version)));
+            self.rows.entry(table.row(key)).or_insert(Row::known(Some(version)));
         }
     }
 
     /// Takes a row away without looking; for rows whose past nobody asks for.
     pub(crate) fn remove_unseen(&mut self, table: TableId, key: &[u8]) {
         let short = cut(key);
-        let row = table.key(short.as_deref().unwrap_or(key));
+        let row = table.row(short.as_deref().unwrap_or(key));
         self.bytes += row.len() as u64;
         self.rows.insert(row, Row { changed: true, ..Row::known(None) });
     }
@@ -232,7 +232,7 @@ impl Changes {
         self.keep_history
     }
 
-    fn note_prepared(&mut self, row: Vec<u8>, when: When) {
+    fn note_prepared(&mut self, row: Slice, when: When) {
         if when.durable.is_some() {
             self.undo.push(Undo { row, at: Some(when.ts) });
         }
@@ -262,8 +262,7 @@ impl Changes {
         self.past.push((key, old.bytes().clone()));
     }
 
-    fn load(&mut self, row: &[u8]) -> Result<&mut Row, StorageError> {
-        // Most rows were prefetched: no copy of the key for those.
+    fn load(&mut self, row: &Slice) -> Result<&mut Row, StorageError> {
         if !self.rows.contains_key(row) {
             let table = TableId(Bytewise(row).u32().unwrap_or(0));
             let now = if self.own.contains(row) {
@@ -271,14 +270,14 @@ impl Changes {
             } else {
                 self.reader.get_row(row, table)?
             };
-            self.preload(row.to_vec(), now);
+            self.preload(row.clone(), now);
         }
         let missing = || StorageError::corrupt("a batch", "it forgot a row");
         self.rows.get_mut(row).ok_or_else(missing)
     }
 
     /// Puts present versions into the batch's memory, read elsewhere.
-    pub(crate) fn preload(&mut self, row: Vec<u8>, now: Option<Version>) {
+    pub(crate) fn preload(&mut self, row: Slice, now: Option<Version>) {
         self.rows.entry(row).or_insert(Row::known(now.map(Version::detached)));
     }
 
@@ -317,7 +316,7 @@ impl Changes {
         use std::ops::Bound::Unbounded;
         for item in self.reader.scan(table, Unbounded, Unbounded, Direction::Forward) {
             let (key, version) = item?;
-            match self.rows.get(&table.key(&key)) {
+            match self.rows.get(&table.row(&key)) {
                 None => return Ok(Some(version)),
                 Some(state) if state.now.is_some() => return Ok(state.now.clone()),
                 Some(_) => {}
@@ -332,14 +331,18 @@ impl Changes {
     /// Everything as writes of the engine. The history's own counters move with it.
     pub(crate) fn into_batch(self, batch: &mut Batch) -> Vec<Undo> {
         batch.writes.reserve(self.rows.len() + self.past.len() + 8);
-        for (key, value) in self.past {
+        // In order: the engine's memory finds the place of a key near that of the key before.
+        let mut past = self.past;
+        past.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        for (key, value) in past {
             batch.put(Keyspace::History, key, value);
         }
-        for (row, state) in self.rows {
-            match state.now {
-                _ if !state.changed => {}
-                Some(version) => batch.put(Keyspace::Current, row, version.bytes().clone()),
-                None => batch.remove(Keyspace::Current, row),
+        let mut rows: Vec<_> = self.rows.into_iter().filter(|(_, row)| row.changed).collect();
+        rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        for (key, row) in rows {
+            match row.now {
+                Some(version) => batch.put(Keyspace::Current, key, version.into_bytes()),
+                None => batch.remove(Keyspace::Current, key),
             }
         }
         self.reader.history.count(&self.moved, batch);

@@ -218,6 +218,23 @@ fn a_refusing_disk_is_answered_with_the_way_out() {
     assert!(text(ErrorKind::PermissionDenied).contains("--dbpath"));
 }
 
+/// Places that Linux has: a file system that takes no directory, and a file that is always full.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_dbpath_that_cannot_be_written_is_told_at_once() {
+    let refusal = |path: &Path| match Store::open(path, options()) {
+        Ok(_) => panic!("{} was opened", path.display()),
+        Err(error) => error.to_string(),
+    };
+    let text = refusal(Path::new("/sys/understudy"));
+    assert!(text.contains("/sys/understudy") && text.contains("--dbpath"), "{text}");
+
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/full", dir.path().join("FORMAT.new")).unwrap();
+    let text = refusal(dir.path());
+    assert!(text.contains("FORMAT") && text.contains("make room"), "{text}");
+}
+
 /// The oplog's order is the primary's, not the clock's; upkeep that hears an earlier hour waits.
 #[test]
 fn a_clock_that_goes_back_changes_nothing() {
