@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 mod client;
+pub mod conversation;
 mod server;
 
 pub use client::{ClientStep, SaltedPassword, ScramClient};

@@ -12,7 +12,6 @@
 
 pub mod action;
 pub mod builtin;
-pub mod conversation;
 pub mod key_file;
 pub mod login;
 pub mod pipeline;
@@ -28,12 +27,13 @@ use std::{net::SocketAddr, sync::Arc};
 
 use protocol::scram::{Credentials, Mechanism, ScramError};
 use storage::StorageError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{config::ClusterAuthMode, context::Node, error::Failure, profile::Profile, tls::Tls};
 use action::Action;
 use key_file::Keys;
 use privilege::{Privileges, Target};
-use user::{User, UserName};
+use user::{Digest, User, UserName};
 use users::Users;
 
 /// Access control, one per process.
@@ -43,6 +43,8 @@ pub struct Access {
     mode: ClusterAuthMode,
     member_credentials: Vec<Credentials>,
     users: Users,
+    /// Turns of those who log in.
+    attempts: Arc<Semaphore>,
     /// TLS, where it is used.
     pub tls: Option<Arc<Tls>>,
 }
@@ -53,6 +55,10 @@ const ITERATIONS_SHA_1: u32 = 10_000;
 /// 28 bytes are what mongod takes for SCRAM-SHA-256, 16 for SCRAM-SHA-1.
 const SALT_LEN_SHA_256: usize = 28;
 const SALT_LEN_SHA_1: usize = 16;
+/// Logins that are worked on at one time. Nobody knows yet who these clients are: however many there are, most threads
+/// are left to those who have logged in. What a conversation keeps between its messages is bounded too, and there is
+/// one for a connection.
+const ATTEMPTS_MAX: usize = 8;
 /// From 8.0 on a key file gives no SCRAM-SHA-1.
 const WIRE_VERSION_8_0: i32 = 25;
 
@@ -76,7 +82,7 @@ impl Access {
                     .push(Credentials::derive(mechanism, &name.user, key, &salt, iterations)?);
             }
         }
-        Ok(Self { required, mode, member_credentials, users: Users::default(), tls })
+        Ok(Self { required, mode, member_credentials, tls, ..Self::off() })
     }
 
     /// None: everything is open to everybody.
@@ -86,6 +92,7 @@ impl Access {
             mode: ClusterAuthMode::Undefined,
             member_credentials: Vec::new(),
             users: Users::default(),
+            attempts: Arc::new(Semaphore::new(ATTEMPTS_MAX)),
             tls: None,
         }
     }
@@ -98,6 +105,11 @@ impl Access {
     /// How members prove themselves.
     pub fn mode(&self) -> ClusterAuthMode {
         self.mode
+    }
+
+    /// A turn to work on a login, in the order of asking.
+    pub async fn turn(&self) -> OwnedSemaphorePermit {
+        self.attempts.clone().acquire_owned().await.expect("it is never closed")
     }
 
     /// The user as it is now: a member by its key, others by their documents.
@@ -131,6 +143,9 @@ impl Access {
         self.member_credentials.iter().filter(fits).cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 /// Who makes a request, and what is open to them at this moment.
 #[derive(Clone)]
@@ -182,6 +197,11 @@ impl Who {
     /// True if anything at all is allowed within the database.
     pub fn may_touch_within(&self, db: &str) -> bool {
         self.any_privileges(|privileges| privileges.touch_within(db))
+    }
+
+    /// Whose its sessions are.
+    pub fn digest(&self) -> Digest {
+        UserName::digest(self.users.first().map(|user| &user.name))
     }
 
     /// The names of those who are logged in.

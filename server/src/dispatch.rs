@@ -20,7 +20,7 @@ use protocol::{ClusterTime, DocSequence, ErrorCode, RawDoc};
 use repl::MemberState;
 
 use crate::{
-    auth::Who,
+    auth::{Who, action::action, privilege::Target},
     commands::{self, Command, Fields, On, Run},
     context::{Call, Client, Outcome, Reply, Then},
     error::Failure,
@@ -146,6 +146,7 @@ fn prepare(
         generic::refuse_unknown(&incoming.body, &name, own)?;
     }
     generic.check_concerns(command, &name)?;
+    let who_digest = who.digest();
     let call = Call {
         client: client.clone(),
         body: incoming.body,
@@ -167,7 +168,7 @@ fn prepare(
     }
     gate(client, command, generic, &call.db)?;
     if let Some(id) = generic.lsid {
-        node.sessions.touch(id, now);
+        node.sessions.touch(id, who_digest, now);
     }
     Ok(Prepared::Run(call))
 }
@@ -268,7 +269,7 @@ fn take_cluster_time(call: &Call, time: &ClusterTime) -> Result<(), Failure> {
     if time.time <= node.cluster_time() {
         return Ok(());
     }
-    if !call.client.login.may_advance_cluster_time(node) {
+    if !call.who.may(Target::Cluster, action("advanceClusterTime")) {
         let unsigned = time.signature.is_none_or(|signature| signature.hash == [0; 20]);
         // Nobody's unsigned time is no attempt at anything.
         if unsigned && call.who.users().is_empty() {

@@ -1,6 +1,9 @@
 //! Server parameters: those of mongod that mean something here.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
+};
 
 use bson::{Bson, RawBson, RawBsonRef};
 use parking_lot::Mutex;
@@ -41,9 +44,10 @@ enum Slot {
     SlowMs,
     TestCommands,
     LocalhostAuthBypass,
+    AuthFailedDelayMs,
 }
 
-const SLOTS: usize = 5;
+const SLOTS: usize = 6;
 
 /// Settings that are shown as parameters.
 struct Named {
@@ -190,6 +194,12 @@ impl Parameters {
         self.slot(Slot::LocalhostAuthBypass).load(Ordering::Relaxed) != 0
     }
 
+    /// How late a login is answered that failed.
+    pub fn auth_failed_delay(&self) -> Duration {
+        let millis = self.slot(Slot::AuthFailedDelayMs).load(Ordering::Relaxed);
+        Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+    }
+
     /// Operations slower than this are logged.
     pub fn slow_ms(&self) -> i64 {
         self.slot(Slot::SlowMs).load(Ordering::Relaxed)
@@ -232,6 +242,10 @@ const fn setting(name: &'static str, value: fn(&Named) -> &'static str) -> Param
 }
 
 static PARAMETERS: &[Parameter] = &[
+    Parameter {
+        at_run_time: false,
+        ..int("authFailedDelayMs", Slot::AuthFailedDelayMs, 0, 0, 5000)
+    },
     fixed("authenticationMechanisms", || {
         Bson::Array(vec!["SCRAM-SHA-1".into(), "SCRAM-SHA-256".into()])
     }),

@@ -10,6 +10,8 @@ use std::{
 
 use parking_lot::Mutex;
 
+use crate::auth::user::Digest;
+
 /// `logicalSessionTimeoutMinutes`.
 pub const TIMEOUT_MINUTES: i32 = 30;
 const TIMEOUT: Duration = Duration::from_secs(60 * 30);
@@ -27,20 +29,20 @@ pub struct Sessions(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    last_use: HashMap<SessionId, Instant>,
+    last_use: HashMap<SessionId, (Digest, Instant)>,
     sweep_at: usize,
 }
 
 impl Sessions {
-    /// A request came with this session.
-    pub fn touch(&self, id: SessionId, now: Instant) {
+    /// A request of this user came with this session.
+    pub fn touch(&self, id: SessionId, user: Digest, now: Instant) {
         let mut known = self.0.lock();
         if known.last_use.len() >= known.sweep_at.max(SWEEP_MIN) {
-            known.last_use.retain(|_, last| now.duration_since(*last) < TIMEOUT);
+            known.last_use.retain(|_, (_, last)| now.duration_since(*last) < TIMEOUT);
             known.sweep_at = known.last_use.len() * 2;
         }
         if known.last_use.len() < SESSIONS_MAX {
-            known.last_use.insert(id, now);
+            known.last_use.insert(id, (user, now));
         }
     }
 
@@ -54,10 +56,13 @@ impl Sessions {
         self.0.lock().last_use.clear();
     }
 
-    /// All sessions and how long ago each was used.
-    pub fn list(&self, now: Instant) -> Vec<(SessionId, Duration)> {
+    /// All sessions, whose each is, and how long ago it was used.
+    pub fn list(&self, now: Instant) -> Vec<(SessionId, Digest, Duration)> {
         let known = self.0.lock();
-        known.last_use.iter().map(|(id, last)| (*id, now.duration_since(*last))).collect()
+        let shown = |(id, (user, last)): (&SessionId, &(Digest, Instant))| {
+            (*id, *user, now.duration_since(*last))
+        };
+        known.last_use.iter().map(shown).collect()
     }
 
     /// `activeSessionsCount`.
@@ -80,9 +85,9 @@ mod tests {
             id
         };
         for n in 0..1024 {
-            sessions.touch(id(n), start);
+            sessions.touch(id(n), [0; 32], start);
         }
-        sessions.touch(id(5000), start + TIMEOUT);
+        sessions.touch(id(5000), [0; 32], start + TIMEOUT);
         assert_eq!(sessions.count(), 1);
         sessions.end(&id(5000));
         assert_eq!(sessions.count(), 0);

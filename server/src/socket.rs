@@ -38,8 +38,7 @@ impl Socket {
             }
             (Some(_), false) => Ok((Self::Plain(stream), None)),
             (Some(tls), true) => {
-                let stream = tls.accept(stream).await?;
-                let subject = tls::subject_of(&stream);
+                let (stream, subject) = tls.accept(stream).await?;
                 Ok((Self::Tls(Box::new(stream)), subject))
             }
         }

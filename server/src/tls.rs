@@ -6,6 +6,7 @@
 //! ```
 //! T1 A certificate that was asked for is checked before the first message is read.
 //! T2 New certificates are used whole or not at all: when a file cannot be used, the old ones stay.
+//! T3 A subject is believed only if its certificate was checked, also where the handshake lets unchecked ones pass.
 
 mod files;
 mod outgoing;
@@ -18,7 +19,8 @@ use parking_lot::RwLock;
 use rustls::{
     ClientConfig, ServerConfig, SupportedProtocolVersion,
     crypto::{CryptoProvider, ring},
-    pki_types::CertificateDer,
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::ClientCertVerifier,
     version::{TLS12, TLS13},
 };
 use tokio::{net::TcpStream, time::timeout};
@@ -40,7 +42,9 @@ pub struct Tls {
 pub(crate) struct Loaded {
     incoming: Arc<ServerConfig>,
     outgoing: Arc<ClientConfig>,
-    /// The subject by which members know us.
+    /// What a certificate must pass before its subject is believed (T3).
+    believed: Option<Arc<dyn ClientCertVerifier>>,
+    /// Our subject as a server; other members share parts of it.
     own: Subject,
 }
 
@@ -74,7 +78,7 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
 /// What tells a handshake from a message: the type and the version of the record, and that a client's hello is in it. A
 /// message that begins so would be a first one of more than 66,000 bytes.
 const HELLO_LEN: usize = 6;
-/// A client that has sent less than that is looked at again after this long.
+/// A client that has sent less than that is looked at again after this long, and then after twice as long.
 const HELLO_PAUSE: Duration = Duration::from_millis(10);
 
 impl Tls {
@@ -98,7 +102,7 @@ impl Tls {
         self.settings.mode
     }
 
-    /// The subject by which members know us.
+    /// Our subject as a server; other members share parts of it.
     pub fn own_subject(&self) -> Subject {
         self.loaded.read().own.clone()
     }
@@ -107,25 +111,36 @@ impl Tls {
         self.loaded.read().outgoing.clone()
     }
 
-    /// The server's half of the handshake.
-    pub async fn accept(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        let acceptor = TlsAcceptor::from(self.loaded.read().incoming.clone());
-        timeout(HANDSHAKE_LIMIT, acceptor.accept(socket))
-            .await
-            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    /// The server's half of the handshake, and who the client's certificate says it is.
+    pub async fn accept(
+        &self,
+        socket: TcpStream,
+    ) -> io::Result<(TlsStream<TcpStream>, Option<Subject>)> {
+        let Loaded { incoming, believed, .. } = self.loaded.read().clone();
+        let handshake = TlsAcceptor::from(incoming).accept(socket);
+        let stream = timeout(HANDSHAKE_LIMIT, handshake).await.map_err(|_| too_slow())??;
+        let subject = believed.and_then(|verifier| subject_of(&stream, verifier.as_ref()));
+        Ok((stream, subject))
     }
+}
+
+fn too_slow() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long")
 }
 
 /// Whether a fresh connection begins with a handshake; waits for its first bytes.
 pub async fn begins(socket: &TcpStream) -> io::Result<bool> {
     let mut first = [0; HELLO_LEN];
-    loop {
+    let mut pause = HELLO_PAUSE;
+    while pause < HANDSHAKE_LIMIT {
         let len = socket.peek(&mut first).await?;
         match first.get(..len).and_then(looks_like_hello) {
             Some(yes) => return Ok(yes),
-            None => tokio::time::sleep(HELLO_PAUSE).await,
+            None => tokio::time::sleep(pause).await,
         }
+        pause *= 2;
     }
+    Err(too_slow())
 }
 
 /// `None` while it could still become one.
@@ -143,9 +158,10 @@ fn looks_like_hello(bytes: &[u8]) -> Option<bool> {
     (!parts.contains(&None)).then_some(true)
 }
 
-/// The subject of the certificate that a client has shown.
-pub fn subject_of(stream: &TlsStream<TcpStream>) -> Option<Subject> {
-    let certificate = stream.get_ref().1.peer_certificates()?.first()?;
+/// The subject of the certificate that a client has shown, if it can be believed (T3).
+fn subject_of(stream: &TlsStream<TcpStream>, verifier: &dyn ClientCertVerifier) -> Option<Subject> {
+    let (certificate, chain) = stream.get_ref().1.peer_certificates()?.split_first()?;
+    verifier.verify_client_cert(certificate, chain, UnixTime::now()).ok()?;
     Subject::of(certificate)
 }
 
@@ -157,10 +173,12 @@ fn load(settings: &TlsSettings) -> Result<Loaded, TlsError> {
         Some(path) => files::identity(path)?,
         None => identity.clone_key(),
     };
-    let own = member.chain.first().and_then(Subject::of).unwrap_or_default();
+    let own = identity.chain.first().and_then(Subject::of).unwrap_or_default();
+    let clients = verify::of_clients(settings, &provider)?;
     Ok(Loaded {
-        incoming: Arc::new(incoming(settings, &provider, identity)?),
+        incoming: Arc::new(incoming(settings, &provider, clients.verifier, identity)?),
         outgoing: Arc::new(outgoing::config(settings, &provider, member)?),
+        believed: clients.believed,
         own,
     })
 }
@@ -173,9 +191,9 @@ fn versions(settings: &TlsSettings) -> Vec<&'static SupportedProtocolVersion> {
 fn incoming(
     settings: &TlsSettings,
     provider: &Arc<CryptoProvider>,
+    verifier: Arc<dyn ClientCertVerifier>,
     identity: files::Identity,
 ) -> Result<ServerConfig, TlsError> {
-    let verifier = verify::of_clients(settings, provider)?;
     let builder = ServerConfig::builder_with_provider(provider.clone());
     let builder = builder.with_protocol_versions(&versions(settings))?;
     let builder = builder.with_client_cert_verifier(verifier);

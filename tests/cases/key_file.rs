@@ -126,10 +126,33 @@ fn a_set_without_authentication_gets_it() -> Result<()> {
     let mut set = ReplSet::named("transition").start()?;
     let file = write_key(set.scratch().path(), KEY)?.display().to_string();
     let mut options = understudy::options("ours-0", Some(set.name()))?;
-    options.args = vec!["--keyFile".to_owned(), file, "--transitionToAuth".to_owned()];
+    let (key, transition) = (["--keyFile".to_owned(), file], "--transitionToAuth".to_owned());
+    options.args = vec![key[0].clone(), key[1].clone(), transition.clone()];
     set.add(options, tests::repl_set::Member { votes: 0 })?;
-    set.primary()?.run("shop", doc! { "insert": "c", "documents": [{ "_id": 1 }] })?;
-    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    let written = |set: &ReplSet, id: i32| -> Result<()> {
+        let all = doc! { "w": 2, "wtimeout": 60_000 };
+        let insert = doc! { "insert": "c", "documents": [{ "_id": id }], "writeConcern": all };
+        let reply = set.await_primary()?.run("shop", insert)?;
+        ensure!(!reply.contains_key("writeConcernError"), "{reply}");
+        set.await_state(set.ours()?, "SECONDARY", PATIENCE)
+    };
+    written(&set, 1)?;
+    // The mongod is on its way, then ours has arrived; both know each other by the key.
+    let mongod = set.node_mut(0)?;
+    mongod.stop()?;
+    mongod.args_mut().extend(key.into_iter().chain([transition.clone()]));
+    *mongod.security_mut() = Security::member(KEY);
+    mongod.restart()?;
+    written(&set, 2)?;
+    let ours = set.ours_mut()?;
+    ours.stop()?;
+    ours.args_mut().retain(|arg| *arg != transition);
+    *ours.security_mut() = Security::member(KEY);
+    ours.restart()?;
+    written(&set, 3)?;
+    let nobody = set.ours()?.client_as(&Security::nobody())?;
+    let refused = driver::answer(&nobody, "shop", doc! { "find": "c" })?;
+    ensure!(refused.get_i32("code")? == UNAUTHORIZED, "{refused}");
     set.finish()
 }
 

@@ -148,10 +148,7 @@ fn body(name: &str, db: &str, coll: &str) -> Document {
 
 /// Commands that both have, but for those that would end something.
 fn commands(ours: &Node, real: &Node) -> Result<Vec<(String, bool)>> {
-    let list = |node: &Node| -> Result<Document> {
-        Ok(node.admin(doc! { "listCommands": 1 })?.get_document("commands")?.clone())
-    };
-    let (ours, real) = (list(ours)?, list(real)?);
+    let (ours, real) = (all_commands(ours)?, all_commands(real)?);
     let mut both = Vec::new();
     for (name, about) in &ours {
         if real.contains_key(name) && !NOT_TRIED.contains(&name.as_str()) {
@@ -160,6 +157,10 @@ fn commands(ours: &Node, real: &Node) -> Result<Vec<(String, bool)>> {
     }
     ensure!(both.len() > 60, "only {} commands in common", both.len());
     Ok(both)
+}
+
+fn all_commands(node: &Node) -> Result<Document> {
+    Ok(node.admin(doc! { "listCommands": 1 })?.get_document("commands")?.clone())
 }
 
 /// 13, or something else.
@@ -231,6 +232,15 @@ fn nobody_may_do_nothing() -> Result<()> {
         let (refused, answer) = is_refused(&our_client, on, body(name, db, coll))?;
         ensure!(refused || OPEN.contains(&name.as_str()), "{name} is open to nobody: {answer}");
     }
+    // What would end something, and what only we have.
+    for name in all_commands(ours)?.keys() {
+        let (on, coll) = ("admin", "carts");
+        if list.iter().any(|(tried, _)| tried == name) || LOGS_IN.contains(&name.as_str()) {
+            continue;
+        }
+        let (refused, answer) = is_refused(&our_client, on, body(name, on, coll))?;
+        ensure!(refused || OPEN.contains(&name.as_str()), "{name} is open to nobody: {answer}");
+    }
     for client in [&our_client, &their_client] {
         let payload = |text: &str| Binary { subtype: BinarySubtype::Generic, bytes: text.into() };
         let start = doc! { "saslStart": 1, "mechanism": "SCRAM-SHA-256",
@@ -266,6 +276,9 @@ fn the_localhost_exception_is_that_of_a_secondary() -> Result<()> {
     ensure!(refused, "the exception is over with the first user: {answer}");
     set.finish()
 }
+
+/// How one logs in and out.
+const LOGS_IN: [&str; 4] = ["authenticate", "logout", "saslContinue", "saslStart"];
 
 /// What needs no login.
 const OPEN: [&str; 6] =

@@ -7,11 +7,11 @@ use bson::doc;
 use tests::certificates::{Authority, Request, subject};
 use tests::driver::{self, Security};
 use tests::node::Node;
-use tests::repl_set::{ReplSet, Tls};
+use tests::repl_set::{Member, ReplSet, Tls};
 use tests::scratch::Scratch;
 use tests::servers::Version;
 use tests::wait::{PATIENCE, wait_for};
-use tests::{scripts, understudy};
+use tests::{mongod, scripts, understudy};
 
 on_each_version!(a_set_with_tls_and_a_key, a_set_with_x509_members);
 
@@ -54,8 +54,83 @@ fn a_set_with_x509_members(version: Version) -> Result<()> {
     refuses(ours, &Security::certificate().with_tls(set.ca_file()?, Some(&stranger)))?;
     let seen = scripts::python_json(PYTHON, ours.port(), &[path(set.ca_file()?), path(&reader)])?;
     ensure!(seen.get("count").is_some_and(|count| *count == 3), "{seen}");
+    if version == Version::V8_2 {
+        shell_node_and_dump(&set, &reader)?;
+    }
     ensure!(ours.log_has("MONGODB-X509")?, "no member has come with a certificate");
     set.finish()
+}
+
+/// mongosh, the Node driver and mongodump, each known by its certificate.
+fn shell_node_and_dump(set: &ReplSet, certificate: &Path) -> Result<()> {
+    let (ca, port) = (path(set.ca_file()?), set.ours()?.port());
+    let uri = format!(
+        "mongodb://127.0.0.1:{port}/?directConnection=true&tls=true&authMechanism=MONGODB-X509\
+         &tlsCAFile={ca}&tlsCertificateKeyFile={}",
+        path(certificate)
+    );
+    let count = "db.getSiblingDB('shop').c.countDocuments({})";
+    let seen = scripts::mongosh_at(count, &uri)?;
+    ensure!(seen == serde_json::json!({ "$numberInt": "3" }), "mongosh: {seen}");
+    let printed = scripts::node(&NODE.replace("URI", &uri), port)?;
+    ensure!(printed.trim() == "3", "the Node driver: {printed}");
+    let dir = tempfile::tempdir()?;
+    let (ca, pem) = (format!("--sslCAFile={ca}"), format!("--sslPEMKeyFile={}", path(certificate)));
+    let who = ["--authenticationMechanism=MONGODB-X509", "--authenticationDatabase=$external"];
+    let what = ["--db=shop", "--collection=c", "--out=dump"];
+    let args = [&["--ssl", &ca, &pem][..], &who, &what].concat();
+    scripts::tool("mongodump", port, &args, dir.path())?;
+    ensure!(dir.path().join("dump/shop/c.bson").exists(), "no dump");
+    // Our own tools come by the connection string too; here as a member.
+    let member = set.authority()?.issue("tools", "members")?;
+    let uri = uri.replace(path(certificate), path(&member));
+    let seen = scripts::understudy_tools(&["at", "--from", &uri, "now"], dir.path())?;
+    ensure!(seen.contains("shop.c"), "{seen}");
+    Ok(())
+}
+
+/// Going out: a member whose certificate is for another host, or from an authority that we don't know, is not followed,
+/// unless the switches say so.
+#[test]
+fn a_source_with_a_bad_certificate_is_not_followed() -> Result<()> {
+    let mut set = ReplSet::named("tls-out").key_file(KEY).tls(Tls::WithKeyFile).start()?;
+    let mut options = understudy::options("ours-0", Some(set.name()))?;
+    set.secure(&mut options)?;
+    let elsewhere: &[&str] = &["elsewhere.example"];
+    let request = Request { name: "mongod-0", unit: "members", hosts: elsewhere, expired: false };
+    set.authority()?.make(&request)?;
+    let mongod = set.node_mut(0)?;
+    mongod.stop()?;
+    if let Some(tls) = &mut mongod.security_mut().tls {
+        tls.allow_invalid_certificates = Some(true);
+    }
+    mongod.restart()?;
+    set.await_primary()?;
+    set.add(options, Member { votes: 0 })?;
+    set.ours()?.await_log("certificate not valid for name", PATIENCE)?;
+    restart_with(&mut set, |args| args.push("--tlsAllowInvalidHostnames".to_owned()))?;
+    works(&set)?;
+
+    // A CAFile of strangers, and for our own clients the right one still.
+    let strangers = Authority::new(set.scratch().path(), "strangers")?;
+    let ca = path(set.ca_file()?).to_owned();
+    restart_with(&mut set, |args| {
+        for arg in args.iter_mut().filter(|arg| **arg == ca) {
+            *arg = path(strangers.file()).to_owned();
+        }
+        args.extend(["--tlsClusterCAFile".to_owned(), ca.clone()]);
+    })?;
+    set.ours()?.await_log("UnknownIssuer", PATIENCE)?;
+    restart_with(&mut set, |args| args.push("--tlsAllowInvalidCertificates".to_owned()))?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.finish()
+}
+
+fn restart_with(set: &mut ReplSet, change: impl FnOnce(&mut Vec<String>)) -> Result<()> {
+    let ours = set.ours_mut()?;
+    ours.stop()?;
+    change(ours.args_mut());
+    ours.restart()
 }
 
 /// On the way from the key to certificates: each side sends one and takes both.
@@ -129,7 +204,24 @@ fn a_mode_lets_in_what_it_says() -> Result<()> {
     Ok(())
 }
 
-/// Strangers' certificates, expired ones and those for other hosts; and what the switches let pass.
+/// A server alone, ours or a real one.
+fn either(
+    real: bool,
+    scratch: &mut Scratch,
+    name: &str,
+    args: &[&str],
+    security: &Security,
+) -> Result<Node> {
+    let mut options = match real {
+        true => mongod::options(&format!("mongod-{name}"), Version::V8_2, None)?,
+        false => understudy::options(name, None)?,
+    };
+    options.args = args.iter().map(|&arg| arg.to_owned()).collect();
+    options.security = security.clone();
+    Node::start(options, scratch)
+}
+
+/// Strangers' certificates, expired ones and none, and what the switches let pass: of a mongod and of us.
 #[test]
 fn bad_certificates_are_refused() -> Result<()> {
     let mut scratch = Scratch::new("tls-bad")?;
@@ -137,63 +229,75 @@ fn bad_certificates_are_refused() -> Result<()> {
     let other = Authority::new(scratch.path(), "other-ca")?;
     let server = authority.issue("server", "members")?;
     let good = authority.issue("good", "clients")?;
-    let foreign = other.issue("foreign", "clients")?;
+    let foreign = other.issue("foreign", "members")?;
     let hosts: &[&str] = &["localhost"];
     let expired =
         authority.make(&Request { name: "expired", unit: "clients", hosts, expired: true })?;
     let ca = authority.file();
-    let base = [
-        "--tlsMode",
-        "requireTLS",
-        "--tlsCertificateKeyFile",
-        path(&server),
-        "--tlsCAFile",
-        path(ca),
-    ];
+    let files = ["--tlsCertificateKeyFile", path(&server), "--tlsCAFile", path(ca)];
+    let base = [&["--tlsMode", "requireTLS"][..], &files].concat();
     let with = |file: &Path| Security::nobody().with_tls(ca, Some(file));
-    let node = alone(&mut scratch, "strict", &base, with(&good))?;
-    refuses(&node, &with(&foreign))?;
-    refuses(&node, &with(&expired))?;
-    refuses(&node, &Security::nobody().with_tls(ca, None))?;
-    refuses(&node, &Security::nobody().with_tls(other.file(), Some(&good)))?;
+    let without = Security::nobody().with_tls(ca, None);
+    for real in [true, false] {
+        let node = either(real, &mut scratch, "strict", &base, &with(&good))?;
+        refuses(&node, &with(&foreign))?;
+        refuses(&node, &with(&expired))?;
+        refuses(&node, &without)?;
+        refuses(&node, &Security::nobody().with_tls(other.file(), Some(&good)))?;
 
-    let mut args = base.to_vec();
-    args.push("--tlsAllowConnectionsWithoutCertificates");
-    let node = alone(&mut scratch, "without", &args, Security::nobody().with_tls(ca, None))?;
-    driver::answer(&node.client_as(&with(&good))?, "admin", doc! { "ping": 1 })?;
-    refuses(&node, &with(&foreign))?;
+        let more = ["--tlsAllowConnectionsWithoutCertificates", "--tlsDisabledProtocols", "TLS1_3"];
+        let args = [&base[..], &more].concat();
+        let node = either(real, &mut scratch, "without", &args, &without)?;
+        ping(&node, &with(&good))?;
+        refuses(&node, &with(&foreign))?;
+        let seen = scripts::python_json(VERSIONS, node.port(), &[path(ca)])?;
+        ensure!(seen == serde_json::json!({ "1.2": true, "1.3": false }), "{seen}");
 
-    let mut args = base.to_vec();
-    args.push("--tlsAllowInvalidCertificates");
-    let node = alone(&mut scratch, "invalid", &args, with(&foreign))?;
-    driver::answer(&node.client_as(&with(&expired))?, "admin", doc! { "ping": 1 })?;
-
-    // A file that is no certificate ends the start, with its name.
-    let broken = scratch.path().join("broken.pem");
-    std::fs::write(&broken, "no certificate")?;
-    let mut options = understudy::options("broken", None)?;
-    options.args = [
-        "--tlsMode",
-        "requireTLS",
-        "--tlsCertificateKeyFile",
-        path(&broken),
-        "--tlsCAFile",
-        path(ca),
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    let mut node = Node::prepare(options, &mut scratch)?;
-    node.launch()?;
-    node.await_log("broken.pem is of no use", PATIENCE)?;
-    wait_for("it has ended", PATIENCE, || Ok(!node.is_running()))?;
+        // Any certificate will do for a connection; none is a proof of who somebody is.
+        let more = ["--tlsAllowInvalidCertificates", "--auth", "--clusterAuthMode", "x509"];
+        let args = [&base[..], &more].concat();
+        let node = either(real, &mut scratch, "invalid", &args, &with(&foreign))?;
+        ping(&node, &with(&expired))?;
+        refuses(&node, &without)?;
+        for (certificate, ok) in [(&foreign, false), (&expired, false), (&server, true)] {
+            let member = Security::certificate().with_tls(ca, Some(certificate));
+            let answer = driver::answer(&node.client_as(&member)?, "admin", doc! { "ping": 1 });
+            ensure!(answer.is_ok() == ok, "{}: {certificate:?}: {answer:?}", node.name());
+        }
+    }
+    bad_files_end_the_start(&mut scratch, &expired, ca)?;
     scratch.finish();
     Ok(())
 }
 
-/// Going out, a certificate for another host is refused unless the switch says otherwise; new files are taken up by
-/// rotateCertificates without a restart.
+fn ping(node: &Node, security: &Security) -> Result<()> {
+    driver::run(&node.client_as(security)?, "admin", doc! { "ping": 1 }).map(drop)
+}
+
+/// A file that is no certificate, with its name, and one that is out of date.
+fn bad_files_end_the_start(scratch: &mut Scratch, expired: &Path, ca: &Path) -> Result<()> {
+    let broken = scratch.path().join("broken.pem");
+    std::fs::write(&broken, "no certificate")?;
+    let out_of_date = "The provided SSL certificate is expired or not yet valid";
+    for (name, file, says, mut options) in [
+        ("broken", &*broken, "broken.pem is of no use", understudy::options("broken", None)?),
+        ("ours", expired, out_of_date, understudy::options("ours-expired", None)?),
+        ("real", expired, out_of_date, mongod::options("expired", Version::V8_2, None)?),
+    ] {
+        let files = ["--tlsCertificateKeyFile", path(file), "--tlsCAFile", path(ca)];
+        let args = [&["--tlsMode", "requireTLS"][..], &files].concat();
+        options.args = args.into_iter().map(str::to_owned).collect();
+        let mut node = Node::prepare(options, scratch)?;
+        node.launch()?;
+        node.await_log(says, PATIENCE)?;
+        wait_for(&format!("{name} has ended"), PATIENCE, || Ok(!node.is_running()))?;
+    }
+    Ok(())
+}
+
+/// New files are taken up by rotateCertificates without a restart, and broken ones not.
 #[test]
-fn names_are_checked_and_certificates_rotated() -> Result<()> {
+fn certificates_are_rotated() -> Result<()> {
     let mut scratch = Scratch::new("tls-rotate")?;
     let authority = Authority::new(scratch.path(), "ca")?;
     let client = authority.issue("client", "clients")?;
@@ -235,4 +339,23 @@ import json, sys, pymongo
 client = pymongo.MongoClient('127.0.0.1', int(sys.argv[1]), directConnection=True, tls=True,
     tlsCAFile=sys.argv[2], tlsCertificateKeyFile=sys.argv[3], authMechanism='MONGODB-X509')
 print(json.dumps({'count': client.shop.c.count_documents({})}))
+";
+
+const NODE: &str = "
+const { MongoClient } = require('mongodb');
+const client = new MongoClient('URI');
+(async () => console.log(await client.db('shop').collection('c').countDocuments({})))().finally(() => client.close());
+";
+
+/// Which versions of TLS are spoken.
+const VERSIONS: &str = "
+import json, socket, ssl, sys
+def speaks(version):
+    context = ssl.create_default_context(cafile=sys.argv[2])
+    context.minimum_version = context.maximum_version = version
+    try:
+        with socket.create_connection(('127.0.0.1', int(sys.argv[1]))) as plain:
+            with context.wrap_socket(plain, server_hostname='127.0.0.1') as stream: return bool(stream.version())
+    except ssl.SSLError: return False
+print(json.dumps({'1.2': speaks(ssl.TLSVersion.TLSv1_2), '1.3': speaks(ssl.TLSVersion.TLSv1_3)}))
 ";

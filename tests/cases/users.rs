@@ -5,6 +5,7 @@ use bson::{Binary, Document, doc, spec::BinarySubtype};
 use mongodb::options::AuthMechanism;
 use serde_json::json;
 use tests::driver::{self, Security};
+use tests::node::Node;
 use tests::repl_set::{Member, ReplSet};
 use tests::scripts;
 use tests::servers::Version;
@@ -76,23 +77,21 @@ fn users_of_the_set_log_in(version: Version) -> Result<()> {
     let expected = json!({ "SCRAM-SHA-1": 500, "SCRAM-SHA-256": 500, "refused": UNAUTHORIZED });
     ensure!(seen == expected, "pymongo: {seen}");
     let printed = scripts::node(&NODE.replace("URI", &uri), port)?;
-    ensure!(printed.trim() == "500", "the Node driver: {printed}");
-    let shell = "db.getSiblingDB('shop').auth('clerk', 'pässwörd'); \
-                 db.getSiblingDB('shop').carts.countDocuments({})";
-    let seen = scripts::mongosh(shell, port)?;
-    ensure!(seen == json!({ "$numberInt": "500" }), "mongosh: {seen}");
+    ensure!(printed.trim() == "500 500", "the Node driver: {printed}");
+    let seen = scripts::mongosh(SHELL, port)?;
+    let number = json!({ "$numberInt": "500" });
+    ensure!(seen == json!([number, number]), "mongosh: {seen}");
     let log = std::fs::read_to_string(ours.log_path())?;
     ensure!(!log.contains("pässwörd") && !log.contains("biws"), "a secret is in our log");
     let dir = tempfile::tempdir()?;
-    let args = [
-        "--username=backup",
-        "--password=pw",
-        "--authenticationDatabase=admin",
-        "--db=shop",
-        "--out=dump",
-    ];
-    scripts::tool("mongodump", port, &args, dir.path())?;
-    ensure!(dir.path().join("dump/shop/carts.bson").exists(), "no dump");
+    for mechanism in ["SCRAM-SHA-1", "SCRAM-SHA-256"] {
+        let (by, out) =
+            (format!("--authenticationMechanism={mechanism}"), format!("--out={mechanism}"));
+        let who = ["--username=backup", "--password=pw", "--authenticationDatabase=admin"];
+        let args = [&who[..], &[&by, &out, "--db=shop"]].concat();
+        scripts::tool("mongodump", port, &args, dir.path())?;
+        ensure!(dir.path().join(mechanism).join("shop/carts.bson").exists(), "no dump");
+    }
     set.finish()
 }
 
@@ -173,6 +172,153 @@ fn a_cursor_is_for_its_owner() -> Result<()> {
         );
     }
     set.finish()
+}
+
+/// Restrictions of users and roles, logout, what one sees of others, reads of the past, signed times, and what a refusal
+/// looks like: as with a real secondary.
+#[test]
+fn what_one_may_is_what_one_may_on_a_mongod() -> Result<()> {
+    let (set, real) = set("may", Version::V8_2)?;
+    let (ours, real) = (set.ours()?, set.node(real)?);
+    restrictions(&set, ours, real)?;
+    others_are_not_seen(ours, real)?;
+    for node in [ours, real] {
+        let client = node.client_as(&user("second"))?;
+        let connection = doc! { "find": "carts", "limit": 1 };
+        driver::run(&client, "shop", connection.clone())?;
+        driver::run(&client, "shop", doc! { "logout": 1 })?;
+        let refused = driver::answer(&client, "shop", connection)?;
+        ensure!(refused.get_i32("code")? == UNAUTHORIZED, "{}: {refused}", node.name());
+    }
+    let uri = |node: &tests::node::Node| {
+        let port = node.port();
+        format!("mongodb://clerk:p%C3%A4ssw%C3%B6rd@127.0.0.1:{port}/shop?directConnection=true")
+    };
+    let seen = scripts::python_json(TIMES, 0, &[&uri(ours), &uri(real)])?;
+    ensure!(seen.get("ours") == seen.get("mongod"), "{seen}");
+    ensure!(seen.get("signed").is_some_and(|signed| *signed == json!(true)), "{seen}");
+    the_past_needs_the_rights_of_today(&set, ours, real)?;
+    set.finish()
+}
+
+/// From elsewhere, from here, to another address: by the user's document and by a role's.
+fn restrictions(set: &ReplSet, ours: &Node, real: &Node) -> Result<()> {
+    let primary = set.primary()?;
+    let elsewhere = doc! { "clientSource": ["10.1.0.0/16"] };
+    primary.admin(doc! { "createRole": "far", "roles": [], "privileges": [],
+    "authenticationRestrictions": [elsewhere.clone()] })?;
+    for (name, roles, restriction) in [
+        ("here", doc! { "role": "read", "db": "shop" }, doc! { "clientSource": ["127.0.0.0/8"] }),
+        ("there", doc! { "role": "read", "db": "shop" }, elsewhere.clone()),
+        (
+            "other-address",
+            doc! { "role": "read", "db": "shop" },
+            doc! { "serverAddress": ["10.2.3.4"] },
+        ),
+        ("by-role", doc! { "role": "far", "db": "admin" }, doc! { "clientSource": ["127.0.0.1"] }),
+    ] {
+        primary.admin(doc! { "createUser": name, "pwd": "pw", "roles": [roles],
+        "authenticationRestrictions": [restriction] })?;
+    }
+    set.await_caught_up()?;
+    let find = doc! { "find": "carts", "limit": 1 };
+    let mut open = Vec::new();
+    for name in ["here", "there", "other-address", "by-role"] {
+        for node in [ours, real] {
+            let client = node.client_as(&Security::user(name, "pw", "admin"))?;
+            match driver::answer(&client, "shop", find.clone()) {
+                Ok(answer) => {
+                    ensure!(name == "here" && answer.get_f64("ok")? == 1.0, "{name}: {answer}");
+                    open.push(client);
+                }
+                Err(error) => ensure!(
+                    name != "here" && driver::is_login_refused(&error),
+                    "{name} on {}: {error:?}",
+                    node.name()
+                ),
+            }
+        }
+    }
+    ensure!(open.len() == 2, "both let in whom they should");
+    primary.admin(doc! { "updateUser": "here", "authenticationRestrictions": [elsewhere] })?;
+    set.await_caught_up()?;
+    for client in &open {
+        let refused = driver::answer(client, "shop", find.clone())?;
+        ensure!(refused.get_i32("code")? == UNAUTHORIZED, "restricted meanwhile: {refused}");
+    }
+    Ok(())
+}
+
+/// What others do, and their sessions, is nobody's business but of those who may look.
+fn others_are_not_seen(ours: &Node, real: &Node) -> Result<()> {
+    let all = |stage: &str, spec: Document| {
+        let coll =
+            if stage == "$listSessions" { "system.sessions".into() } else { bson::Bson::from(1) };
+        doc! { "aggregate": coll, "pipeline": [{ stage: spec }], "cursor": {} }
+    };
+    let reader = doc! { "user": "reader", "db": "shop" };
+    let clerk = doc! { "user": "clerk", "db": "shop" };
+    let questions = [
+        ("admin", doc! { "currentOp": 1 }),
+        ("admin", doc! { "currentOp": 1, "$ownOps": true }),
+        ("admin", all("$currentOp", doc! {})),
+        ("admin", all("$currentOp", doc! { "allUsers": true })),
+        ("admin", all("$listLocalSessions", doc! {})),
+        ("admin", all("$listLocalSessions", doc! { "allUsers": true })),
+        ("admin", all("$listLocalSessions", doc! { "users": [clerk.clone()] })),
+        ("admin", all("$listLocalSessions", doc! { "users": [clerk, reader] })),
+        ("config", all("$listSessions", doc! {})),
+        ("config", all("$listSessions", doc! { "allUsers": true })),
+    ];
+    for node in [ours, real] {
+        // Somebody else has a session, and a command that runs.
+        node.client_as(&user("reader"))?.start_session().run()?;
+    }
+    let (our, their) = (ours.client_as(&user("clerk"))?, real.client_as(&user("clerk"))?);
+    for (db, question) in questions {
+        let code = |client| -> Result<(i32, String)> {
+            let answer = driver::answer(client, db, question.clone())?;
+            Ok((answer.get_i32("code").unwrap_or(0), answer.to_string()))
+        };
+        let ((want, theirs), (got, answer)) = (code(&their)?, code(&our)?);
+        ensure!(want == got, "{question}: mongod {theirs}, ours {answer}");
+        ensure!(
+            !answer.contains("__system") && !answer.contains("replSet"),
+            "{question}: {answer}"
+        );
+    }
+    Ok(())
+}
+
+/// A moment at which the clerk could read says nothing about whether it may read that moment now.
+fn the_past_needs_the_rights_of_today(set: &ReplSet, ours: &Node, real: &Node) -> Result<()> {
+    let primary = set.primary()?;
+    let then = primary.admin(doc! { "hello": 1 })?.get_timestamp("operationTime")?;
+    let pinned = Security {
+        app_name: Some(format!("@Timestamp({},{})", then.time, then.increment)),
+        ..user("clerk")
+    };
+    let concern = doc! { "level": "snapshot", "atClusterTime": then };
+    let find = doc! { "find": "carts", "limit": 1 };
+    let mut at_a_time = find.clone();
+    at_a_time.insert("readConcern", concern);
+    let clients = [
+        (ours.client_as(&pinned)?, &find),
+        (ours.client_as(&user("clerk"))?, &at_a_time),
+        (real.client_as(&user("clerk"))?, &at_a_time),
+    ];
+    let codes = || -> Result<Vec<i32>> {
+        let code = |(client, find): &(mongodb::sync::Client, &Document)| -> Result<i32> {
+            let answer = driver::answer(client, "shop", (*find).clone())?;
+            Ok(answer.get_i32("code").unwrap_or(0))
+        };
+        clients.iter().map(code).collect()
+    };
+    ensure!(codes()? == [0; 3], "while it may: {:?}", codes()?);
+    primary.run("shop", doc! { "revokeRolesFromUser": "clerk", "roles": ["clerk"] })?;
+    set.await_caught_up()?;
+    ensure!(codes()? == [UNAUTHORIZED; 3], "when it may no longer: {:?}", codes()?);
+    Ok(())
 }
 
 /// Malformed, interleaved and replayed logins: the same code as from a mongod, and nobody is in afterwards.
@@ -320,8 +466,58 @@ for mechanism in ['SCRAM-SHA-1', 'SCRAM-SHA-256']:
 print(json.dumps(seen))
 ";
 
+/// Signed times, forged ones, and the fields of a refusal, from ours and from a mongod.
+const TIMES: &str = "
+import json, sys, time, pymongo
+from bson import Timestamp
+def code(run):
+    try: run()
+    except pymongo.errors.OperationFailure as error: return [error.code, sorted(error.details)]
+    return 0
+def signed(client):
+    with client.start_session() as session:
+        client.shop.command('ping', session=session)
+        return session.cluster_time
+def look(client):
+    real = signed(client)
+    seen = [code(lambda: client.shop.secrets.find_one()), code(lambda: client.shop.command('nonsense'))]
+    at = real['clusterTime']
+    ahead = Timestamp(at.time + 1000, 1)
+    key, hash = real['signature']['keyId'], real['signature']['hash']
+    for time, signature in [
+        (ahead, {'hash': hash, 'keyId': key}), (ahead, {'hash': hash, 'keyId': key + 1}),
+        (ahead, {'hash': bytes(20), 'keyId': 0}), (ahead, {'hash': bytes(19), 'keyId': key}),
+        (ahead, None), (Timestamp(at.time - 1000, 1), {'hash': hash, 'keyId': key}), (at, {'hash': hash, 'keyId': key}),
+    ]:
+        forged = {'clusterTime': time}
+        if signature is not None: forged['signature'] = signature
+        with pymongo.MongoClient(client.uri) as other, other.start_session() as session:
+            session.advance_cluster_time(forged)
+            seen.append(code(lambda: other.shop.command('count', 'carts', session=session)))
+    return seen
+clients = []
+for uri in sys.argv[2:]:
+    clients.append(pymongo.MongoClient(uri)); clients[-1].uri = uri
+while True:
+    ours, real = (signed(client) for client in clients)
+    if ours['clusterTime'].time == real['clusterTime'].time: break
+    time.sleep(0.1)
+same = ours['signature'] == real['signature'] and ours['signature']['hash'] != bytes(20)
+print(json.dumps({'ours': look(clients[0]), 'mongod': look(clients[1]), 'signed': same}))
+";
+
 const NODE: &str = "
 const { MongoClient } = require('mongodb');
-const client = new MongoClient('URI');
-(async () => console.log(await client.db('shop').collection('carts').countDocuments({})))().finally(() => client.close());
+const count = async (authMechanism) => {
+    const client = new MongoClient('URI', { authMechanism });
+    try { return await client.db('shop').collection('carts').countDocuments({}); } finally { await client.close(); }
+};
+(async () => console.log(await count('SCRAM-SHA-1'), await count('SCRAM-SHA-256')))();
 ";
+
+const SHELL: &str = "
+['SCRAM-SHA-1', 'SCRAM-SHA-256'].map(mechanism => {
+    const shop = new Mongo(db.getMongo()._uri).getDB('shop');
+    shop.auth({ user: 'clerk', pwd: 'pässwörd', mechanism });
+    return shop.carts.countDocuments({});
+})";

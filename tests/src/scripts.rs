@@ -41,12 +41,17 @@ pub fn mongosh(expression: &str, port: u16) -> Result<Value> {
 
 /// The same under the name of an application.
 pub fn mongosh_as(expression: &str, port: u16, app_name: &str) -> Result<Value> {
+    mongosh_at(expression, &uri(port, app_name))
+}
+
+/// The same with a connection string of one's own.
+pub fn mongosh_at(expression: &str, uri: &str) -> Result<Value> {
     let home = tempfile::tempdir().context("create a home for mongosh")?;
     let mut command = Command::new("node");
     command.arg(servers::mongosh_dir()?.join("node_modules/mongosh/bin/mongosh.js"));
     command.env("HOME", home.path());
     command.args(["--quiet", "--norc", "--json=canonical", "--eval", expression]);
-    command.arg(uri(port, app_name));
+    command.arg(uri);
     let printed = output_of("mongosh", &command)?;
     serde_json::from_str(&printed).with_context(|| format!("mongosh printed: {printed}"))
 }

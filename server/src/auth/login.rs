@@ -3,13 +3,15 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use parking_lot::Mutex;
-use protocol::scram::Mechanism;
+use protocol::scram::{
+    Mechanism,
+    conversation::{Begun, Conversation, Step},
+};
 use rand::distr::{Alphanumeric, SampleString};
 
 use super::{
     Who,
     action::action,
-    conversation::{Begun, Conversation, Step},
     is_first,
     privilege::Target,
     user::{User, UserName},
@@ -247,7 +249,7 @@ impl Login {
         self.0.lock().users.iter().any(|user| user.name == UserName::system())
     }
 
-    /// True if a cluster time is believed without a signature, and needs none in reply.
+    /// True if a cluster time needs no signature in reply.
     pub fn may_advance_cluster_time(&self, node: &Node) -> bool {
         let advance = action("advanceClusterTime");
         !node.auth.required()

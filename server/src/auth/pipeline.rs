@@ -5,6 +5,7 @@ use bson::{RawArray, RawBsonRef, RawDocument};
 use super::{
     action::{Action, action},
     privilege::Target,
+    user::UserName,
 };
 use crate::{context::Call, error::Failure};
 
@@ -17,6 +18,8 @@ pub enum Need {
     Database(String, Action),
     /// An action on a collection.
     Collection(String, String, Action),
+    /// To be each of these users, or an action on the cluster.
+    Being(Vec<UserName>, Action),
 }
 
 /// Refuses whoever may not run the command's pipeline.
@@ -34,6 +37,12 @@ pub fn check(call: &Call) -> Result<(), Failure> {
             Need::Database(db, action) => call.require(Target::Database(&db), action)?,
             Need::Collection(db, coll, action) => {
                 call.require(Target::Collection(&db, &coll), action)?;
+            }
+            Need::Being(users, action) => {
+                let own = call.who.names();
+                if !users.iter().all(|user| own.contains(user)) {
+                    call.require(Target::Cluster, action)?;
+                }
             }
         }
     }
@@ -95,6 +104,10 @@ fn of_stage(db: &str, coll: &str, name: &str, value: RawBsonRef<'_>, needs: &mut
         "$listLocalSessions" | "$listSessions" if all_users() => {
             needs.push(Need::Cluster(action("listSessions")));
         }
+        "$listLocalSessions" | "$listSessions" => {
+            let users = doc.map(users).unwrap_or_default();
+            needs.push(Need::Being(users, action("listSessions")));
+        }
         "$queryStats" => needs.push(Need::Cluster(action("queryStatsRead"))),
         "$changeStream" => change_stream(db, coll, doc, needs),
         "$out" => {
@@ -114,6 +127,12 @@ fn of_stage(db: &str, coll: &str, name: &str, value: RawBsonRef<'_>, needs: &mut
         name if name.starts_with("$_internal") => needs.push(Need::Cluster(action("internal"))),
         _ => {}
     }
+}
+
+/// The `users` of a stage about sessions.
+pub fn users(spec: &RawDocument) -> Vec<UserName> {
+    let Ok(list) = spec.get_array("users") else { return Vec::new() };
+    list.into_iter().flatten().filter_map(|user| UserName::parse(user.as_document()?)).collect()
 }
 
 /// A stage that reads another collection, with a pipeline or without.
@@ -181,6 +200,7 @@ mod tests {
             Need::Cluster(action) => format!("{action:?}"),
             Need::Database(db, action) => format!("{db} {action:?}"),
             Need::Collection(db, coll, action) => format!("{db}.{coll} {action:?}"),
+            Need::Being(users, action) => format!("{users:?} or {action:?}"),
         };
         needs.into_iter().map(shown).collect()
     }

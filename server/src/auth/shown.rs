@@ -4,13 +4,13 @@ use bson::{RawDocument, RawDocumentBuf};
 use query::value::{Value, display::Shown};
 
 /// Fields that nobody but the one who sent them should read.
-const SECRETS: [&str; 4] = ["pwd", "payload", "key", "digestPassword"];
+const SECRETS: [&str; 5] = ["pwd", "payload", "key", "digestPassword", "speculativeAuthenticate"];
 
 /// Longer commands are cut: the sentence that they are part of is about something else.
 const SHOWN_LEN_MAX: usize = 10_000;
 
-/// The text of a command.
-pub fn command(body: &RawDocument) -> String {
+/// A command without what nobody else should read.
+pub fn without_secrets(body: &RawDocument) -> RawDocumentBuf {
     let mut shown = RawDocumentBuf::new();
     for (name, value) in body.iter().flatten() {
         if SECRETS.contains(&name.as_str()) {
@@ -19,6 +19,12 @@ pub fn command(body: &RawDocument) -> String {
             shown.append(name, value);
         }
     }
+    shown
+}
+
+/// The text of a command.
+pub fn command(body: &RawDocument) -> String {
+    let shown = without_secrets(body);
     let mut text = Shown(Value::Document(shown.as_bytes())).to_string();
     if let Some((end, _)) = text.char_indices().nth(SHOWN_LEN_MAX) {
         text.truncate(end);

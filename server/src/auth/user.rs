@@ -8,6 +8,7 @@ use protocol::{
     RawDoc,
     scram::{Credentials, Mechanism},
 };
+use sha2::{Digest as _, Sha256};
 
 use super::{
     action::Action,
@@ -34,7 +35,20 @@ pub struct RoleName {
     pub db: String,
 }
 
+/// By which sessions name their user: the SHA-256 of `name@db`, of nothing where nobody is logged in.
+pub type Digest = [u8; 32];
+
 impl UserName {
+    /// The digest of a user, or of nobody.
+    pub fn digest(of: Option<&Self>) -> Digest {
+        Sha256::digest(of.map(Self::to_string).unwrap_or_default()).into()
+    }
+
+    /// From `{user, db}`.
+    pub fn parse(doc: &RawDocument) -> Option<Self> {
+        Some(Self::new(doc.get_str("user").ok()?, doc.get_str("db").ok()?))
+    }
+
     /// The member's own name.
     pub fn system() -> Self {
         Self::new("__system", "local")

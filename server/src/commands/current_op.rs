@@ -1,12 +1,14 @@
 //! currentOp and killOp: what runs, and how it is ended.
 
+use std::sync::Arc;
+
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{Fields, RawDoc};
 use query::matcher::{Matcher, ParseContext};
 
 use super::{Auth, Command, OpClass, Run};
 use crate::{
-    auth::action::action,
+    auth::{self, action::action, privilege::Target},
     context::{Call, Outcome},
     error::Failure,
     operations::Operation,
@@ -15,7 +17,9 @@ use crate::{
 pub(super) const CURRENT_OP: Command = Command {
     name: "currentOp",
     help: "Lists the operations that run.",
-    auth: Auth::Cluster(action("inprog")),
+    auth: Auth::Body("`inprog` on the cluster, or `$ownOps`", |call| {
+        if asks_for_own(call) { Ok(()) } else { call.require(Target::Cluster, action("inprog")) }
+    }),
     admin_only: true,
     run: Run::Now(current_op),
     ..Command::DEFAULT
@@ -33,6 +37,10 @@ pub(super) const KILL_OP: Command = Command {
 /// Fields of the command that are no conditions on the operations.
 const OPTIONS: &[&str] = &["currentOp", "$all", "$ownOps", "$truncateOps"];
 
+fn asks_for_own(call: &Call) -> bool {
+    matches!(call.body.get_bool("$ownOps"), Ok(true)) && !call.who.users().is_empty()
+}
+
 fn current_op(call: &Call) -> Outcome {
     let mut filter = RawDocumentBuf::new();
     for (name, value) in call.body.iter().flatten() {
@@ -44,7 +52,7 @@ fn current_op(call: &Call) -> Outcome {
     }
     let matcher = Matcher::parse(&filter, &ParseContext::default())?;
     let mut found = RawArrayBuf::new();
-    for doc in list(call, false).into_iter().filter(|doc| matcher.matches(doc)) {
+    for doc in list(call, !asks_for_own(call)).into_iter().filter(|doc| matcher.matches(doc)) {
         found.push(doc.as_raw().to_owned());
     }
     Ok(rawdoc! { "inprog": found }.into())
@@ -60,10 +68,16 @@ fn kill_op(call: &Call) -> Outcome {
     Ok(rawdoc! { "info": "attempting to kill op" }.into())
 }
 
-/// The operations as `$currentOp` shows them; with `idle` the open cursors that nobody waits for as well.
-pub(super) fn list(call: &Call, _idle: bool) -> Vec<RawDoc> {
-    let node = call.node();
-    node.operations.list().iter().map(|operation| shown(operation).into()).collect()
+/// The operations as `$currentOp` shows them, one's own or everybody's.
+pub(super) fn list(call: &Call, all_users: bool) -> Vec<RawDoc> {
+    let own = call.who.names();
+    let visible = |operation: &&Arc<Operation>| {
+        all_users
+            || !call.who.is_restricted()
+            || operation.client.login.users().iter().any(|user| own.contains(&user.name))
+    };
+    let all = call.node().operations.list();
+    all.iter().filter(visible).map(|operation| shown(operation).into()).collect()
 }
 
 fn shown(operation: &Operation) -> RawDocumentBuf {
@@ -100,7 +114,7 @@ fn shown(operation: &Operation) -> RawDocumentBuf {
     doc.append(cstr!("op"), kind(operation.class));
     doc.append(cstr!("ns"), operation.namespace());
     doc.append(cstr!("redacted"), false);
-    doc.append(cstr!("command"), operation.body.as_raw().to_owned());
+    doc.append(cstr!("command"), auth::shown::without_secrets(&operation.body));
     if operation.is_killed() {
         doc.append(cstr!("killPending"), true);
     }

@@ -58,7 +58,9 @@ async fn hello(call: Call, words: Words) -> Outcome {
         refuse_when_quiescing(&call)?;
     }
     let mut body = compose(&call, &asked, words);
-    sasl::append_to_hello(&call, &mut body)?;
+    for (name, value) in sasl::of_hello(&call).await?.iter().flatten() {
+        body.append(name, value);
+    }
     let then = match &asked.wait {
         Some(_) if call.exhaust_allowed => next_request(&call.body, &body),
         _ => Then::Wait,

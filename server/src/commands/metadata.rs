@@ -9,7 +9,14 @@ use protocol::{ErrorCode, Namespace, RawDoc};
 use storage::{Collection, View};
 
 use super::{OpClass, coll_stats, current_op, target::Target};
-use crate::{context::Call, error::Failure};
+use crate::{
+    auth::{
+        pipeline,
+        user::{Digest, UserName},
+    },
+    context::Call,
+    error::Failure,
+};
 
 /// The documents of such a stage, if the pipeline begins with one, and the stages after it.
 pub(super) fn take(
@@ -32,10 +39,10 @@ pub(super) fn take(
                     "$currentOp must be run against the 'admin' database with {aggregate: 1}";
                 return Err(Failure::said(ErrorCode::InvalidNamespace, text));
             }
-            let idle = matches!(spec.get_bool("idleConnections"), Ok(true));
-            current_op::list(call, idle)
+            let all_users = matches!(spec.get_bool("allUsers"), Ok(true));
+            current_op::list(call, all_users)
         }
-        "$listLocalSessions" => sessions(call),
+        "$listLocalSessions" => sessions(call, whose(call, spec).as_deref()),
         // Plans are chosen anew for every query: there is no cache to show.
         "$planCacheStats" => Vec::new(),
         "$listSessions" => {
@@ -44,7 +51,14 @@ pub(super) fn take(
                 let text = "$listSessions may only be run against config.system.sessions";
                 return Err(Failure::said(ErrorCode::InvalidNamespace, text));
             }
-            return Ok((None, rest(&pipeline)));
+            let filter = whose(call, spec).map(|users| {
+                let users: RawArrayBuf = users.iter().map(binary).collect();
+                rawdoc! { "$match": { "_id.uid": { "$in": users } } }
+            });
+            let filter = filter.into_iter().map(bson::RawBson::from);
+            let stages = rest(&pipeline);
+            let stages = stages.into_iter().flatten().map(bson::RawBson::from);
+            return Ok((None, filter.chain(stages).collect()));
         }
         _ => return Ok((None, pipeline)),
     };
@@ -141,14 +155,31 @@ fn indexes(call: &Call, collection: Option<&Collection>) -> Vec<RawDoc> {
         .collect()
 }
 
-fn sessions(call: &Call) -> Vec<RawDoc> {
+/// Whose sessions a stage shows: those of the users that it names, one's own if it names none, or everybody's.
+fn whose(call: &Call, spec: &RawDocument) -> Option<Vec<Digest>> {
+    let named = pipeline::users(spec);
+    let all = matches!(spec.get_bool("allUsers"), Ok(true))
+        || named.is_empty() && !call.who.is_restricted();
+    if all {
+        return None;
+    }
+    let users = if named.is_empty() { call.who.names() } else { named };
+    Some(users.iter().map(|user| UserName::digest(Some(user))).collect())
+}
+
+fn binary(digest: &Digest) -> bson::RawBson {
+    Binary { subtype: BinarySubtype::Generic, bytes: digest.to_vec() }.into()
+}
+
+fn sessions(call: &Call, users: Option<&[Digest]>) -> Vec<RawDoc> {
     let now = DateTime::now().timestamp_millis();
     let all = call.node().sessions.list(std::time::Instant::now());
     all.into_iter()
-        .map(|(id, idle)| {
+        .filter(|(_, user, _)| users.is_none_or(|users| users.contains(user)))
+        .map(|(id, user, idle)| {
             let id = Binary { subtype: BinarySubtype::Uuid, bytes: id.to_vec() };
             let last = now - i64::try_from(idle.as_millis()).unwrap_or(0);
-            RawDoc::from(rawdoc! { "_id": { "id": id }, "lastUse": DateTime::from_millis(last) })
+            RawDoc::from(rawdoc! { "_id": { "id": id, "uid": binary(&user) }, "lastUse": DateTime::from_millis(last) })
         })
         .collect()
 }

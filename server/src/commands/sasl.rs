@@ -8,12 +8,13 @@ use protocol::{
     scram::Mechanism,
 };
 
-use super::{Api, Auth, Command, Run, authenticate};
+use super::{Api, Auth, Command, Run, Waiting, authenticate};
 use crate::{
     auth::{
         login::{CONVERSATION_ID, First, Sent},
         user::UserName,
     },
+    blocking,
     context::{Call, Outcome},
     error::Failure,
 };
@@ -25,7 +26,9 @@ pub(super) const SASL_START: Command = Command {
     fields: super::Fields::Only(&["mechanism", "payload", "autoAuthorize", "options"]),
     api: Api::V1,
     by_op_query: true,
-    run: Run::Now(|call| start(call, &call.body, &call.db, false).map(Into::into)),
+    run: Run::Waiting(|call| {
+        attempt(call, |call| start(call, &call.body, &call.db, false).map(Into::into))
+    }),
     ..Command::DEFAULT
 };
 
@@ -36,9 +39,34 @@ pub(super) const SASL_CONTINUE: Command = Command {
     fields: super::Fields::Only(&["conversationId", "payload"]),
     api: Api::V1,
     by_op_query: true,
-    run: Run::Now(go_on),
+    run: Run::Waiting(|call| attempt(call, go_on)),
     ..Command::DEFAULT
 };
+
+/// One step of a login, when it is its turn. One that fails may be answered late, so that guessing takes long.
+fn attempt(call: Call, step: fn(&Call) -> Outcome) -> Waiting {
+    Box::pin(async move {
+        let outcome = in_turn(&call, step).await;
+        if outcome.is_err() {
+            tokio::time::sleep(call.node().parameters.auth_failed_delay()).await;
+        }
+        outcome
+    })
+}
+
+async fn in_turn<T: Send + 'static>(
+    call: &Call,
+    step: fn(&Call) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let turn = call.node().auth.turn().await;
+    let inner = call.clone();
+    blocking::run(call, move || {
+        // Kept to the end of the work, also when the client goes away meanwhile.
+        let _turn = turn;
+        step(&inner)
+    })
+    .await
+}
 
 fn start(
     call: &Call,
@@ -105,15 +133,23 @@ impl Payload {
     }
 }
 
-/// Appends what a hello asks for on the way to a login.
-pub(super) fn append_to_hello(call: &Call, body: &mut RawDocumentBuf) -> Result<(), Failure> {
+/// What a hello asks for on the way to a login.
+pub(super) async fn of_hello(call: &Call) -> Result<RawDocumentBuf, Failure> {
+    let asks = ["saslSupportedMechs", "speculativeAuthenticate"]
+        .iter()
+        .any(|name| matches!(call.body.get(name), Ok(Some(_))));
+    if asks { in_turn(call, of_login).await } else { Ok(RawDocumentBuf::new()) }
+}
+
+fn of_login(call: &Call) -> Result<RawDocumentBuf, Failure> {
     let fields = Fields::idl(&call.name, &call.body);
+    let mut body = RawDocumentBuf::new();
     if let Some(of) = fields.optional("saslSupportedMechs")? {
-        append_mechanisms(call, of.str()?, body)?;
+        append_mechanisms(call, of.str()?, &mut body)?;
     }
-    let Some(login) = fields.optional("speculativeAuthenticate")? else { return Ok(()) };
+    let Some(login) = fields.optional("speculativeAuthenticate")? else { return Ok(body) };
     let login = login.document()?;
-    let Some(Ok((command, _))) = login.iter().next() else { return Ok(()) };
+    let Some(Ok((command, _))) = login.iter().next() else { return Ok(body) };
     let db = login.get_str("db").unwrap_or_default();
     let begun = match command.as_str() {
         "saslStart" => start(call, login, db, true),
@@ -127,7 +163,7 @@ pub(super) fn append_to_hello(call: &Call, body: &mut RawDocumentBuf) -> Result<
     if let Ok(begun) = begun {
         body.append(cstr!("speculativeAuthenticate"), begun);
     }
-    Ok(())
+    Ok(body)
 }
 
 fn append_mechanisms(call: &Call, of: &str, body: &mut RawDocumentBuf) -> Result<(), Failure> {

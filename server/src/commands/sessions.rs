@@ -67,7 +67,7 @@ fn start(call: &Call) -> Outcome {
         return Err(Failure::said(ErrorCode::Unauthorized, text));
     }
     let id = Uuid::new_v4();
-    call.node().sessions.touch(id.into_bytes(), std::time::Instant::now());
+    call.node().sessions.touch(id.into_bytes(), call.who.digest(), std::time::Instant::now());
     let id = Binary { subtype: BinarySubtype::Uuid, bytes: id.as_bytes().to_vec() };
     Ok(rawdoc! { "id": { "id": id }, "timeoutMinutes": TIMEOUT_MINUTES }.into())
 }
@@ -75,7 +75,7 @@ fn start(call: &Call) -> Outcome {
 fn refresh(call: &Call) -> Outcome {
     let now = std::time::Instant::now();
     for id in listed(call)? {
-        call.node().sessions.touch(id, now);
+        call.node().sessions.touch(id, call.who.digest(), now);
     }
     Ok(Reply::empty())
 }

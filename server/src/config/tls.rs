@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{ConfigError, SecuritySettings, options::Given};
 
 /// TLS as it was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsSettings {
     /// Who uses it.
     pub mode: TlsMode,

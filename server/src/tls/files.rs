@@ -1,11 +1,13 @@
 //! PEM files.
 
-use std::path::Path;
+use std::{path::Path, time::SystemTime};
 
 use rustls::{
     RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
+
+use x509_cert::{Certificate, der::Decode};
 
 use super::TlsError;
 
@@ -27,7 +29,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
         .map_err(|source| TlsError::Read { path: path.display().to_string(), source })
 }
 
-fn no_use(path: &Path, why: impl ToString) -> TlsError {
+pub(super) fn no_use(path: &Path, why: impl ToString) -> TlsError {
     TlsError::File { path: path.display().to_string(), why: why.to_string() }
 }
 
@@ -35,6 +37,9 @@ fn no_use(path: &Path, why: impl ToString) -> TlsError {
 pub(super) fn identity(path: &Path) -> Result<Identity, TlsError> {
     let pem = read(path)?;
     let chain = certificates(path, &pem)?;
+    if !chain.first().is_some_and(|own| is_valid_at(own, SystemTime::now())) {
+        return Err(no_use(path, "The provided SSL certificate is expired or not yet valid."));
+    }
     let key = PrivateKeyDer::from_pem_slice(&pem);
     let key = key.map_err(|_| no_use(path, "it has no private key, or an encrypted one"))?;
     Ok(Identity { chain, key })
@@ -56,4 +61,11 @@ fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
         Ok(_) => Err(no_use(path, "it has no certificate")),
         Err(error) => Err(no_use(path, error)),
     }
+}
+
+fn is_valid_at(certificate: &CertificateDer<'_>, now: SystemTime) -> bool {
+    Certificate::from_der(certificate).is_ok_and(|certificate| {
+        let validity = certificate.tbs_certificate().validity();
+        validity.not_before.to_system_time() <= now && now <= validity.not_after.to_system_time()
+    })
 }

@@ -20,31 +20,34 @@ use rustls::{
 use super::{TlsError, files};
 use crate::config::TlsSettings;
 
-/// Checks the certificates of those who come to us.
+/// Checks the certificates of those who come to us; and again, where the handshake is more lenient than a login may be.
+pub(super) struct OfClients {
+    /// For the handshake.
+    pub(super) verifier: Arc<dyn ClientCertVerifier>,
+    /// What a certificate must pass before its subject is believed; `None` where nothing could be believed.
+    pub(super) believed: Option<Arc<dyn ClientCertVerifier>>,
+}
+
 pub(super) fn of_clients(
     settings: &TlsSettings,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+) -> Result<OfClients, TlsError> {
     let optional = settings.allow_connections_without_certificates;
     let file = settings.cluster_ca_file.as_ref().or(settings.ca_file.as_ref());
-    let inner = match file {
-        None => None,
-        Some(path) => {
-            let roots = Arc::new(files::roots(path)?);
-            let builder = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
-            let builder = if optional { builder.allow_unauthenticated() } else { builder };
-            let built = builder.build();
-            Some(built.map_err(|error| TlsError::File {
-                path: path.display().to_string(),
-                why: error.to_string(),
-            })?)
-        }
+    let Some(path) = file else {
+        // Without a CAFile nothing can be checked; the settings allow that together with allowInvalidCertificates alone.
+        let any = AnyClient { mandatory: false, provider: provider.clone() };
+        return Ok(OfClients { verifier: Arc::new(any), believed: None });
     };
-    match inner {
-        Some(inner) if !settings.allow_invalid_certificates => Ok(inner),
-        // Without a CAFile nothing can be checked; the settings allow that only together.
-        _ => Ok(Arc::new(AnyClient { provider: provider.clone() })),
-    }
+    let roots = Arc::new(files::roots(path)?);
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
+    let builder = if optional { builder.allow_unauthenticated() } else { builder };
+    let strict = builder.build().map_err(|error| files::no_use(path, error))?;
+    let verifier: Arc<dyn ClientCertVerifier> = match settings.allow_invalid_certificates {
+        true => Arc::new(AnyClient { mandatory: !optional, provider: provider.clone() }),
+        false => strict.clone(),
+    };
+    Ok(OfClients { verifier, believed: Some(strict) })
 }
 
 /// Checks the certificates of those we go to.
@@ -52,40 +55,60 @@ pub(super) fn of_servers(
     settings: &TlsSettings,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
-    let strict = match &settings.ca_file {
-        Some(path) => {
-            let roots: Arc<RootCertStore> = Arc::new(files::roots(path)?);
-            let built =
-                WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
-            Some(built.map_err(|error| TlsError::File {
-                path: path.display().to_string(),
-                why: error.to_string(),
-            })?)
-        }
-        None => None,
+    let path = settings.ca_file.as_ref().filter(|_| !settings.allow_invalid_certificates);
+    let Some(path) = path else {
+        return Ok(Arc::new(LenientServer { but_for_its_name: None, provider: provider.clone() }));
     };
-    Ok(match strict {
-        Some(strict)
-            if !settings.allow_invalid_certificates && !settings.allow_invalid_hostnames =>
-        {
-            strict
+    let roots: Arc<RootCertStore> = Arc::new(files::roots(path)?);
+    let strict = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
+    let strict = strict.map_err(|error| files::no_use(path, error))?;
+    Ok(match settings.allow_invalid_hostnames {
+        true => {
+            Arc::new(LenientServer { but_for_its_name: Some(strict), provider: provider.clone() })
         }
-        strict => Arc::new(LenientServer {
-            strict: strict.filter(|_| !settings.allow_invalid_certificates),
-            provider: provider.clone(),
-        }),
+        false => strict,
     })
 }
 
-/// allowInvalidCertificates: any certificate, or none, as long as its owner has the key.
+/// However little is asked of a certificate, whoever shows it must have its key.
+macro_rules! its_owner_has_the_key {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let known = &self.provider.signature_verification_algorithms;
+            verify_tls12_signature(message, certificate, signature, known)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let known = &self.provider.signature_verification_algorithms;
+            verify_tls13_signature(message, certificate, signature, known)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.provider.signature_verification_algorithms.supported_schemes()
+        }
+    };
+}
+
+/// allowInvalidCertificates: any certificate.
 #[derive(Debug)]
 struct AnyClient {
+    mandatory: bool,
     provider: Arc<CryptoProvider>,
 }
 
 impl ClientCertVerifier for AnyClient {
     fn client_auth_mandatory(&self) -> bool {
-        false
+        self.mandatory
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
@@ -101,35 +124,13 @@ impl ClientCertVerifier for AnyClient {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    its_owner_has_the_key!();
 }
 
-/// allowInvalidHostnames, and without a strict verifier behind it allowInvalidCertificates.
+/// allowInvalidHostnames, and without a verifier behind it allowInvalidCertificates.
 #[derive(Debug)]
 struct LenientServer {
-    strict: Option<Arc<WebPkiServerVerifier>>,
+    but_for_its_name: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -142,7 +143,9 @@ impl ServerCertVerifier for LenientServer {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(strict) = &self.strict else { return Ok(ServerCertVerified::assertion()) };
+        let Some(strict) = &self.but_for_its_name else {
+            return Ok(ServerCertVerified::assertion());
+        };
         match strict.verify_server_cert(certificate, intermediates, name, ocsp, now) {
             // The name is the last thing that is looked at: all else was in order.
             Err(Error::InvalidCertificate(
@@ -152,27 +155,8 @@ impl ServerCertVerifier for LenientServer {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    its_owner_has_the_key!();
 }
+
+#[cfg(test)]
+mod tests;

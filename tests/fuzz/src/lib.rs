@@ -1,5 +1,7 @@
 //! What the fuzz targets share: one message from arbitrary bytes, and what must hold of it.
 
+pub mod sasl;
+
 use bytes::{Bytes, BytesMut};
 use protocol::{
     Accept, BadMessage, Compressor, Compressors, Frame, Header, Message,

@@ -15,7 +15,7 @@ use bson::{Document, doc};
 use mongodb::options::{ClientOptions, ServerAddress};
 use protocol::moment;
 
-use super::source::Node;
+use super::source::{Node, without_password};
 
 /// A handshake is never larger.
 const HANDSHAKE_MAX: usize = 1 << 20;
@@ -34,7 +34,7 @@ pub fn run(from: &str, at: &str, port: u16) -> Result<()> {
     let name = format!("@Timestamp({},{})", past.ts.secs(), past.ts.inc());
     let options = ClientOptions::parse(from).run()?;
     let Some(ServerAddress::Tcp { host, port: to }) = options.hosts.first().cloned() else {
-        bail!("{from} names no host");
+        bail!("{} names no host", without_password(from));
     };
     let to = (host, to.unwrap_or(27017));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))

@@ -45,6 +45,17 @@ pub struct Collection {
     pub uuid: Option<bson::Uuid>,
 }
 
+/// A connection string as an error may show it.
+pub fn without_password(uri: &str) -> String {
+    let Some((scheme, rest)) = uri.split_once("://") else {
+        return "the connection string".to_owned();
+    };
+    match rest.rsplit_once('@') {
+        Some((_, hosts)) => format!("{scheme}://{hosts}"),
+        None => uri.to_owned(),
+    }
+}
+
 /// A node that does not answer for so long is not there.
 const SELECTION_LIMIT: Duration = Duration::from_secs(15);
 
@@ -56,9 +67,12 @@ impl Node {
             .database("admin")
             .run_command(doc! { "serverStatus": 1 })
             .run()
-            .with_context(|| format!("{uri} does not answer"))?;
+            .with_context(|| format!("{} does not answer", without_password(uri)))?;
         let Ok(window) = status.get_document("historyWindow") else {
-            bail!("{uri} is not an Understudy: its serverStatus has no historyWindow");
+            bail!(
+                "{} is not an Understudy: its serverStatus has no historyWindow",
+                without_password(uri)
+            );
         };
         let at = |name| -> Result<Timestamp> { Ok(window.get_timestamp(name)?.into()) };
         let (oldest, newest) = (at("oldestReadable")?, at("newestReadable")?);
@@ -105,7 +119,9 @@ impl Node {
 
 /// A client of exactly one server.
 fn connect(uri: &str, app_name: Option<String>) -> Result<Client> {
-    let mut options = ClientOptions::parse(uri).run().with_context(|| format!("read {uri}"))?;
+    let mut options = ClientOptions::parse(uri)
+        .run()
+        .with_context(|| format!("read {}", without_password(uri)))?;
     options.direct_connection = Some(true);
     options.app_name = app_name.or(Some("understudy-tools".to_owned()));
     options.server_selection_timeout = Some(SELECTION_LIMIT);
@@ -116,7 +132,9 @@ fn connect(uri: &str, app_name: Option<String>) -> Result<Client> {
 
 /// A client of a whole cluster, whose writes a majority must have.
 pub(super) fn connect_cluster(uri: &str) -> Result<Client> {
-    let mut options = ClientOptions::parse(uri).run().with_context(|| format!("read {uri}"))?;
+    let mut options = ClientOptions::parse(uri)
+        .run()
+        .with_context(|| format!("read {}", without_password(uri)))?;
     options.server_selection_timeout.get_or_insert(SELECTION_LIMIT);
     options.write_concern =
         Some(WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build());

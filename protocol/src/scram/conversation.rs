@@ -5,8 +5,9 @@
 //! ```
 //! S1 Whoever fails once starts anew: a conversation is used up by its first wrong message.
 //! S2 Nobody is logged in before the last message of the conversation.
+//! S3 What a conversation keeps is bounded, whatever the client sends.
 
-use protocol::scram::{Credentials, Mechanism, ScramError, ScramServer, ServerChallenge};
+use super::{Credentials, Mechanism, ScramError, ScramServer, ServerChallenge};
 
 /// A conversation whose first message was read.
 #[derive(Debug)]
@@ -40,9 +41,15 @@ pub enum Step {
     Done(Vec<u8>),
 }
 
+/// Names and nonces have some dozens of bytes; what is longer is no login (S3).
+pub const MESSAGE_LEN_MAX: usize = 16 * 1024;
+
 impl Begun {
     /// Reads the first message.
     pub fn read(mechanism: Mechanism, skip_empty: bool, first: &[u8]) -> Result<Self, ScramError> {
+        if first.len() > MESSAGE_LEN_MAX {
+            return Err(ScramError::Malformed("client-first"));
+        }
         let challenge = ServerChallenge::read(first)?;
         Ok(Self { mechanism, skip_empty, challenge })
     }
@@ -92,9 +99,10 @@ impl Conversation {
 
 #[cfg(test)]
 mod tests {
-    use protocol::scram::{ClientStep, ScramClient};
-
-    use super::*;
+    use super::{
+        super::{ClientStep, ScramClient},
+        *,
+    };
 
     const MECHANISM: Mechanism = Mechanism::ScramSha256;
 
@@ -147,6 +155,16 @@ mod tests {
             panic!("a challenge")
         };
         assert!(other.step(&proof).is_err());
+    }
+
+    #[test]
+    fn a_first_message_without_end_is_refused() {
+        let first = |len: usize| {
+            let mut first = b"n,,n=u,r=".to_vec();
+            first.resize(len, b'x');
+            Begun::read(MECHANISM, true, &first).is_ok()
+        };
+        assert!(first(MESSAGE_LEN_MAX) && !first(MESSAGE_LEN_MAX + 1));
     }
 
     #[test]
