@@ -39,6 +39,8 @@ pub struct Security {
     pub tls: Option<TlsOptions>,
     /// What the client calls itself.
     pub app_name: Option<String>,
+    /// How long it tries to reach the server.
+    pub patience: Option<Duration>,
 }
 
 impl Security {
@@ -112,7 +114,7 @@ fn client(port: u16, retries: bool, security: &Security) -> Result<Client> {
         .direct_connection(true)
         .app_name(security.app_name.clone().unwrap_or_else(|| "understudy-tests".to_owned()))
         .connect_timeout(CONNECT_LIMIT)
-        .server_selection_timeout(SELECTION_LIMIT)
+        .server_selection_timeout(security.patience.unwrap_or(SELECTION_LIMIT))
         .retry_writes(retries)
         .retry_reads(retries)
         .build();

@@ -54,6 +54,8 @@ pub struct Node {
     /// Whom to ask: the other members, or, without a config, those who asked us.
     pings: BTreeMap<HostAndPort, Pings>,
     primary_index: Option<usize>,
+    /// Why we could not ask for a config, so that it is logged once.
+    config_refused: Option<String>,
 
     term: i64,
     last_vote: Option<LastVote>,
@@ -107,6 +109,7 @@ impl Node {
             members: Vec::new(),
             pings: BTreeMap::new(),
             primary_index: None,
+            config_refused: None,
             term: -1,
             last_vote: start.last_vote,
             election: None,

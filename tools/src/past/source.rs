@@ -46,7 +46,7 @@ pub struct Collection {
 }
 
 /// A connection string as an error may show it.
-pub fn without_password(uri: &str) -> String {
+pub(super) fn without_password(uri: &str) -> String {
     let Some((scheme, rest)) = uri.split_once("://") else {
         return "the connection string".to_owned();
     };

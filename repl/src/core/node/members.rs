@@ -154,6 +154,16 @@ impl Node {
         unauthorized: bool,
         why: &PeerError,
     ) {
+        if self.config.is_none() {
+            let text = format!(
+                "{target} counts us as a member, and cannot be asked for the config: {why}"
+            );
+            if self.config_refused.as_ref() != Some(&text) {
+                self.warn(text.clone());
+                self.config_refused = Some(text);
+            }
+            return;
+        }
         let Some(index) = self.member_index(target) else { return };
         let Some(member) = self.members.get_mut(index) else { return };
         let unrecoverable =
