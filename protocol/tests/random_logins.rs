@@ -2,7 +2,12 @@
 //!
 //! `SEED=n` replays a run, `LOGINS=n` changes the number of connections.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: a panic is its answer")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    unreachable_pub,
+    reason = "a test: a panic is its answer, and what it shares with the fuzz target is public there"
+)]
 
 use std::env;
 

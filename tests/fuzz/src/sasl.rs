@@ -62,7 +62,9 @@ pub fn walk(bytes: &[u8]) -> Walked {
     while let Some(what) = bytes.next() {
         match what % 8 {
             0 | 1 => connection.begin_honestly(what & 0x10 != 0, what & 0x20 != 0),
-            2 => connection.begin(what & 0x10 != 0, what & 0x20 != 0, bytes.some()),
+            2 => {
+                connection.begin(what & 0x10 != 0, what & 0x20 != 0, bytes.some());
+            }
             3 => {
                 let proof = connection.proof.clone();
                 connection.go_on(&proof);
