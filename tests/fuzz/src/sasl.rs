@@ -1,7 +1,10 @@
 //! A connection that logs in as bytes command: in order or not, with messages that are honest, altered, replayed or
 //! made up. Whatever happens, nobody is let in but by the right proof for the conversation that is under way, in full.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    slice::from_ref,
+    sync::{Arc, LazyLock},
+};
 
 use protocol::scram::{
     ClientStep, Credentials, Mechanism, SaltedPassword, ScramClient,
@@ -33,7 +36,7 @@ static SECRETS: LazyLock<Vec<Secret>> = LazyLock::new(|| {
             Credentials::derive(mechanism, USER, PASSWORD, b"0123456789abcdef", 4096).unwrap();
         let mut client = ScramClient::new(mechanism, USER, PASSWORD, "nonce").unwrap();
         let begun = Begun::read(mechanism, true, &client.first()).unwrap();
-        let Some(Step::Continue(challenge, _)) = begun.challenge(&[credentials.clone()], "s")
+        let Some(Step::Continue(challenge, _)) = begun.challenge(from_ref(&credentials), "s")
         else {
             panic!("there are credentials");
         };
@@ -114,7 +117,7 @@ impl Connection {
         }
         self.walked.begun += 1;
         let nonce = format!("server{}", self.walked.begun);
-        match begun.challenge(&[SECRETS[which].credentials.clone()], &nonce) {
+        match begun.challenge(from_ref(&SECRETS[which].credentials), &nonce) {
             Some(Step::Continue(challenge, talk)) => {
                 self.talk = Some(talk);
                 Some(challenge)
