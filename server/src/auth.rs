@@ -144,9 +144,6 @@ impl Access {
     }
 }
 
-#[cfg(test)]
-mod tests;
-
 /// Who makes a request, and what is open to them at this moment.
 #[derive(Clone)]
 pub struct Who {
@@ -238,3 +235,6 @@ fn is_first(node: &Node, remote: SocketAddr) -> Result<bool, StorageError> {
         Err(_) => Ok(false),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Every kind of bad certificate, on both sides, and what each switch lets pass.
 
+use ::tests::certificates::{Authority, Request};
 use rustls::{crypto::ring, pki_types::pem::PemObject};
-use tests::certificates::{Authority, Request};
 
 use super::*;
 
