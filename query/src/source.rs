@@ -13,6 +13,7 @@ pub(crate) mod memory;
 
 use std::collections::BTreeSet;
 
+use byteview::ByteView;
 use protocol::RawDoc;
 
 use crate::{
@@ -43,7 +44,7 @@ impl Direction {
 
 /// Where a record is: storage's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RecordKey(pub Box<[u8]>);
+pub struct RecordKey(pub ByteView);
 
 /// A record.
 #[derive(Debug, Clone)]
@@ -58,9 +59,11 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexEntry {
     /// Storage's bytes of the key.
-    pub key: Box<[u8]>,
+    pub key: ByteView,
     /// The record it points to.
     pub record: RecordKey,
+    /// The document, where the walk comes by it anyway.
+    pub doc: Option<RawDoc>,
 }
 
 /// What kind of keys an index has.

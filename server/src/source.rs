@@ -156,7 +156,7 @@ impl Source for CollectionSource {
         Box::new(scan.map(|item| {
             let entry = item.map_err(query_error)?;
             let record = RecordKey(entry.record.as_bytes().into());
-            Ok(IndexEntry { key: entry.key.as_ref().into(), record })
+            Ok(IndexEntry { key: entry.key.as_ref().into(), record, doc: entry.doc })
         }))
     }
 

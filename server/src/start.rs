@@ -193,6 +193,9 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
     if let Some(megabytes) = settings.oplog_size_mb {
         options.oplog_max_bytes = megabytes.saturating_mul(1024 * 1024);
     }
+    if let Some(bytes) = settings.cache_bytes {
+        options.cache_bytes = bytes;
+    }
     std::fs::create_dir_all(&settings.db_path).with_context(|| {
         format!("Data directory {} cannot be created", settings.db_path.display())
     })?;

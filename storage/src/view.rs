@@ -67,8 +67,10 @@ impl RecordKey {
 pub struct IndexEntry {
     /// The KeyString of the indexed fields.
     pub key: Slice,
-    /// The document.
+    /// Where the document is.
     pub record: RecordKey,
+    /// The document, if the documents are their own index.
+    pub doc: Option<RawDoc>,
 }
 
 impl View {
@@ -367,12 +369,15 @@ impl Iterator for IndexScan {
                 let item = scan.next()?;
                 Some(item.and_then(|(row, version)| {
                     let (key, record) = entry::split(&row, &version)?;
-                    Ok(IndexEntry { key, record: RecordKey(record) })
+                    Ok(IndexEntry { key, record: RecordKey(record), doc: None })
                 }))
             }
             IndexWalk::Documents(scan) => {
                 let item = scan.next()?;
-                Some(item.map(|(key, _)| IndexEntry { key: key.clone(), record: RecordKey(key) }))
+                Some(item.and_then(|(key, version)| {
+                    let doc = Some(to_doc(version)?);
+                    Ok(IndexEntry { key: key.clone(), record: RecordKey(key), doc })
+                }))
             }
         }
     }

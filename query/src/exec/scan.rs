@@ -140,9 +140,9 @@ impl Scan {
     }
 
     fn next_by_index(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
-        while let Some(entry) = self.next_entry(input)? {
+        while let Some(mut entry) = self.next_entry(input)? {
             self.examined.keys += 1;
-            let record = entry.record.clone();
+            let (record, doc) = (entry.record.clone(), entry.doc.take());
             self.after_entry = Some(entry);
             if self.examined.keys.is_multiple_of(CHECK_EVERY) {
                 input.context.check()?;
@@ -150,7 +150,11 @@ impl Scan {
             if !self.is_new(&record, input) {
                 continue;
             }
-            if let Some(doc) = input.source.fetch(&record)? {
+            let doc = match doc {
+                Some(doc) => Some(doc),
+                None => input.source.fetch(&record)?,
+            };
+            if let Some(doc) = doc {
                 self.examined.docs += 1;
                 return Ok(Some(doc));
             }

@@ -200,6 +200,7 @@ impl Source for MemorySource {
             .map(|(at, (_, doc))| IndexEntry {
                 key: at.to_be_bytes().into(),
                 record: record_key(*doc),
+                doc: None,
             })
             .collect();
         let entries: Box<dyn Iterator<Item = IndexEntry>> = match direction {

@@ -221,7 +221,12 @@ fn equality_stage(doc: &[u8], local: &Path, foreign: &[u8]) -> Vec<u8> {
         .collect();
     let simple = values.iter().all(|v| !matches!(v, Value::Regex { .. } | Value::Document(_)));
     let mut filter = DocBuilder::new();
-    if simple {
+    if let ([value], true) = (values.as_slice(), simple) {
+        // An equality finds an `_id` at once.
+        let mut equal = DocBuilder::new();
+        equal.push(b"$eq", *value);
+        filter.push(foreign, Value::Document(&equal.finish()));
+    } else if simple {
         let list = array_bytes(values.iter().copied());
         let mut inside = DocBuilder::new();
         inside.push(b"$in", Value::Array(&list));

@@ -111,6 +111,18 @@ impl Given {
             })
             .transpose()
     }
+
+    pub(super) fn float(&self, key: &str) -> Result<Option<f64>, ConfigError> {
+        self.values
+            .get(key)
+            .map(|written| {
+                written
+                    .text
+                    .parse()
+                    .map_err(|_| written.mistyped("double", "Did not consume whole number."))
+            })
+            .transpose()
+    }
 }
 
 impl Written {
@@ -240,7 +252,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     yes("tlsAllowInvalidHostnames", "net.tls.allowInvalidHostnames", Switch, "A member's certificate may be for another host"),
     yes("tlsAllowInvalidCertificates", "net.tls.allowInvalidCertificates", Switch, "Certificates are not checked"),
     no("tlsLogVersions", "net.tls.logVersions", Text, "every TLS connection is logged with its version"),
-    no_effect("wiredTigerCacheSizeGB", "storage.wiredTiger.engineConfig.cacheSizeGB", Float),
+    yes("wiredTigerCacheSizeGB", "storage.wiredTiger.engineConfig.cacheSizeGB", Float, "Gibibytes of the engine's cache of blocks (default: 32 MiB)"),
     no_effect("wiredTigerCacheSizePct", "storage.wiredTiger.engineConfig.cacheSizePct", Float),
     no_effect("zstdDefaultCompressionLevel", "storage.wiredTiger.engineConfig.zstdCompressionLevel", Int),
     no_effect("wiredTigerJournalCompressor", "storage.wiredTiger.engineConfig.journalCompressor", Text),

@@ -32,6 +32,8 @@ pub struct Settings {
     pub db_path: PathBuf,
     /// Name of the storage engine.
     pub storage_engine: String,
+    /// Size of the engine's cache.
+    pub cache_bytes: Option<u64>,
     /// How far back reads can go.
     pub history_window: HistoryWindow,
     /// The replica set to join; `None` runs alone.
@@ -129,6 +131,7 @@ impl Settings {
             compressors: compressors(given.text("net.compression.compressors"))?,
             db_path: text("storage.dbPath").unwrap_or_else(|| "/data/db".to_owned()).into(),
             storage_engine: engine(given.text("storage.engine"))?,
+            cache_bytes: cache_bytes(&given)?,
             history_window: history_window(given.text("storage.historyWindow"))?,
             repl_set: replication,
             oplog_size_mb: given
@@ -197,6 +200,20 @@ fn engine(name: Option<&str>) -> Result<String, ConfigError> {
             "Cannot start server with an unknown storage engine: {name}; use fjall or memory"
         ))),
     }
+}
+
+/// mongod's largest cache, in GiB.
+const CACHE_GB_MAX: f64 = 10_000.0;
+
+fn cache_bytes(given: &Given) -> Result<Option<u64>, ConfigError> {
+    let key = "storage.wiredTiger.engineConfig.cacheSizeGB";
+    let Some(gib) = given.float(key)? else { return Ok(None) };
+    if !(0.0..=CACHE_GB_MAX).contains(&gib) {
+        return Err(ConfigError::Value(format!("{key} must be between 0 and {CACHE_GB_MAX}")));
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
+    let bytes = (gib * f64::from(1 << 30)) as u64;
+    Ok(Some(bytes))
 }
 
 /// `<setname>` or `<setname>/<seeds>`; the seeds were never needed.

@@ -7,6 +7,7 @@
 //! Every figure is read off the processes themselves (`/proc`) or off the primary's own view of the set.
 
 mod measure;
+pub mod reads;
 mod workload;
 
 use std::time::{Duration, Instant};
@@ -90,7 +91,7 @@ pub fn run(sizes: Sizes) -> Result<Comparison> {
     // What is written while a member is down must still be there when it comes back.
     set.primary()?.admin(doc! { "replSetResizeOplog": 1, "size": 4096.0 })?;
     println!("loading {} documents into the primary", sizes.documents);
-    load_documents(set.primary()?, sizes.documents, sizes.seed)?;
+    load_documents(set.primary()?, "orders", sizes.documents, sizes.seed)?;
     load_small_collections(set.primary()?, sizes.collections)?;
     let name = set.name().to_owned();
     let real = mongod::options("member-mongod", Version::V8_2, Some(&name))?;

@@ -34,12 +34,12 @@ fn document(id: u64, rng: &mut StdRng) -> Document {
     }
 }
 
-/// `bench.orders` with `n` documents and three secondary indexes.
-pub(super) fn load_documents(primary: &Node, n: u64, seed: u64) -> Result<()> {
+/// A collection with `n` documents and three secondary indexes.
+pub(super) fn load_documents(primary: &Node, coll: &str, n: u64, seed: u64) -> Result<()> {
     let mut rng = StdRng::seed_from_u64(seed);
     primary.run(
         "bench",
-        doc! { "createIndexes": "orders", "indexes": [
+        doc! { "createIndexes": coll, "indexes": [
             { "key": { "customer": 1 }, "name": "customer_1" },
             { "key": { "status": 1, "amount": -1 }, "name": "status_1_amount_-1" },
             { "key": { "tags": 1 }, "name": "tags_1" },
@@ -51,9 +51,20 @@ pub(super) fn load_documents(primary: &Node, n: u64, seed: u64) -> Result<()> {
         primary.run(
             "bench",
             doc! {
-                "insert": "orders", "documents": documents, "writeConcern": { "w": 1 },
+                "insert": coll, "documents": documents, "writeConcern": { "w": 1 },
             },
         )?;
+    }
+    Ok(())
+}
+
+/// Whom the orders belong to.
+pub(super) fn load_customers(primary: &Node) -> Result<()> {
+    for first in (0..100_000_i64).step_by(INSERT_BATCH) {
+        let documents: Vec<Document> = (first..first + INSERT_BATCH as i64)
+            .map(|id| doc! { "_id": id, "name": format!("customer {id}"), "discount": id % 7 })
+            .collect();
+        primary.run("bench", doc! { "insert": "customers", "documents": documents })?;
     }
     Ok(())
 }
