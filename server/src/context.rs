@@ -369,6 +369,8 @@ pub struct Reply {
     pub body: RawDocumentBuf,
     /// What follows.
     pub then: Then,
+    /// When what it wrote elsewhere took effect.
+    pub operation_time: Option<Timestamp>,
 }
 
 /// What follows a reply.
@@ -392,7 +394,7 @@ impl Reply {
 
 impl From<RawDocumentBuf> for Reply {
     fn from(body: RawDocumentBuf) -> Self {
-        Self { body, then: Then::Wait }
+        Self { body, ..Self::default() }
     }
 }
 

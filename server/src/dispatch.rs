@@ -319,8 +319,8 @@ fn note_time(client: &Client, command: &Command, operation: &Operation) {
 
 fn finish(client: &Client, generic: &Generic, outcome: Outcome) -> Answer {
     match outcome {
-        Ok(Reply { mut body, then }) => {
-            reply::end_success(client, generic, &mut body);
+        Ok(Reply { mut body, then, operation_time }) => {
+            reply::end_success(client, generic, &mut body, operation_time);
             Answer { body, then }
         }
         Err(failure) => {

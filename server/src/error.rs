@@ -91,6 +91,16 @@ pub enum Failure {
     /// The query makes no sense, or cannot go on.
     #[error(transparent)]
     Query(#[from] QueryError),
+    /// The primary refused a write that a pipeline asked for.
+    #[error("{message}")]
+    OnPrimary {
+        /// Its code.
+        code: ErrorCode,
+        /// What is wrong.
+        message: String,
+        /// `keyPattern` and its like.
+        details: RawDocumentBuf,
+    },
     /// Anything else, in mongod's words.
     #[error("{message}")]
     Said {
@@ -163,7 +173,9 @@ impl Failure {
             Self::Linearizable => ErrorCode::NotWritablePrimary,
             Self::Storage(error) => storage_code(error),
             Self::Query(error) => error.code,
-            Self::Parameter { code, .. } | Self::Said { code, .. } => *code,
+            Self::Parameter { code, .. }
+            | Self::OnPrimary { code, .. }
+            | Self::Said { code, .. } => *code,
         }
     }
 
@@ -202,6 +214,11 @@ impl Failure {
         if let Some(code) = self.wire_code(profile) {
             body.append(cstr!("code"), code.code());
             body.append(cstr!("codeName"), code_name(code, profile));
+        }
+        if let Self::OnPrimary { details, .. } = self {
+            for (name, value) in details.iter().flatten() {
+                body.append(name, value);
+            }
         }
         if let Self::Quiescing { remaining_millis } = self {
             body.append(cstr!("remainingQuiesceTimeMillis"), *remaining_millis);

@@ -42,5 +42,6 @@ mod start;
 pub mod system;
 pub mod tls;
 pub mod views;
+mod writing;
 
 pub use start::run;

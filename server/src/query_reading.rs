@@ -2,6 +2,7 @@
 
 use protocol::{ErrorCode, RawDoc};
 use query::{
+    context::Context,
     exec::{Input, Pipeline},
     source::Source,
 };
@@ -17,6 +18,16 @@ use crate::{
     read_time::ReadTime,
     source::{self, CollectionSource, NoDocuments},
 };
+
+/// What became of a document.
+pub enum Taken {
+    /// It was taken.
+    Yes,
+    /// It was taken, and no other will be.
+    AsLast,
+    /// There was no room for it.
+    No,
+}
 
 /// The cursor.
 pub struct QueryReading {
@@ -40,6 +51,35 @@ impl QueryReading {
         Self { uuid, time, pipeline, surroundings, held: None }
     }
 
+    /// Gives documents until there are no more or one is not taken, which comes first the next time. True if there may
+    /// be more.
+    pub fn each(
+        &mut self,
+        call: &Call,
+        mut take: impl FnMut(&RawDoc, &Context) -> Result<Taken, Failure>,
+    ) -> Result<bool, Failure> {
+        let view = call.node().store()?.view(self.time.at)?;
+        let mut context = self.surroundings.context(call, None);
+        source::with_others(&mut context, &view);
+        let source = self.source(view)?;
+        let mut input = Input::new(source.as_ref(), &context);
+        loop {
+            let next = match self.held.take() {
+                Some(doc) => Some(doc),
+                None => self.pipeline.next(&mut input)?,
+            };
+            let Some(doc) = next else { return Ok(false) };
+            match take(&doc, &context)? {
+                Taken::Yes => {}
+                Taken::AsLast => return Ok(true),
+                Taken::No => {
+                    self.held = Some(doc);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
     fn source(&self, view: View) -> Result<Box<dyn Source>, Failure> {
         let Some(uuid) = self.uuid else { return Ok(Box::new(NoDocuments)) };
         let Some(collection) = view.catalog().by_uuid(uuid) else {
@@ -57,23 +97,17 @@ impl Reading for QueryReading {
         batch: &mut BatchWriter,
         limit: usize,
     ) -> Result<Filled, Failure> {
-        let view = call.node().store()?.view(self.time.at)?;
-        let mut context = self.surroundings.context(call, None);
-        source::with_others(&mut context, &view);
-        let source = self.source(view)?;
-        let mut input = Input::new(source.as_ref(), &context);
-        while batch.count() < limit {
-            let next = match self.held.take() {
-                Some(doc) => Some(doc),
-                None => self.pipeline.next(&mut input)?,
-            };
-            let Some(doc) = next else { return Ok(Filled::Exhausted) };
-            if !batch.push(&doc) {
-                self.held = Some(doc);
-                break;
-            }
+        if limit == 0 {
+            return Ok(Filled::More);
         }
-        Ok(Filled::More)
+        let more = self.each(call, |doc, _| {
+            Ok(match batch.push(doc) {
+                false => Taken::No,
+                true if batch.count() >= limit => Taken::AsLast,
+                true => Taken::Yes,
+            })
+        })?;
+        Ok(if more { Filled::More } else { Filled::Exhausted })
     }
 
     fn remarks(&self) -> Remarks {

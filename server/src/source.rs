@@ -255,7 +255,7 @@ fn way(direction: Direction) -> storage::Direction {
 }
 
 /// A document with the value under the empty key.
-fn with_value(value: Value<'_>) -> bson::RawDocumentBuf {
+pub(crate) fn with_value(value: Value<'_>) -> bson::RawDocumentBuf {
     let mut bytes = vec![0; 4];
     bytes.push(value.type_byte());
     bytes.push(0);

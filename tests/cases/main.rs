@@ -45,6 +45,7 @@ mod members;
 mod past;
 mod prepared;
 mod privileges;
+mod reads;
 mod replies;
 mod staleness;
 mod steady;

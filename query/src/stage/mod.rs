@@ -22,12 +22,14 @@ mod table;
 mod unpack;
 mod unwind;
 mod window;
+mod write;
 
 pub use geo_near::GeoNear;
 pub(crate) use geo_near::NearSort;
-pub use outside::{Outside, Write};
+pub use outside::Outside;
 pub use table::STAGES;
 pub use unpack::Unpack;
+pub use write::{Merge, Write, WriteKind, prepend_id};
 
 use bson::RawDocument;
 
@@ -239,7 +241,7 @@ fn push(pipeline: &mut Pipeline, stage: Parsed) {
         Parsed::Unpack(unpack) => pipeline.push(unpack),
         Parsed::GeoNear(_) => pipeline.push(Box::new(outside::Refused("$geoNear"))),
         Parsed::Outside(stage) => pipeline.push(Box::new(outside::Refused(stage.name))),
-        Parsed::Write(write) => pipeline.push(Box::new(outside::Refused(write.name))),
+        Parsed::Write(write) => pipeline.push(Box::new(outside::Refused(write.name()))),
         Parsed::Documents(_) => {}
         Parsed::Other(stages) => stages.into_iter().for_each(|stage| pipeline.push(stage)),
     }

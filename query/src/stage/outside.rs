@@ -1,7 +1,6 @@
-//! Stages that need the server: those whose documents it knows, and those that write.
+//! Stages that need the server: those whose documents it knows.
 //!
-//! Here they are parsed and put in their place; [`crate::context::Collections::outside`] gives the
-//! documents of the first kind, and whoever runs the pipeline takes the second kind off its end.
+//! Here they are parsed and put in their place; [`crate::context::Collections::outside`] gives their documents.
 
 use bson::RawDocumentBuf;
 use protocol::RawDoc;
@@ -10,7 +9,6 @@ use super::{Parsed, StageContext, idl, raw};
 use crate::{
     error::QueryError,
     exec::{Stage, Upstream},
-    expression::Expr,
     value::{Elements, Value},
 };
 
@@ -23,20 +21,7 @@ pub struct Outside {
     pub spec: RawDocumentBuf,
 }
 
-/// A stage that writes what reaches it.
-#[derive(Debug, Clone)]
-pub struct Write {
-    /// `$out` or `$merge`.
-    pub name: &'static str,
-    /// The database, if it is named.
-    pub database: Option<String>,
-    /// The collection.
-    pub collection: String,
-    /// The whole specification.
-    pub spec: RawDocumentBuf,
-}
-
-/// Stands where a write was not taken off the pipeline's end.
+/// Stands where a stage is that the server should have taken out of the pipeline.
 #[derive(Debug)]
 pub(super) struct Refused(pub(super) &'static str);
 
@@ -241,141 +226,4 @@ fn options<'v>(name: &str, value: Value<'v>) -> Result<&'v [u8], QueryError> {
             other.type_name()
         ))),
     }
-}
-
-pub(super) fn parse_out(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$out";
-    let (mut database, mut collection) = (None, None);
-    let mut spec = RawDocumentBuf::new();
-    match value {
-        Value::String(name) => collection = Some(text(name)),
-        Value::Document(doc) => {
-            spec = raw(doc)?.to_owned();
-            for field in Elements::of_bytes(doc) {
-                match field.key {
-                    b"db" => database = Some(text(idl::string(NAME, &field)?)),
-                    b"coll" => collection = Some(text(idl::string(NAME, &field)?)),
-                    b"timeseries" => {
-                        idl::object(NAME, &field)?;
-                    }
-                    other => return Err(idl::unknown(NAME, other)),
-                }
-            }
-        }
-        other => {
-            return Err(QueryError::location(
-                16_990,
-                format!(
-                    "$out only supports a string or object argument, but found {}",
-                    other.type_name()
-                ),
-            ));
-        }
-    }
-    let collection = collection.ok_or_else(|| idl::missing(NAME, "coll"))?;
-    Ok(Parsed::Write(Box::new(Write { name: NAME, database, collection, spec })))
-}
-
-pub(super) fn parse_merge(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$merge";
-    let mut target = None;
-    let mut spec = RawDocumentBuf::new();
-    match value {
-        Value::String(name) => target = Some((None, text(name))),
-        Value::Document(doc) => {
-            spec = raw(doc)?.to_owned();
-            for field in Elements::of_bytes(doc) {
-                match field.key {
-                    b"into" => target = Some(into(field.value())?),
-                    b"on" => check_on(field.value())?,
-                    b"let" => {
-                        for variable in Elements::of_bytes(idl::object(NAME, &field)?) {
-                            Expr::parse(variable.value(), &mut cx.scope.clone())?;
-                        }
-                    }
-                    b"whenMatched" => when(
-                        "whenMatched",
-                        field.value(),
-                        &["replace", "merge", "keepExisting", "fail", "pipeline"],
-                    )?,
-                    b"whenNotMatched" => when(
-                        "$merge.whenNotMatched",
-                        field.value(),
-                        &["insert", "discard", "fail"],
-                    )?,
-                    other => return Err(idl::unknown(NAME, other)),
-                }
-            }
-        }
-        other => {
-            return Err(QueryError::type_mismatch(format!(
-                "$merge requires a string or object argument, but found {}",
-                other.type_name()
-            )));
-        }
-    }
-    let (database, collection) = target.ok_or_else(|| idl::missing(NAME, "into"))?;
-    Ok(Parsed::Write(Box::new(Write { name: NAME, database, collection, spec })))
-}
-
-fn into(value: Value<'_>) -> Result<(Option<String>, String), QueryError> {
-    match value {
-        Value::String(name) => Ok((None, text(name))),
-        Value::Document(doc) => {
-            let (mut database, mut collection) = (None, None);
-            for field in Elements::of_bytes(doc) {
-                match field.key {
-                    b"db" => database = Some(text(idl::string("$merge.into", &field)?)),
-                    b"coll" => collection = Some(text(idl::string("$merge.into", &field)?)),
-                    other => return Err(idl::unknown("$merge.into", other)),
-                }
-            }
-            let collection = collection.ok_or_else(|| idl::missing("$merge.into", "coll"))?;
-            Ok((database, collection))
-        }
-        other => Err(QueryError::location(
-            51_178,
-            format!(
-                "$merge 'into' field  must be either a string or an object, but found {}",
-                other.type_name()
-            ),
-        )),
-    }
-}
-
-fn check_on(value: Value<'_>) -> Result<(), QueryError> {
-    let names = matches!(value, Value::Array(_))
-        && value.elements().all(|e| matches!(e.value(), Value::String(_)));
-    if names || matches!(value, Value::String(_)) {
-        return Ok(());
-    }
-    Err(QueryError::location(
-        51_186,
-        format!(
-            "$merge 'on' field  must be either a string or an array of strings, but found {}",
-            value.type_name()
-        ),
-    ))
-}
-
-fn when(field: &str, value: Value<'_>, known: &[&str]) -> Result<(), QueryError> {
-    match value {
-        Value::Array(_) if field == "whenMatched" => Ok(()),
-        Value::String(mode) if known.iter().any(|k| k.as_bytes() == mode) => Ok(()),
-        Value::String(mode) => Err(QueryError::bad_value(format!(
-            "Enumeration value '{}' for field '{field}' is not a valid value.",
-            String::from_utf8_lossy(mode)
-        ))),
-        other => Err(QueryError::location(
-            51_191,
-            format!(
-                "$merge 'whenMatched' field  must be either a string or an array, but found {}",
-                other.type_name()
-            ),
-        )),
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Parsed, StageContext, bucket, densify, fill, geo_near, graph, group, join, outside, raw,
-    simple, unpack, unwind, window,
+    simple, unpack, unwind, window, write,
 };
 use crate::{
     error::QueryError,
@@ -46,8 +46,8 @@ pub static STAGES: &[Row] = &[
     Row { name: "$listSessions", parse: outside::parse_list_sessions },
     Row { name: "$lookup", parse: join::parse_lookup },
     Row { name: "$match", parse: matching },
-    Row { name: "$merge", parse: outside::parse_merge },
-    Row { name: "$out", parse: outside::parse_out },
+    Row { name: "$merge", parse: write::parse_merge },
+    Row { name: "$out", parse: write::parse_out },
     Row { name: "$planCacheStats", parse: outside::parse_plan_cache_stats },
     Row { name: "$project", parse: project },
     Row { name: "$redact", parse: simple::parse_redact },

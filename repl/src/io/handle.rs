@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use bson::RawDocumentBuf;
-use protocol::ErrorCode;
+use protocol::{
+    ErrorCode,
+    client::{ClientError, Connection},
+};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     core::{member_state::MemberState, profile::Profile, snapshot::Snapshot, status},
     event::{Answer, CommandError, DataEvent, Event, Request},
+    io::peer::Peer,
 };
 
 /// The handle of a running node.
@@ -19,6 +23,7 @@ pub struct Repl {
     pub(super) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(super) topologies: watch::Receiver<i64>,
     pub(super) stop: CancellationToken,
+    pub(super) peer: Peer,
 }
 
 /// What reaches the runner's loop.
@@ -44,6 +49,13 @@ impl Repl {
     /// `topologyVersion.counter`; wakes when it moves. For awaitable `hello`.
     pub fn watch_topology(&self) -> watch::Receiver<i64> {
         self.topologies.clone()
+    }
+
+    /// A connection of its own to whoever is primary now; `None` if nobody is known to be.
+    pub async fn connect_to_primary(&self) -> Option<Result<Connection, ClientError>> {
+        let snapshot = self.snapshot();
+        let primary = snapshot.primary()?;
+        Some(self.peer.connect(primary).await)
     }
 
     /// Our state.

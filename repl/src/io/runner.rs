@@ -100,7 +100,13 @@ pub fn start(settings: Settings, durable: Arc<dyn Durable>) -> Result<Started, R
     let (to_data, actions) = mpsc::unbounded_channel();
     let peer = Peer::new(watched.clone(), settings.connect);
     let stop = CancellationToken::new();
-    let repl = Repl { inbox: inbox.clone(), snapshots: watched, topologies, stop: stop.clone() };
+    let repl = Repl {
+        inbox: inbox.clone(),
+        snapshots: watched,
+        topologies,
+        stop: stop.clone(),
+        peer: peer.clone(),
+    };
     let runner = Runner {
         node,
         durable,

@@ -31,6 +31,10 @@ pub fn check(call: &Call) -> Result<(), Failure> {
     };
     let mut needs = Vec::new();
     of(&call.db, &coll, pipeline, &mut needs);
+    if matches!(call.body.get_bool("bypassDocumentValidation"), Ok(true)) {
+        let written: Vec<Need> = needs.iter().filter_map(bypass).collect();
+        needs.extend(written);
+    }
     for need in needs {
         match need {
             Need::Cluster(action) => call.require(Target::Cluster, action)?,
@@ -47,6 +51,16 @@ pub fn check(call: &Call) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// What else is needed to write where one may insert, without the collection's validation.
+fn bypass(need: &Need) -> Option<Need> {
+    match need {
+        Need::Collection(db, coll, insert) if *insert == action("insert") => {
+            Some(Need::Collection(db.clone(), coll.clone(), action("bypassDocumentValidation")))
+        }
+        _ => None,
+    }
 }
 
 /// Adds the needs of a pipeline over a collection; an empty name is a pipeline over none.

@@ -11,14 +11,14 @@ use query::{
     matcher::ParseContext,
     planner,
     source::Source,
-    stage::{self, Parsed, Split, StageContext},
+    stage::{self, Parsed, Split, StageContext, Write},
     value::Value,
 };
 use storage::{Collection, View};
 
 use super::{
     Auth, Command, Run, collation, explain, find,
-    first_batch::{FIRST_BATCH, First, first_batch},
+    first_batch::{FIRST_BATCH, First, first_batch, while_running},
     metadata,
     target::Target,
     variables::Variables,
@@ -32,6 +32,7 @@ use crate::{
     read_time::ReadTime,
     source::{self, CollectionSource, NoDocuments},
     views::{self, Resolved},
+    writing::Writing,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -173,6 +174,17 @@ impl Prepared {
         asked.surroundings(call).with_collator(self.context.parse.collator.clone())
     }
 
+    /// The stage that writes, taken off the end.
+    fn take_write(&mut self) -> Option<Box<Write>> {
+        match self.stages.pop()? {
+            Parsed::Write(write) => Some(write),
+            other => {
+                self.stages.push(other);
+                None
+            }
+        }
+    }
+
     pub(super) fn new(
         view: &View,
         target: &Target,
@@ -207,16 +219,30 @@ impl Prepared {
 pub(super) fn open(call: &Call, time: ReadTime, target: &Target, asked: Asked) -> Outcome {
     let view = call.node().store()?.view(time.at)?;
     let (given, pipeline) = metadata::take(call, &view, target, asked.pipeline.clone())?;
-    let prepared = Prepared::new(&view, target, &asked, pipeline)?;
+    let mut prepared = Prepared::new(&view, target, &asked, pipeline)?;
+    let write = prepared.take_write();
+    let collator = prepared.context.parse.collator.clone();
     let surroundings = prepared.surroundings(&asked, call);
     let uuid = prepared.collection.as_ref().map(|collection| collection.uuid());
     let ns = prepared.ns.clone();
     let pipeline = match given {
         Some(docs) => stage::over_docs(docs, prepared.stages),
-        None => plan(call, view, prepared, &asked, &surroundings)?,
+        None => plan(call, view.clone(), prepared, &asked, &surroundings)?,
     };
     let reading = QueryReading::new(uuid, time, pipeline, surroundings);
-    first_batch(call, ns, Box::new(reading), &asked.first)
+    let Some(write) = write else {
+        return first_batch(call, ns, Box::new(reading), &asked.first);
+    };
+    let variables = asked.variables.settled();
+    let writing = Writing {
+        call,
+        view: &view,
+        collator: collator.as_deref(),
+        variables: variables.as_deref(),
+        write: &write,
+    };
+    writing.check()?;
+    writing.run(&ns, reading).map_err(|failure| while_running(failure, call, &ns))
 }
 
 fn plan(

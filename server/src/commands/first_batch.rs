@@ -75,19 +75,27 @@ pub(super) fn first_batch(
 
 /// mongod says in what an error came up while documents were read.
 pub(super) fn while_running(failure: Failure, call: &Call, ns: &Namespace) -> Failure {
-    let Failure::Query(mut error) = failure else { return failure };
-    let names_collection = call.profile().executor_errors_name_collection;
-    let during = match call.name.as_str() {
-        "aggregate" if names_collection => format!("aggregate command on namespace: {ns}"),
-        "aggregate" => {
-            error.message =
-                format!("PlanExecutor error during aggregation :: caused by :: {}", error.message);
-            return Failure::Query(error);
+    match failure {
+        Failure::Query(mut error) => {
+            error.message = format!("{}{}", during(call, ns), error.message);
+            Failure::Query(error)
         }
+        Failure::OnPrimary { code, message, details } => {
+            let message = format!("{}{message}", during(call, ns));
+            Failure::OnPrimary { code, message, details }
+        }
+        other => other,
+    }
+}
+
+fn during(call: &Call, ns: &Namespace) -> String {
+    let names_collection = call.profile().executor_errors_name_collection;
+    let what = match call.name.as_str() {
+        "aggregate" if names_collection => format!("aggregate command on namespace: {ns}"),
+        "aggregate" => return "PlanExecutor error during aggregation :: caused by :: ".to_owned(),
         name if names_collection && name != "getMore" => format!("{name} command: {ns}"),
         "getMore" => "getMore".to_owned(),
         name => format!("{name} command"),
     };
-    error.message = format!("Executor error during {during} :: caused by :: {}", error.message);
-    Failure::Query(error)
+    format!("Executor error during {what} :: caused by :: ")
 }

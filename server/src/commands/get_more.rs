@@ -87,7 +87,7 @@ async fn run(call: Call) -> Outcome {
         return Ok(body.into());
     }
     guard.put_back(cursor);
-    Ok(Reply { body, then: Then::Again(next_request(&call)) })
+    Ok(Reply { then: Then::Again(next_request(&call)), ..Reply::from(body) })
 }
 
 /// Whoever opened a cursor may go on with it, as long as they may still read what it reads. A cursor that does not

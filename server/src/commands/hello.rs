@@ -65,7 +65,7 @@ async fn hello(call: Call, words: Words) -> Outcome {
         Some(_) if call.exhaust_allowed => next_request(&call.body, &body),
         _ => Then::Wait,
     };
-    Ok(Reply { body, then })
+    Ok(Reply { then, ..Reply::from(body) })
 }
 
 /// What the request says.

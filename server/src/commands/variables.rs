@@ -1,6 +1,9 @@
 //! `let`: variables of a command, whose values are settled before a document is looked at.
 
-use bson::RawBsonRef;
+use bson::{
+    RawBsonRef, RawDocumentBuf,
+    raw::{CString, cstr},
+};
 use protocol::{Fields, RawDoc};
 use query::{
     QueryError,
@@ -9,7 +12,7 @@ use query::{
     value::{OwnedValue, Value},
 };
 
-use crate::error::Failure;
+use crate::{error::Failure, source::with_value};
 
 /// Names and values.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +21,8 @@ pub(super) struct Variables {
     pub(super) scope: Scope,
     /// The values, in the order of the slots.
     pub(super) values: Vec<OwnedValue>,
+    /// The names in the order of the values.
+    names: Vec<String>,
 }
 
 impl Variables {
@@ -30,7 +35,22 @@ impl Variables {
             values.push(evaluate(value, context)?);
         }
         let names = given.iter().flatten().map(|(name, _)| name.as_str().as_bytes());
-        Ok(Self { scope: Scope::with_names(names), values })
+        let scope = Scope::with_names(names);
+        let names = given.iter().flatten().map(|(name, _)| name.as_str().to_owned()).collect();
+        Ok(Self { scope, values, names })
+    }
+
+    /// A `let` with the values in place of expressions, for another server; `None` if there are none.
+    pub(super) fn settled(&self) -> Option<RawDocumentBuf> {
+        let mut out = RawDocumentBuf::new();
+        for (name, value) in self.names.iter().zip(&self.values) {
+            let name = CString::try_from(name.as_str()).ok()?;
+            let mut literal = RawDocumentBuf::new();
+            let value = with_value(value.get());
+            literal.append(cstr!("$literal"), value.get("").ok()??);
+            out.append(name, literal);
+        }
+        (!self.names.is_empty()).then_some(out)
     }
 }
 

@@ -16,7 +16,12 @@ use super::Generic;
 use crate::{context::Client, error::Failure};
 
 /// Appends `ok`, unless the reply begins with it, and what the node adds.
-pub(super) fn end_success(client: &Client, generic: &Generic, body: &mut RawDocumentBuf) {
+pub(super) fn end_success(
+    client: &Client,
+    generic: &Generic,
+    body: &mut RawDocumentBuf,
+    wrote_at: Option<Timestamp>,
+) {
     let begins_with_ok =
         body.iter().next().is_some_and(|first| first.is_ok_and(|(name, _)| name == "ok"));
     if !begins_with_ok {
@@ -24,7 +29,10 @@ pub(super) fn end_success(client: &Client, generic: &Generic, body: &mut RawDocu
     }
     // A help text is not worth a time.
     if !generic.help {
-        Ending::of(client, generic).append_to(body);
+        let mut ending = Ending::of(client, generic);
+        ending.operation_time =
+            ending.operation_time.map(|time| wrote_at.unwrap_or(time).max(time));
+        ending.append_to(body);
     }
 }
 

@@ -1,0 +1,532 @@
+//! Stages that write what reaches them: `$out` and `$merge`.
+//!
+//! Here they are parsed, and documents become the statements of an update. Whoever runs the pipeline takes the stage
+//! off its end and carries the writes out.
+
+use std::collections::HashSet;
+
+use bson::{RawDocumentBuf, oid::ObjectId};
+use protocol::RawDoc;
+
+use super::{Parsed, StageContext, idl, parse, raw};
+use crate::{
+    context::Context,
+    error::QueryError,
+    expression::{Bump, DocBuilder, Env, Expr},
+    value::{Elements, OwnedValue, Value},
+};
+
+/// A stage that writes what reaches it.
+#[derive(Debug)]
+pub struct Write {
+    /// The database.
+    pub database: String,
+    /// The collection.
+    pub collection: String,
+    /// How.
+    pub kind: WriteKind,
+}
+
+/// How a stage writes.
+#[derive(Debug)]
+pub enum WriteKind {
+    /// `$out`: the documents become the collection.
+    Out {
+        /// Options of a time-series collection.
+        timeseries: Option<RawDocumentBuf>,
+    },
+    /// `$merge`: each document goes into the collection.
+    Merge(Merge),
+}
+
+impl Write {
+    /// The name of the stage.
+    pub fn name(&self) -> &'static str {
+        match self.kind {
+            WriteKind::Out { .. } => "$out",
+            WriteKind::Merge(_) => "$merge",
+        }
+    }
+}
+
+/// What happens to a document that is there already.
+#[derive(Debug)]
+enum WhenMatched {
+    Replace,
+    Merge,
+    KeepExisting,
+    Fail,
+    Pipeline(OwnedValue),
+}
+
+/// What happens to one that is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WhenNotMatched {
+    Insert,
+    Discard,
+    Fail,
+}
+
+/// Names and what they stand for.
+type Variables = Vec<(Box<[u8]>, Expr)>;
+
+/// `$merge`.
+#[derive(Debug)]
+pub struct Merge {
+    on: Option<Vec<String>>,
+    variables: Variables,
+    matched: WhenMatched,
+    not_matched: WhenNotMatched,
+}
+
+impl Merge {
+    /// The fields by which documents are found; `_id` if none are named.
+    pub fn on(&self) -> Vec<&str> {
+        match &self.on {
+            Some(fields) => fields.iter().map(String::as_str).collect(),
+            None => vec!["_id"],
+        }
+    }
+
+    /// True where documents are inserted, and one that is there is an error.
+    pub fn only_inserts(&self) -> bool {
+        matches!(self.matched, WhenMatched::Fail)
+    }
+
+    /// True where a document that is not there is an error.
+    pub fn must_match(&self) -> bool {
+        self.not_matched == WhenNotMatched::Fail
+    }
+
+    /// The document with an `_id`, if it is found by that and has none.
+    pub fn with_id(&self, doc: &RawDoc) -> Result<RawDoc, QueryError> {
+        let has_id = Elements::new(doc).find(b"_id").is_some();
+        if has_id || !self.on().contains(&"_id") {
+            return Ok(doc.clone());
+        }
+        super::to_doc(prepend_id(doc))
+    }
+
+    /// The statement of an update for a document. `nullish`: the fields that it is found by may be missing or null.
+    pub fn statement(
+        &self,
+        doc: &RawDoc,
+        nullish: bool,
+        context: &Context,
+    ) -> Result<RawDocumentBuf, QueryError> {
+        let arena = Bump::new();
+        let mut env = Env::new(&arena, context, doc.as_bytes());
+        let whole = Value::Document(doc.as_bytes());
+        let wrapped = |operator: &[u8]| {
+            let mut update = DocBuilder::new();
+            update.push(operator, whole);
+            update.finish()
+        };
+        let mut out = DocBuilder::new();
+        out.push(b"q", Value::Document(&self.query(doc, nullish)?));
+        match &self.matched {
+            // `Fail` inserts and has no statement.
+            WhenMatched::Replace | WhenMatched::Fail => out.push(b"u", whole),
+            WhenMatched::Merge => out.push(b"u", Value::Document(&wrapped(b"$set"))),
+            WhenMatched::KeepExisting => {
+                out.push(b"u", Value::Document(&wrapped(b"$setOnInsert")));
+            }
+            WhenMatched::Pipeline(stages) => {
+                out.push(b"u", stages.get());
+                let mut constants = DocBuilder::new();
+                for (name, expr) in &self.variables {
+                    constants.push(name, expr.eval(&mut env)?);
+                }
+                out.push(b"c", Value::Document(&constants.finish()));
+            }
+        }
+        let inserts = self.not_matched == WhenNotMatched::Insert;
+        out.push(b"multi", Value::Bool(false));
+        out.push(b"upsert", Value::Bool(inserts));
+        if inserts && matches!(self.matched, WhenMatched::Pipeline(_)) {
+            // What is not there is inserted as it is, not as the pipeline would make it.
+            out.push(b"upsertSupplied", Value::Bool(true));
+        }
+        raw(&out.finish()).map(ToOwned::to_owned)
+    }
+
+    fn query(&self, doc: &RawDoc, nullish: bool) -> Result<Vec<u8>, QueryError> {
+        let mut query = DocBuilder::new();
+        for field in self.on() {
+            let mut value = Value::Document(doc.as_bytes());
+            for part in field.split('.') {
+                value = match value {
+                    Value::Document(inner) => Elements::of_bytes(inner)
+                        .find(part.as_bytes())
+                        .map_or(Value::Missing, |element| element.value()),
+                    other => other,
+                };
+            }
+            match value {
+                Value::Array(_) => {
+                    let text = format!("$merge write error: 'on' field '{field}' is an array");
+                    return Err(QueryError::location(51_185, text));
+                }
+                Value::Missing | Value::Null | Value::Undefined if !nullish => {
+                    let text = format!(
+                        "$merge write error: 'on' field '{field}' cannot be missing, null or \
+                         undefined if supporting index is sparse"
+                    );
+                    return Err(QueryError::location(51_132, text));
+                }
+                Value::Missing | Value::Undefined => query.push(field.as_bytes(), Value::Null),
+                found => query.push(field.as_bytes(), found),
+            }
+        }
+        Ok(query.finish())
+    }
+}
+
+/// A document with a new `_id` before its fields.
+pub fn prepend_id(doc: &RawDoc) -> Vec<u8> {
+    const OBJECT_ID: u8 = 0x07;
+    let mut out = DocBuilder::new();
+    out.push_bytes(b"_id", OBJECT_ID, &ObjectId::new().bytes());
+    for element in Elements::new(doc) {
+        out.push_raw(element.bytes);
+    }
+    out.finish()
+}
+
+/// Databases that belong to the servers.
+fn is_internal(database: &str) -> bool {
+    matches!(database, "admin" | "config" | "local")
+}
+
+pub(super) fn parse_out(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    const NAME: &str = "$out";
+    let (mut database, mut collection, mut timeseries) = (None, None, None);
+    match value {
+        Value::String(name) => collection = Some(text(name)),
+        Value::Document(doc) => {
+            for field in Elements::of_bytes(doc) {
+                match field.key {
+                    b"db" => database = Some(text(idl::string(NAME, &field)?)),
+                    b"coll" => collection = Some(text(idl::string(NAME, &field)?)),
+                    b"timeseries" => {
+                        timeseries = Some(raw(idl::object(NAME, &field)?)?.to_owned());
+                    }
+                    other => return Err(idl::unknown(NAME, other)),
+                }
+            }
+        }
+        other => {
+            return Err(QueryError::location(
+                16_990,
+                format!(
+                    "$out only supports a string or object argument, but found {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    }
+    let collection = collection.ok_or_else(|| idl::missing(NAME, "coll"))?;
+    let database = database.unwrap_or_else(|| cx.database.clone());
+    if collection.is_empty() {
+        let text = format!("Invalid $out target namespace, {database}");
+        return Err(QueryError::new(protocol::ErrorCode::InvalidNamespace, text));
+    }
+    if collection.starts_with("system.") {
+        let text = format!("Can't $out to special collection: {collection}");
+        return Err(QueryError::location(17_385, text));
+    }
+    if is_internal(&database) {
+        let text = format!("Can't $out to internal database: {database}");
+        return Err(QueryError::location(31_321, text));
+    }
+    Ok(Parsed::Write(Box::new(Write { database, collection, kind: WriteKind::Out { timeseries } })))
+}
+
+pub(super) fn parse_merge(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    const NAME: &str = "$merge";
+    let (mut target, mut on, mut given, mut matched) = (None, None, None, None);
+    let mut not_matched = WhenNotMatched::Insert;
+    match value {
+        Value::String(name) => target = Some((None, text(name))),
+        Value::Document(doc) => {
+            for field in Elements::of_bytes(doc) {
+                match field.key {
+                    b"into" => target = Some(into(field.value())?),
+                    b"on" => on = Some(join_fields(field.value())?),
+                    b"let" => given = Some(idl::object(NAME, &field)?),
+                    b"whenMatched" => matched = Some(field.value()),
+                    b"whenNotMatched" => not_matched = when_not_matched(field.value())?,
+                    other => return Err(idl::unknown(NAME, other)),
+                }
+            }
+        }
+        other => {
+            return Err(QueryError::type_mismatch(format!(
+                "$merge requires a string or object argument, but found {}",
+                other.type_name()
+            )));
+        }
+    }
+    let (database, collection) = target.ok_or_else(|| idl::missing(NAME, "into"))?;
+    let database = database.unwrap_or_else(|| cx.database.clone());
+    let matched = matched.map_or(Ok(WhenMatched::Merge), when_matched)?;
+    check_modes(&matched, not_matched)?;
+    let variables = variables(given, &matched, cx)?;
+    if collection.is_empty() {
+        let text = format!("Invalid $merge target namespace: '{database}'");
+        return Err(QueryError::new(protocol::ErrorCode::InvalidNamespace, text));
+    }
+    if collection.starts_with("system.") {
+        let text = format!("Cannot $merge to special collection: {collection}");
+        return Err(QueryError::location(31_319, text));
+    }
+    if is_internal(&database) {
+        let text = format!("Cannot $merge to internal database: {database}");
+        return Err(QueryError::location(31_320, text));
+    }
+    let kind = WriteKind::Merge(Merge { on, variables, matched, not_matched });
+    Ok(Parsed::Write(Box::new(Write { database, collection, kind })))
+}
+
+fn into(value: Value<'_>) -> Result<(Option<String>, String), QueryError> {
+    match value {
+        Value::String(name) => Ok((None, text(name))),
+        Value::Document(doc) => {
+            let (mut database, mut collection) = (None, None);
+            for field in Elements::of_bytes(doc) {
+                match field.key {
+                    b"db" => database = Some(text(idl::string("$merge.into", &field)?)),
+                    b"coll" => collection = Some(text(idl::string("$merge.into", &field)?)),
+                    other => return Err(idl::unknown("$merge.into", other)),
+                }
+            }
+            let collection = collection.ok_or_else(|| idl::missing("$merge.into", "coll"))?;
+            Ok((database, collection))
+        }
+        other => Err(QueryError::location(
+            51_178,
+            format!(
+                "$merge 'into' field  must be either a string or an object, but found {}",
+                other.type_name()
+            ),
+        )),
+    }
+}
+
+fn join_fields(value: Value<'_>) -> Result<Vec<String>, QueryError> {
+    let fields: Option<Vec<String>> = match value {
+        Value::String(name) => Some(vec![text(name)]),
+        Value::Array(_) => value
+            .elements()
+            .map(|element| match element.value() {
+                Value::String(name) => Some(text(name)),
+                _ => None,
+            })
+            .collect(),
+        _ => None,
+    };
+    let Some(fields) = fields else {
+        return Err(QueryError::location(
+            51_186,
+            format!(
+                "$merge 'on' field  must be either a string or an array of strings, but found {}",
+                value.type_name()
+            ),
+        ));
+    };
+    if fields.is_empty() {
+        let text = "If explicitly specifying $merge 'on', must include at least one field";
+        return Err(QueryError::location(51_187, text));
+    }
+    let mut seen = HashSet::new();
+    match fields.iter().find(|field| !seen.insert(field.as_str())) {
+        Some(twice) => {
+            Err(QueryError::location(31_465, format!("Found a duplicate field '{twice}'")))
+        }
+        None => Ok(fields),
+    }
+}
+
+fn when_matched(value: Value<'_>) -> Result<WhenMatched, QueryError> {
+    Ok(match value {
+        Value::Array(_) => WhenMatched::Pipeline(value.into()),
+        Value::String(b"replace") => WhenMatched::Replace,
+        Value::String(b"merge") => WhenMatched::Merge,
+        Value::String(b"keepExisting") => WhenMatched::KeepExisting,
+        Value::String(b"fail") => WhenMatched::Fail,
+        Value::String(mode) => return Err(not_a_mode("whenMatched", mode)),
+        other => {
+            return Err(QueryError::location(
+                51_191,
+                format!(
+                    "$merge 'whenMatched' field  must be either a string or an array, but found {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    })
+}
+
+fn when_not_matched(value: Value<'_>) -> Result<WhenNotMatched, QueryError> {
+    const FIELD: &str = "$merge.whenNotMatched";
+    Ok(match value {
+        Value::String(b"insert") => WhenNotMatched::Insert,
+        Value::String(b"discard") => WhenNotMatched::Discard,
+        Value::String(b"fail") => WhenNotMatched::Fail,
+        Value::String(mode) => return Err(not_a_mode(FIELD, mode)),
+        other => {
+            return Err(idl::wrong_type("$merge", b"whenNotMatched", other, "type 'string'"));
+        }
+    })
+}
+
+fn not_a_mode(field: &str, mode: &[u8]) -> QueryError {
+    QueryError::bad_value(format!(
+        "Enumeration value '{}' for field '{field}' is not a valid value.",
+        String::from_utf8_lossy(mode)
+    ))
+}
+
+fn check_modes(matched: &WhenMatched, not_matched: WhenNotMatched) -> Result<(), QueryError> {
+    let name = match matched {
+        WhenMatched::KeepExisting => "keepExisting",
+        WhenMatched::Fail => "fail",
+        WhenMatched::Replace | WhenMatched::Merge | WhenMatched::Pipeline(_) => return Ok(()),
+    };
+    let other = match not_matched {
+        WhenNotMatched::Insert => return Ok(()),
+        WhenNotMatched::Discard => "discard",
+        WhenNotMatched::Fail => "fail",
+    };
+    Err(QueryError::location(
+        51_181,
+        format!(
+            "Combination of $merge modes 'whenMatched: {name}' and 'whenNotMatched: {other}' is not \
+             supported"
+        ),
+    ))
+}
+
+/// The variables of `let`, and `new`, the document itself; the pipeline is read with them, to find its errors now.
+fn variables(
+    given: Option<&[u8]>,
+    matched: &WhenMatched,
+    cx: &StageContext,
+) -> Result<Variables, QueryError> {
+    const ROOT: &[u8] = b"$$ROOT";
+    let WhenMatched::Pipeline(pipeline) = matched else {
+        if given.is_none() {
+            return Ok(Vec::new());
+        }
+        let mode = match matched {
+            WhenMatched::Replace => "replace",
+            WhenMatched::Merge => "merge",
+            WhenMatched::KeepExisting => "keepExisting",
+            WhenMatched::Fail => "fail",
+            WhenMatched::Pipeline(_) => "pipeline",
+        };
+        let text = format!("Cannot use 'let' variables with 'whenMatched: {mode}' mode");
+        return Err(QueryError::location(51_199, text));
+    };
+    let new = Expr::parse(Value::String(ROOT), &mut cx.scope.clone())?;
+    let mut variables: Variables = vec![(Box::from(&b"new"[..]), new)];
+    for variable in given.into_iter().flat_map(Elements::of_bytes) {
+        if variable.key == b"new" {
+            if matches!(variable.value(), Value::String(ROOT)) {
+                continue;
+            }
+            return Err(QueryError::location(
+                51_273,
+                "'let' may not define a value for the reserved 'new' variable other than '$$ROOT'",
+            ));
+        }
+        let expr = Expr::parse(variable.value(), &mut cx.scope.clone())?;
+        variables.push((variable.key.into(), expr));
+    }
+    let mut inner = cx.clone();
+    for (name, _) in &variables {
+        inner.scope.declare(name);
+    }
+    parse(pipeline.get(), &inner)?;
+    Ok(variables)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Document, doc};
+
+    use super::*;
+
+    fn merge(spec: Document) -> Result<Merge, QueryError> {
+        let spec = bson::serialize_to_raw_document_buf(&spec).unwrap();
+        let cx = StageContext { database: "d".to_owned(), ..StageContext::default() };
+        match parse_merge(Value::Document(spec.as_bytes()), &cx)? {
+            Parsed::Write(write) => match write.kind {
+                WriteKind::Merge(merge) => Ok(merge),
+                WriteKind::Out { .. } => panic!("no $merge"),
+            },
+            _ => panic!("no write"),
+        }
+    }
+
+    fn statement(spec: Document, doc: Document) -> Document {
+        let doc = RawDoc::from(bson::serialize_to_raw_document_buf(&doc).unwrap());
+        let statement = merge(spec).unwrap().statement(&doc, true, &Context::default()).unwrap();
+        Document::try_from(statement).unwrap()
+    }
+
+    #[test]
+    fn each_mode_has_its_statement() {
+        let given = || doc! { "_id": 1, "a": 2 };
+        let modes = [
+            ("replace", given()),
+            ("merge", doc! { "$set": given() }),
+            ("keepExisting", doc! { "$setOnInsert": given() }),
+        ];
+        for (mode, update) in modes {
+            let got = statement(doc! { "into": "t", "whenMatched": mode }, given());
+            let want = doc! { "q": { "_id": 1 }, "u": update, "multi": false, "upsert": true };
+            assert_eq!(got, want);
+        }
+        let pipeline = vec![doc! { "$set": { "b": "$$x" } }];
+        let spec = doc! {
+            "into": "t", "on": ["a", "c"], "let": { "x": "$a" }, "whenMatched": &pipeline,
+            "whenNotMatched": "insert",
+        };
+        let want = doc! {
+            "q": { "a": 2, "c": null }, "u": pipeline, "c": { "new": given(), "x": 2 },
+            "multi": false, "upsert": true, "upsertSupplied": true,
+        };
+        assert_eq!(statement(spec, given()), want);
+    }
+
+    #[test]
+    fn modes_that_make_no_sense_are_refused() {
+        let code = |spec| merge(spec).unwrap_err().code.code();
+        let both = |a: &str, b: &str| doc! { "into": "t", "whenMatched": a, "whenNotMatched": b };
+        assert_eq!(code(both("keepExisting", "discard")), 51_181);
+        assert_eq!(code(both("fail", "fail")), 51_181);
+        assert_eq!(code(both("pipeline", "insert")), 2);
+        assert_eq!(code(doc! { "into": "t", "let": { "x": 1 } }), 51_199);
+        assert_eq!(code(doc! { "into": "t", "on": ["a", "a"] }), 31_465);
+        assert_eq!(code(doc! { "into": { "db": "admin", "coll": "t" } }), 31_320);
+    }
+
+    #[test]
+    fn what_a_document_is_found_by_is_there_and_no_array() {
+        let doc = |doc: Document| RawDoc::from(bson::serialize_to_raw_document_buf(&doc).unwrap());
+        let on_a = merge(doc! { "into": "t", "on": "a.b" }).unwrap();
+        let code = |doc: &RawDoc, nullish| {
+            on_a.statement(doc, nullish, &Context::default()).map_err(|error| error.code.code())
+        };
+        assert_eq!(code(&doc(doc! { "a": { "b": [1] } }), true).unwrap_err(), 51_185);
+        assert_eq!(code(&doc(doc! { "a": { "b": null } }), false).unwrap_err(), 51_132);
+        assert!(code(&doc(doc! { "x": 1 }), true).is_ok());
+        let plain = merge(doc! { "into": "t" }).unwrap();
+        assert!(plain.with_id(&doc(doc! { "a": 1 })).unwrap().get_object_id("_id").is_ok());
+    }
+}

@@ -1,0 +1,139 @@
+//! The primary, as a pipeline that writes sees it: one connection, made with the first command.
+
+use std::time::Duration;
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr};
+use protocol::{
+    ErrorCode, RawDoc, Timestamp,
+    client::{ClientError, Connection},
+};
+use tokio::runtime::Handle;
+
+use crate::{blocking, context::Call, error::Failure};
+
+/// How often a command that waits for the primary asks whether it should go on.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+/// A write may wait for a majority as long as it takes; the client's own limit ends it earlier.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The primary.
+pub(super) struct Primary<'c> {
+    call: &'c Call,
+    connection: Option<Connection>,
+    operation_time: Option<Timestamp>,
+}
+
+impl<'c> Primary<'c> {
+    pub(super) fn of(call: &'c Call) -> Self {
+        Self { call, connection: None, operation_time: None }
+    }
+
+    /// When the last command took effect.
+    pub(super) fn operation_time(&self) -> Option<Timestamp> {
+        self.operation_time
+    }
+
+    /// Runs a command with the client's write concern, comment and time limit. On a blocking thread.
+    pub(super) fn write(
+        &mut self,
+        db: &str,
+        mut command: RawDocumentBuf,
+    ) -> Result<RawDoc, Failure> {
+        let body = &self.call.body;
+        for name in [cstr!("writeConcern"), cstr!("comment")] {
+            if let Ok(Some(value)) = body.get(name.as_str()) {
+                command.append(name, value);
+            }
+        }
+        if let Some(max) = self.call.max_time {
+            let left = max.saturating_sub(self.call.started.elapsed());
+            let millis = i64::try_from(left.as_millis()).unwrap_or(i64::MAX).max(1);
+            command.append(cstr!("maxTimeMS"), millis);
+        }
+        self.run(db, command, true)
+    }
+
+    /// Runs a command that tidies up, also when the client is gone.
+    pub(super) fn tidy(&mut self, db: &str, command: RawDocumentBuf) -> Result<(), Failure> {
+        self.run(db, command, false).map(drop)
+    }
+
+    fn run(
+        &mut self,
+        db: &str,
+        command: RawDocumentBuf,
+        interruptible: bool,
+    ) -> Result<RawDoc, Failure> {
+        let call = self.call;
+        let connection = &mut self.connection;
+        let reply = Handle::current().block_on(async {
+            let exchange = async {
+                if connection.as_ref().is_none_or(Connection::is_broken) {
+                    *connection = Some(connect(call).await?);
+                }
+                match connection {
+                    Some(open) => open.run(db, command, LONGEST).await.map_err(from_client),
+                    None => Err(no_primary()),
+                }
+            };
+            tokio::pin!(exchange);
+            loop {
+                tokio::select! {
+                    reply = &mut exchange => break reply,
+                    () = tokio::time::sleep(CHECK_EVERY) => {
+                        if interruptible {
+                            blocking::check(call, None)?;
+                        }
+                    }
+                }
+            }
+        })?;
+        if let Ok(time) = reply.get_timestamp("operationTime") {
+            let time = Timestamp::from(time);
+            self.operation_time = self.operation_time.max(Some(time));
+            call.node().advance_cluster_time(time);
+        }
+        Ok(reply)
+    }
+}
+
+async fn connect(call: &Call) -> Result<Connection, Failure> {
+    let Some(repl) = call.node().repl() else { return Err(no_primary()) };
+    match repl.connect_to_primary().await {
+        Some(connected) => connected.map_err(from_client),
+        None => Err(no_primary()),
+    }
+}
+
+fn no_primary() -> Failure {
+    Failure::said(ErrorCode::from_code(189), "No primary exists currently")
+}
+
+fn from_client(error: ClientError) -> Failure {
+    match error {
+        ClientError::Command(error) => failure(Some(error.reply.as_raw())),
+        other => Failure::said(
+            ErrorCode::HostUnreachable,
+            format!("Error while writing to the primary: {other}"),
+        ),
+    }
+}
+
+/// An error as the primary wrote it, with what clients look for beside its text.
+pub(super) fn failure(error: Option<&RawDocument>) -> Failure {
+    let code = error.and_then(|error| error.get_i32("code").ok());
+    let message = error.and_then(|error| error.get_str("errmsg").ok()).unwrap_or_default();
+    let mut details = RawDocumentBuf::new();
+    for (name, value) in error.into_iter().flat_map(|error| error.iter().flatten()) {
+        if matches!(name.as_str(), "keyPattern" | "keyValue" | "foundValue" | "errInfo")
+            && !matches!(value, RawBsonRef::Null)
+        {
+            details.append(name, value);
+        }
+    }
+    Failure::OnPrimary {
+        code: code.map_or(ErrorCode::UnknownError, ErrorCode::from_code),
+        message: message.to_owned(),
+        details,
+    }
+}
