@@ -145,6 +145,7 @@ fn prepare(
     {
         generic::refuse_unknown(&incoming.body, &name, own)?;
     }
+    generic.check_transaction(command)?;
     generic.check_concerns(command, &name)?;
     let who_digest = who.digest();
     let call = Call {
@@ -251,6 +252,9 @@ fn gate(client: &Client, command: &Command, generic: &Generic, db: &str) -> Resu
         On::Always => Ok(()),
         On::Primary => Err(Failure::NotWritablePrimary { hello_ok, label: generic.label() }),
         On::Serving | On::Readable if db == "local" => Ok(()),
+        On::Readable if generic.in_transaction() => {
+            Err(Failure::NotWritablePrimary { hello_ok, label: Some("TransientTransactionError") })
+        }
         On::Readable if !generic.secondary_ok => Err(Failure::NotPrimaryNoSecondaryOk { hello_ok }),
         On::Serving | On::Readable => match repl.member_state() {
             MemberState::Primary | MemberState::Secondary => Ok(()),

@@ -145,6 +145,10 @@ impl Concern {
                 "readConcern.atClusterTime can only be specified with readConcern level 'snapshot'";
             return Err(Failure::said(ErrorCode::InvalidOptions, text));
         }
+        if concern.at.is_some_and(|at| at.is_null()) {
+            let text = "atClusterTime cannot be a null timestamp";
+            return Err(Failure::said(ErrorCode::InvalidOptions, text));
+        }
         if concern.at.is_some() && concern.after.is_some() {
             let text = "Specify either 'atClusterTime' or 'afterClusterTime' in readConcern, but not both.";
             return Err(Failure::said(ErrorCode::InvalidOptions, text));

@@ -246,11 +246,20 @@ fn reads() -> Vec<(&'static str, &'static str, Document)> {
         let id = bson::Binary { subtype: BinarySubtype::Uuid, bytes: vec![n; 16] };
         doc! { "id": id }
     };
-    let concern = |concern: Document| doc! { "find": "c", "limit": 1, "readConcern": concern };
+    let concern = |concern: Document| {
+        doc! { "find": "c", "filter": { "_id": 7 }, "readConcern": concern }
+    };
+    let at = |at: bson::Timestamp| concern(doc! { "level": "snapshot", "atClusterTime": at });
+    let transaction = |mut command: Document| {
+        command.extend(doc! { "lsid": session(1), "txnNumber": 1_i64, "autocommit": false });
+        command
+    };
     let deep = |depth: usize| (0..depth).fold(doc! { "a": 1 }, |inner, _| doc! { "$and": [inner] });
-    let many = |n: i32| -> Vec<Document> { (0..n).map(|n| doc! { "a": n }).collect() };
-    let text = |filter: Document| doc! { "find": "c", "filter": filter };
-    let ahead = bson::Timestamp { time: 2, increment: 0 };
+    let many: Vec<Document> = (0..3_000).map(|n| doc! { "a": n }).collect();
+    let long: Vec<i32> = (0..20_000).collect();
+    let filtered = |filter: Document| {
+        doc! { "find": "c", "filter": filter, "sort": { "_id": 1 }, "limit": 3 }
+    };
     vec![
         // Read concerns.
         ("local", "test", concern(doc! { "level": "local" })),
@@ -260,46 +269,12 @@ fn reads() -> Vec<(&'static str, &'static str, Document)> {
         ("no such level", "test", concern(doc! { "level": "strict" })),
         ("level of a wrong type", "test", concern(doc! { "level": 1 })),
         ("unknown field of a concern", "test", concern(doc! { "level": "local", "x": 1 })),
-        (
-            "local with atClusterTime",
-            "test",
-            concern(doc! { "level": "local", "atClusterTime": ahead }),
-        ),
-        (
-            "both times",
-            "test",
-            concern(
-                doc! { "level": "snapshot", "atClusterTime": ahead, "afterClusterTime": ahead },
-            ),
-        ),
-        (
-            "a moment that is gone",
-            "test",
-            concern(doc! { "level": "snapshot", "atClusterTime": ahead }),
-        ),
-        (
-            "a moment that is none",
-            "test",
-            concern(
-                doc! { "level": "snapshot", "atClusterTime": bson::Timestamp { time: 0, increment: 0 } },
-            ),
-        ),
-        ("afterClusterTime of a wrong type", "test", concern(doc! { "afterClusterTime": 5 })),
-        (
-            "count with snapshot",
-            "test",
-            doc! { "count": "c", "readConcern": { "level": "snapshot" } },
-        ),
+        ("a moment that is gone", "test", at(bson::Timestamp { time: 2, increment: 0 })),
+        ("a moment that is none", "test", at(bson::Timestamp { time: 0, increment: 0 })),
         ("ping with a concern", "test", doc! { "ping": 1, "readConcern": { "level": "majority" } }),
         // Transactions and sessions.
-        (
-            "a transaction",
-            "test",
-            doc! {
-                "find": "c", "lsid": session(1), "txnNumber": 1_i64, "startTransaction": true,
-                "autocommit": false,
-            },
-        ),
+        ("a transaction", "test", transaction(doc! { "find": "c", "startTransaction": true })),
+        ("more of a transaction", "test", transaction(doc! { "find": "c" })),
         ("txnNumber without a session", "test", doc! { "find": "c", "txnNumber": 1_i64 }),
         (
             "txnNumber of a read",
@@ -307,16 +282,8 @@ fn reads() -> Vec<(&'static str, &'static str, Document)> {
             doc! { "find": "c", "lsid": session(2), "txnNumber": 1_i64 },
         ),
         ("autocommit alone", "test", doc! { "find": "c", "lsid": session(3), "autocommit": false }),
-        (
-            "commitTransaction",
-            "admin",
-            doc! { "commitTransaction": 1, "lsid": session(1), "txnNumber": 1_i64, "autocommit": false },
-        ),
-        (
-            "abortTransaction",
-            "admin",
-            doc! { "abortTransaction": 1, "lsid": session(1), "txnNumber": 1_i64, "autocommit": false },
-        ),
+        ("commitTransaction", "admin", transaction(doc! { "commitTransaction": 1 })),
+        ("abortTransaction", "admin", transaction(doc! { "abortTransaction": 1 })),
         ("refreshSessions", "admin", doc! { "refreshSessions": [session(4)] }),
         ("endSessions", "admin", doc! { "endSessions": [session(4)] }),
         ("killSessions", "admin", doc! { "killSessions": [session(4)] }),
@@ -330,53 +297,30 @@ fn reads() -> Vec<(&'static str, &'static str, Document)> {
         ("killCursors of nothing", "test", doc! { "killCursors": "c", "cursors": [] }),
         ("a batch of nothing", "test", doc! { "find": "c", "batchSize": 0 }),
         ("a negative batch", "test", doc! { "find": "c", "batchSize": -1 }),
-        ("tailable without capped", "test", doc! { "find": "c", "tailable": true }),
         ("awaitData without tailable", "test", doc! { "find": "capped", "awaitData": true }),
-        ("noCursorTimeout", "test", doc! { "find": "c", "limit": 1, "noCursorTimeout": true }),
         ("negative limit", "test", doc! { "find": "c", "limit": -1 }),
         ("negative skip", "test", doc! { "find": "c", "skip": -1 }),
-        ("maxTimeMS of nothing", "test", doc! { "find": "c", "limit": 1, "maxTimeMS": 0 }),
-        ("maxTimeMS of a wrong type", "test", doc! { "find": "c", "maxTimeMS": "x" }),
         ("maxTimeMS too large", "test", doc! { "find": "c", "maxTimeMS": 3_000_000_000_i64 }),
         ("unknown field of find", "test", doc! { "find": "c", "nothing": 1 }),
         ("find of no name", "test", doc! { "find": "" }),
         ("find of a number", "test", doc! { "find": 1 }),
-        // $text and scripts.
-        ("$text without an index", "test", text(doc! { "$text": { "$search": "x" } })),
-        ("$text of a wrong type", "test", text(doc! { "$text": 1 })),
-        ("$text without $search", "test", text(doc! { "$text": {} })),
+        // $text, as far as it is there.
+        ("$text of a wrong type", "test", filtered(doc! { "$text": 1 })),
+        ("$text without $search", "test", filtered(doc! { "$text": {} })),
         // Filters that cost.
-        ("thousands of branches", "test", text(doc! { "$or": many(3_000), "_id": 5 })),
-        (
-            "a long list",
-            "test",
-            text(doc! { "_id": { "$in": (0..20_000).collect::<Vec<i32>>() } })
-                .into_iter()
-                .chain(doc! { "limit": 3 })
-                .collect(),
-        ),
-        ("nested deep", "test", text(deep(80)).into_iter().chain(doc! { "limit": 3 }).collect()),
-        ("nested too deep", "test", text(deep(120))),
-        ("a regex that is none", "test", text(doc! { "s": { "$regex": "(" } })),
-        ("a regex that is too long", "test", text(doc! { "s": { "$regex": "a".repeat(40_000) } })),
-        ("a regex that never ends", "test", text(doc! { "s": { "$regex": "(t+e*x*t*)+z" } })),
+        ("thousands of branches", "test", filtered(doc! { "$or": many, "_id": 5 })),
+        ("a long list", "test", filtered(doc! { "_id": { "$in": long } })),
+        ("nested deep", "test", filtered(deep(80))),
+        ("nested too deep", "test", filtered(deep(120))),
+        ("a regex that is none", "test", filtered(doc! { "s": { "$regex": "(" } })),
+        ("a regex that never ends", "test", filtered(doc! { "s": { "$regex": "(t+e*x*t*)+z" } })),
         // What tools ask.
         ("profile", "test", doc! { "profile": -1 }),
         ("getParameter", "admin", doc! { "getParameter": 1, "cursorTimeoutMillis": 1 }),
-        ("connPoolSync", "admin", doc! { "connPoolSync": 1 }),
-        ("whatsmyuri elsewhere", "test", doc! { "getCmdLineOpts": 1 }),
-        (
-            "validateDBMetadata",
-            "test",
-            doc! { "validateDBMetadata": 1, "apiParameters": { "version": "1" } },
-        ),
-        ("getDatabaseVersion", "admin", doc! { "getDatabaseVersion": "test" }),
         ("listIndexes of nothing", "test", doc! { "listIndexes": "nothing" }),
         ("listIndexes of a view", "test", doc! { "listIndexes": "view" }),
-        ("collStats of nothing", "test", doc! { "dataSize": "test.nothing" }),
         ("dbHash of nothing", "nothing", doc! { "dbHash": 1 }),
         ("an insert", "test", doc! { "insert": "c", "documents": [{}] }),
         ("findAndModify", "test", doc! { "findAndModify": "c", "remove": true }),
-        ("mapReduce", "test", doc! { "mapReduce": "c", "map": "x", "reduce": "y", "out": "z" }),
     ]
 }

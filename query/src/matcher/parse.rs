@@ -84,7 +84,7 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
         b"$jsonSchema" => {
             Node::Schema(std::sync::Arc::new(super::json_schema::Schema::parse(value)?))
         }
-        b"$text" => return Err(not_supported(field.key)),
+        b"$text" => return Err(text_search(value)),
         b"$not" => {
             return Err(QueryError::bad_value(
                 "unknown top level operator: $not. If you are trying to negate an entire \
@@ -99,6 +99,19 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
             )));
         }
     }))
+}
+
+/// What is wrong with a text search: its shape, or that there is none here.
+fn text_search(value: Value<'_>) -> QueryError {
+    let Value::Document(spec) = value else {
+        return QueryError::bad_value("$text expects an object");
+    };
+    match Elements::of_bytes(spec).find(b"$search").map(|element| element.value()) {
+        None => {
+            QueryError::new(protocol::ErrorCode::NoSuchKey, "Missing expected field \"$search\"")
+        }
+        Some(_) => not_supported(b"$text"),
+    }
 }
 
 fn not_supported(name: &[u8]) -> QueryError {

@@ -6,7 +6,7 @@ use bson::{RawBsonRef, RawDocument, spec::BinarySubtype};
 use protocol::{ClusterTime, ErrorCode, RawDoc, repl_metadata::Signature};
 
 use crate::{
-    commands::{Api, Command},
+    commands::{Api, Command, On},
     error::Failure,
     profile::Profile,
     sessions::SessionId,
@@ -25,6 +25,8 @@ pub(super) struct Generic {
     pub(super) max_time: Option<Duration>,
     has_txn_number: bool,
     starts_transaction: bool,
+    /// `autocommit` was given.
+    autocommit: bool,
     api_version: Option<String>,
     api_strict: bool,
     read_concern: Option<String>,
@@ -114,6 +116,7 @@ impl Generic {
             ("txnNumber", RawBsonRef::Int64(_)) => self.has_txn_number = true,
             ("txnNumber", _) => return Err(mistyped(&["long"])),
             ("startTransaction", value) => self.starts_transaction = truthy(value),
+            ("autocommit", _) => self.autocommit = true,
             ("$clusterTime", value) => {
                 let value = protocol::fields::Value::new(command, name, value);
                 self.cluster_time = Some(cluster_time(value)?);
@@ -121,6 +124,12 @@ impl Generic {
             ("maxTimeMS", _) => {
                 let value = protocol::fields::Value::new(command, name, value);
                 let millis = value.non_negative()?;
+                if millis > MAX_TIME_MILLIS {
+                    let text = format!(
+                        "BSON field 'maxTimeMS' value must be <= {MAX_TIME_MILLIS}, actual value '{millis}'"
+                    );
+                    return Err(Failure::said(ErrorCode::BadValue, text));
+                }
                 self.max_time = (millis > 0).then(|| Duration::from_millis(millis));
             }
             ("readConcern", RawBsonRef::Document(concern)) => {
@@ -198,6 +207,37 @@ impl Generic {
         Ok(())
     }
 
+    /// A part of a transaction, which only a primary can have.
+    pub(super) fn in_transaction(&self) -> bool {
+        self.has_txn_number && self.autocommit
+    }
+
+    /// Fields of transactions and retryable writes where they make no sense.
+    pub(super) fn check_transaction(&self, command: &Command) -> Result<(), Failure> {
+        if command.on == On::Primary {
+            return Ok(());
+        }
+        let invalid = |text: &str| Err(Failure::said(ErrorCode::InvalidOptions, text));
+        match (self.has_txn_number, self.lsid, self.autocommit) {
+            (true, None, _) => {
+                invalid("Transaction number requires a session ID to also be specified")
+            }
+            (false, _, true) => {
+                invalid("'autocommit' field requires a transaction number to also be specified")
+            }
+            (true, Some(_), false) => {
+                let text = format!(
+                    "txnNumber may only be provided for multi-document transactions and retryable \
+                     write commands. autocommit:false was not provided, and {} is not a retryable \
+                     write command.",
+                    command.name
+                );
+                Err(Failure::said(ErrorCode::from_code(50_768), text))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What a driver may do when a write is refused.
     pub(super) fn label(&self) -> Option<&'static str> {
         match (self.lsid.is_some() && self.has_txn_number, self.starts_transaction) {
@@ -208,6 +248,8 @@ impl Generic {
     }
 }
 
+/// mongod's limit of `maxTimeMS`.
+const MAX_TIME_MILLIS: u64 = i32::MAX as u64;
 /// mongod's limit, the terminating zero included.
 const DB_NAME_LEN_MAX: usize = 64;
 

@@ -79,7 +79,7 @@ pub(super) fn run(
                 }
             };
             let reply = primary.write(target.db(), command)?;
-            check_written(&reply).map_err(|failure| in_words_of(merge, failure))?;
+            check_written(&reply).map_err(|failure| in_words_of(writing, merge, failure))?;
             let found = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok());
             if merge.must_match() && found != Some(sent) {
                 let text = "$merge could not find a matching document in the target collection for \
@@ -93,9 +93,12 @@ pub(super) fn run(
     }
 }
 
-/// mongod says what a duplicate key means here.
-fn in_words_of(merge: &Merge, failure: Failure) -> Failure {
-    let Failure::OnPrimary { code: ErrorCode::DuplicateKey, message, details } = failure else {
+/// Newer versions say what a duplicate key means here.
+fn in_words_of(writing: &Writing<'_>, merge: &Merge, failure: Failure) -> Failure {
+    let says = writing.call.profile().executor_errors_name_collection;
+    let (true, Failure::OnPrimary { code: ErrorCode::DuplicateKey, message, details }) =
+        (says, &failure)
+    else {
         return failure;
     };
     let meaning = match merge.only_inserts() {
@@ -106,5 +109,6 @@ fn in_words_of(merge: &Merge, failure: Failure) -> Failure {
         false => "$merge failed due to a DuplicateKey error",
     };
     let message = format!("{meaning} :: caused by :: {message}");
+    let details = details.clone();
     Failure::OnPrimary { code: ErrorCode::DuplicateKey, message, details }
 }
