@@ -271,7 +271,8 @@ pub(super) fn parse_merge(value: Value<'_>, cx: &StageContext) -> Result<Parsed,
     let database = database.unwrap_or_else(|| cx.database.clone());
     let matched = matched.map_or(Ok(WhenMatched::Merge), when_matched)?;
     check_modes(&matched, not_matched)?;
-    let variables = variables(given, &matched, cx)?;
+    let inserts = not_matched == WhenNotMatched::Insert;
+    let variables = variables(given, &matched, inserts, cx)?;
     if collection.is_empty() {
         let text = format!("Invalid $merge target namespace: '{database}'");
         return Err(QueryError::new(protocol::ErrorCode::InvalidNamespace, text));
@@ -411,6 +412,7 @@ fn check_modes(matched: &WhenMatched, not_matched: WhenNotMatched) -> Result<(),
 fn variables(
     given: Option<&[u8]>,
     matched: &WhenMatched,
+    inserts: bool,
     cx: &StageContext,
 ) -> Result<Variables, QueryError> {
     const ROOT: &[u8] = b"$$ROOT";
@@ -429,7 +431,11 @@ fn variables(
         return Err(QueryError::location(51_199, text));
     };
     let new = Expr::parse(Value::String(ROOT), &mut cx.scope.clone())?;
-    let mut variables: Variables = vec![(Box::from(&b"new"[..]), new)];
+    let mut variables: Variables = Vec::new();
+    // Without `let` there is `new`, and where what is not there is inserted it must be.
+    if given.is_none_or(|given| Elements::of_bytes(given).find(b"new").is_some()) || inserts {
+        variables.push((Box::from(&b"new"[..]), new));
+    }
     for variable in given.into_iter().flat_map(Elements::of_bytes) {
         if variable.key == b"new" {
             if matches!(variable.value(), Value::String(ROOT)) {
@@ -444,6 +450,8 @@ fn variables(
         variables.push((variable.key.into(), expr));
     }
     let mut inner = cx.clone();
+    // A name that the pipeline has and `let` has not is the primary's to refuse.
+    inner.scope.declare(b"new");
     for (name, _) in &variables {
         inner.scope.declare(name);
     }

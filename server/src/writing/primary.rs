@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{
-    ErrorCode, RawDoc, Timestamp,
+    ErrorCode, Namespace, RawDoc, Timestamp,
     client::{ClientError, Connection},
 };
+use storage::ReadAt;
 use tokio::runtime::Handle;
 
 use crate::{blocking, context::Call, error::Failure};
@@ -40,10 +41,9 @@ impl<'c> Primary<'c> {
         mut command: RawDocumentBuf,
     ) -> Result<RawDoc, Failure> {
         let body = &self.call.body;
-        for name in [cstr!("writeConcern"), cstr!("comment")] {
-            if let Ok(Some(value)) = body.get(name.as_str()) {
-                command.append(name, value);
-            }
+        command.append(cstr!("writeConcern"), self.write_concern()?);
+        if let Ok(Some(comment)) = body.get("comment") {
+            command.append(cstr!("comment"), comment);
         }
         if let Some(max) = self.call.max_time {
             let left = max.saturating_sub(self.call.started.elapsed());
@@ -51,6 +51,39 @@ impl<'c> Primary<'c> {
             command.append(cstr!("maxTimeMS"), millis);
         }
         self.run(db, command, true)
+    }
+
+    /// The client's write concern, or the set's default: from a member the primary wants it in words.
+    fn write_concern(&self) -> Result<RawDocumentBuf, Failure> {
+        let given = self.call.body.get_document("writeConcern").ok();
+        let default = self.default_write_concern()?;
+        let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(default) };
+        let mut concern = given.to_owned();
+        for (name, value) in default.iter().flatten() {
+            if matches!(given.get(name.as_str()), Ok(None)) {
+                concern.append(name, value);
+            }
+        }
+        Ok(concern)
+    }
+
+    /// What an operator has set for all, or what the version begins with.
+    fn default_write_concern(&self) -> Result<RawDocumentBuf, Failure> {
+        let view = self.call.node().store()?.view(ReadAt::Newest)?;
+        let settings = view.catalog().collection(&Namespace::new("config", "settings"));
+        let set = match settings {
+            Some(settings) => {
+                view.get(&settings, RawBsonRef::String("ReadWriteConcernDefaults"))?
+            }
+            None => None,
+        };
+        Ok(match set.as_ref().map(|set| set.get_document("defaultWriteConcern")) {
+            Some(Ok(concern)) => concern.to_owned(),
+            _ if self.call.profile().implicit_rw_concern => {
+                rawdoc! { "w": "majority", "wtimeout": 0 }
+            }
+            _ => rawdoc! { "w": 1, "wtimeout": 0 },
+        })
     }
 
     /// Runs a command that tidies up, also when the client is gone.
