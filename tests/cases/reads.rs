@@ -251,7 +251,7 @@ fn reads() -> Vec<(&'static str, &'static str, Document)> {
     };
     let at = |at: bson::Timestamp| concern(doc! { "level": "snapshot", "atClusterTime": at });
     let transaction = |mut command: Document| {
-        command.extend(doc! { "lsid": session(1), "txnNumber": 1_i64, "autocommit": false });
+        command.extend(doc! { "txnNumber": 1_i64, "autocommit": false });
         command
     };
     let deep = |depth: usize| (0..depth).fold(doc! { "a": 1 }, |inner, _| doc! { "$and": [inner] });
@@ -272,16 +272,11 @@ fn reads() -> Vec<(&'static str, &'static str, Document)> {
         ("a moment that is gone", "test", at(bson::Timestamp { time: 2, increment: 0 })),
         ("a moment that is none", "test", at(bson::Timestamp { time: 0, increment: 0 })),
         ("ping with a concern", "test", doc! { "ping": 1, "readConcern": { "level": "majority" } }),
-        // Transactions and sessions.
+        // Transactions and sessions. The driver sends a session of its own with each command.
         ("a transaction", "test", transaction(doc! { "find": "c", "startTransaction": true })),
         ("more of a transaction", "test", transaction(doc! { "find": "c" })),
-        ("txnNumber without a session", "test", doc! { "find": "c", "txnNumber": 1_i64 }),
-        (
-            "txnNumber of a read",
-            "test",
-            doc! { "find": "c", "lsid": session(2), "txnNumber": 1_i64 },
-        ),
-        ("autocommit alone", "test", doc! { "find": "c", "lsid": session(3), "autocommit": false }),
+        ("txnNumber of a read", "test", doc! { "find": "c", "txnNumber": 1_i64 }),
+        ("autocommit alone", "test", doc! { "find": "c", "autocommit": false }),
         ("commitTransaction", "admin", transaction(doc! { "commitTransaction": 1 })),
         ("abortTransaction", "admin", transaction(doc! { "abortTransaction": 1 })),
         ("refreshSessions", "admin", doc! { "refreshSessions": [session(4)] }),
