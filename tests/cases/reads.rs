@@ -274,7 +274,6 @@ fn reads() -> Vec<(&'static str, &'static str, Document)> {
         ("ping with a concern", "test", doc! { "ping": 1, "readConcern": { "level": "majority" } }),
         // Transactions and sessions. The driver sends a session of its own with each command.
         ("a transaction", "test", transaction(doc! { "find": "c", "startTransaction": true })),
-        ("more of a transaction", "test", transaction(doc! { "find": "c" })),
         ("txnNumber of a read", "test", doc! { "find": "c", "txnNumber": 1_i64 }),
         ("autocommit alone", "test", doc! { "find": "c", "autocommit": false }),
         ("commitTransaction", "admin", transaction(doc! { "commitTransaction": 1 })),
