@@ -46,6 +46,8 @@ pub struct Sizes {
 
 /// A bound for every wait of the benchmark.
 const PATIENCE: Duration = Duration::from_secs(1_800);
+/// A bound for all of it, after which its servers are ended.
+const LONGEST: Duration = Duration::from_secs(6 * 3_600);
 
 /// What one member did.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -87,7 +89,7 @@ pub struct Comparison {
 
 /// Runs every scenario for both members.
 pub fn run(sizes: Sizes) -> Result<Comparison> {
-    let mut set = ReplSet::named("bench").start()?;
+    let mut set = ReplSet::named("bench").limit(LONGEST).start()?;
     // What is written while a member is down must still be there when it comes back.
     set.primary()?.admin(doc! { "replSetResizeOplog": 1, "size": 4096.0 })?;
     println!("loading {} documents into the primary", sizes.documents);

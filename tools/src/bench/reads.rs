@@ -23,7 +23,7 @@ use tests::{mongod, understudy};
 
 use super::measure::Usage;
 use super::workload::{load_customers, load_documents};
-use super::{PATIENCE, percentile};
+use super::{LONGEST, PATIENCE, percentile};
 
 /// What is read, and for how long.
 #[derive(Clone, Debug, clap::Args)]
@@ -207,7 +207,7 @@ pub struct Reads {
 
 /// Runs everything.
 pub fn run(sizes: &ReadSizes) -> Result<Reads> {
-    let mut set = ReplSet::named("bench-reads").start()?;
+    let mut set = ReplSet::named("bench-reads").limit(LONGEST).start()?;
     println!("loading {} documents into the primary", sizes.documents);
     load_documents(set.primary()?, "orders", sizes.documents, sizes.seed)?;
     load_documents(set.primary()?, "few", sizes.documents / 10, sizes.seed)?;
