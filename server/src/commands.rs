@@ -7,6 +7,7 @@ mod aggregate;
 mod authenticate;
 mod available_query_options;
 mod build_info;
+mod checkpoint;
 mod coll_stats;
 mod collation;
 mod connection_status;
@@ -282,6 +283,7 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
         authenticate::COMMAND,
         available_query_options::COMMAND,
         build_info::COMMAND,
+        checkpoint::COMMAND,
         coll_stats::COLL_STATS,
         coll_stats::DATA_SIZE,
         connection_status::COMMAND,

@@ -243,6 +243,7 @@ fn storage_code(error: &StorageError) -> ErrorCode {
         | StorageError::OtherEngine { .. }
         | StorageError::OtherFormat { .. }
         | StorageError::NotOurs { .. }
+        | StorageError::DamagedBackup { .. }
         | StorageError::Corrupt { .. }
         | StorageError::JournalDamaged { .. }
         | StorageError::Io { .. }

@@ -19,7 +19,7 @@ use shared::{
     BATCH, Clock, Op, Took, batches, disk_mib, document, documents, end, figure, memory_mib,
     number, operations, reads, side,
 };
-use storage::{Direction, IndexState, ReadAt, Store, StoreOptions};
+use storage::{Checkpoint, Direction, IndexState, ReadAt, Store, StoreOptions};
 use uuid::Uuid;
 
 fn main() {
@@ -109,7 +109,8 @@ fn ours_side() {
     }
     let copy = dir.path().join("copy");
     let before = Clock::start();
-    ours.store.checkpoint(&copy).expect("a checkpoint");
+    let wanted = Checkpoint { into: copy.clone(), ..Checkpoint::default() };
+    ours.store.checkpoint(&wanted, &|| true).expect("a checkpoint");
     println!("checkpoint {:.2} s, {} MiB", before.elapsed().wall.as_secs_f64(), disk_mib(&copy));
     end(&ours.path);
 }

@@ -112,6 +112,17 @@ pub enum StorageError {
         /// Why we think so.
         why: String,
     },
+    /// A node was told to start from a backup that is not whole.
+    #[error(
+        "{path} is a damaged backup: {why}; nothing was changed: \
+         start from another backup, or with an empty dbpath to sync anew"
+    )]
+    DamagedBackup {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// What is on disk cannot be right.
     #[error(
         "{what} is damaged: {why}; the data of this node cannot be trusted: \

@@ -51,6 +51,11 @@ pub use apply::{
     prepared::{PreparedWrite, TxnId},
 };
 pub use catalog::{Capped, Catalog, Collection, Index, IndexState};
+pub use checkpoint::{
+    BackupError, Checkpoint, CheckpointReport,
+    manifest::{FileEntry, Manifest},
+    verify::{Verified, verify_backup},
+};
 pub use engine::{EngineKind, faulty::Faults};
 pub use error::StorageError;
 pub use index::keygen::IndexKind;

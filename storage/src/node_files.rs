@@ -27,6 +27,11 @@ use crate::{
     layout::{FORMAT_VERSION, Reader},
 };
 
+/// The file that a process locks.
+pub(crate) const LOCK: &str = "understudy.lock";
+/// What a backup takes besides the engine's files. The durable mark is not among them: a backup acknowledged nothing.
+pub(crate) const IN_BACKUPS: &[&str] = &["FORMAT", "vote"];
+
 /// Keeps a second process out; the lock goes with the value.
 pub(crate) struct Lock {
     _file: File,
@@ -34,7 +39,7 @@ pub(crate) struct Lock {
 
 impl Lock {
     pub(crate) fn take(dbpath: &Path) -> Result<Self, StorageError> {
-        let path = dbpath.join("understudy.lock");
+        let path = dbpath.join(LOCK);
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)

@@ -336,6 +336,27 @@ impl Oplog {
         OplogPin { oplog: Arc::downgrade(self), id }
     }
 
+    /// Bytes and number of the entries that are applied: what lies after them is nobody's business yet, and may be
+    /// the private tail of a delayed member.
+    pub fn applied_extent(&self) -> Result<(u64, u64), StorageError> {
+        let applied = self.marks.applied().op_time.ts;
+        let (mut bytes, mut entries, mut cut) = (0, 0, None);
+        for stretch in &self.state.lock().stretches {
+            if stretch.first <= applied {
+                bytes += stretch.bytes;
+                entries += stretch.entries;
+                cut = (stretch.last > applied).then_some(stretch.last);
+            }
+        }
+        if let Some(last) = cut {
+            for item in self.walk(Bound::Excluded(applied), last, Direction::Forward) {
+                bytes = bytes.saturating_sub(item?.1.as_bytes().len() as u64);
+                entries -= 1;
+            }
+        }
+        Ok((bytes, entries))
+    }
+
     /// Bytes of all entries.
     pub fn bytes(&self) -> u64 {
         self.state.lock().stretches.iter().map(|stretch| stretch.bytes).sum()

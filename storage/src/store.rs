@@ -24,6 +24,7 @@ use crate::{
         prepared::{self, TxnId},
     },
     catalog::Catalog,
+    checkpoint,
     engine::{
         Batch, Engine, EngineKind, Keyspace, Slice, Snapshot, Sync,
         faulty::{Faults, Faulty},
@@ -111,6 +112,8 @@ pub(crate) struct Inner {
     /// When undo rows were last let go, in steps of `RECLAIM_SECS`.
     reclaimed: AtomicU32,
     pub(crate) turn: Turn,
+    /// One backup at a time.
+    pub(crate) backup: Mutex<()>,
     applied_at_open: OpTimeAndWall,
     lost_tail: Option<OpTime>,
     /// Catalogs of earlier moments, the last few asked for.
@@ -198,7 +201,9 @@ impl Store {
                 let shown = || dbpath.display().to_string();
                 std::fs::create_dir_all(dbpath).map_err(StorageError::io(shown()))?;
                 let lock = Lock::take(dbpath)?;
+                checkpoint::start::check_backup(dbpath)?;
                 node_files::check_format(dbpath, options.engine)?;
+                checkpoint::start::take_over(dbpath)?;
                 let path = dbpath.join("engine");
                 clear_unfinished(&path)?;
                 (Arc::new(Fjall::open(&path, options.cache_bytes)?), Some(lock))
@@ -279,6 +284,7 @@ impl Store {
             batch_max_bytes: options.batch_max_bytes,
             reclaimed: AtomicU32::new(0),
             turn: Turn::default(),
+            backup: Mutex::default(),
             applied_at_open: applied,
             lost_tail,
             old_catalogs: Mutex::default(),

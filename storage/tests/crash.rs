@@ -19,7 +19,7 @@ use std::{
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use protocol::{Namespace, OpTime, OpTimeAndWall, RawDoc, Timestamp};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use storage::{Apply, Direction, IndexState, ReadAt, Store, StoreOptions};
+use storage::{Apply, Checkpoint, Direction, IndexState, ReadAt, Store, StoreOptions};
 use uuid::Uuid;
 
 const COLL: Uuid = Uuid::from_u128(7);
@@ -140,7 +140,8 @@ fn child() {
         if rng.random_range(0..40) == 0 {
             let into = Path::new(&dir).with_extension("checkpoint");
             let _ = std::fs::remove_dir_all(&into);
-            store.checkpoint(&into).unwrap();
+            let wanted = Checkpoint { into, ..Checkpoint::default() };
+            store.checkpoint(&wanted, &|| true).unwrap();
         }
     }
 }

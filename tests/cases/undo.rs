@@ -8,6 +8,7 @@ use bson::{Document, doc};
 use serde_json::json;
 use tests::driver::{self, Security};
 use tests::hashes::Picture;
+use tests::mongod;
 use tests::node::Node;
 use tests::process::Process;
 use tests::repl_set::{ReplSet, applied};
@@ -39,6 +40,45 @@ fn what_was_dropped_is_read_dumped_and_restored(version: Version) -> Result<()> 
     case.export_writes_what_mongorestore_reads()?;
     case.restore_brings_it_back()?;
     case.wrong_moments_are_refused()?;
+    set.finish()
+}
+
+/// The target dies in the middle; the same command goes on when it is back.
+#[test]
+fn a_restore_goes_on_after_its_target_died() -> Result<()> {
+    let mut set = ReplSet::named("resume").ours_hidden(1).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    fill(set.primary()?)?;
+    set.await_caught_up()?;
+    let picture = Picture::take(set.primary()?, None)?;
+    let mut target = mongod::options("target", Version::V8_2, None)?;
+    target.args = vec!["--setParameter".to_owned(), "enableTestCommands=1".to_owned()];
+    let mut target = Node::start(target, set.scratch())?;
+    target.admin(doc! {
+        "configureFailPoint": "failCommand", "mode": { "skip": 2 },
+        "data": { "failCommands": ["insert"], "closeConnection": true },
+    })?;
+    let dir = tempfile::tempdir().context("a directory")?;
+    let from = format!("mongodb://127.0.0.1:{}", set.ours()?.port());
+    let to = format!("mongodb://127.0.0.1:{}/?directConnection=true", target.port());
+    let restore = ["restore", "--from", &from, "--at", "now", "--to", &to];
+    let cut = understudy_tools(&restore, dir.path()).err();
+    let cut = cut.map(|e| format!("{e:#}")).unwrap_or_default();
+    ensure!(cut.contains("is not whole; run the same command again"), "{cut}");
+    target.kill()?;
+    let gone = understudy_tools(&restore, dir.path()).err();
+    ensure!(gone.is_some_and(|e| !format!("{e:#}").contains("panicked")));
+    target.restart()?;
+    let done = understudy_tools(&restore, dir.path())?;
+    ensure!(done.contains("(done already)") && done.contains("restored 3 collections"), "{done}");
+    let restored = Picture::take(&target, None)?;
+    for (db, name) in DROPPED {
+        let (want, got) = (picture.hash(db, name), restored.hash(db, name));
+        ensure!(want.is_some() && want == got, "{db}.{name}: {want:?} and {got:?}");
+        let (want, got) = (picture.indexes(db, name), restored.indexes(db, name));
+        ensure!(want.is_some() && want == got, "{db}.{name}: {want:?} and {got:?}");
+    }
+    drop(target);
     set.finish()
 }
 

@@ -138,7 +138,7 @@ fn absent(
 ) -> Result<RawDocumentBuf, Failure> {
     let store = call.node().store()?;
     if target.is_oplog() {
-        let (size, count) = (store.oplog().bytes(), store.oplog().count());
+        let (size, count) = store.oplog().applied_extent()?;
         let mut body = head(call, ns, size / scale, count, size);
         body.append(cstr!("storageSize"), sizes::number(size / scale));
         body.append(cstr!("freeStorageSize"), 0);

@@ -153,7 +153,7 @@ fn of_local(call: &Call, target: &Target, query: Option<&RawDoc>) -> Result<u64,
     }
     let store = call.node().store()?;
     if target.is_oplog() {
-        let Some(filter) = filter else { return Ok(store.oplog().count()) };
+        let Some(filter) = filter else { return Ok(store.oplog().applied_extent()?.1) };
         let mut n = 0;
         for item in store.oplog().scan(std::ops::Bound::Unbounded, storage::Direction::Forward) {
             blocking::check(call, None)?;

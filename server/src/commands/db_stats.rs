@@ -50,8 +50,9 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     }
     if call.db == "local" {
         totals.collections += 1;
-        totals.objects += store.oplog().count();
-        totals.data += store.oplog().bytes();
+        let (bytes, entries) = store.oplog().applied_extent()?;
+        totals.objects += entries;
+        totals.data += bytes;
     }
     let mut body = reply(call, &totals, scale);
     if let Ok(disk) = rustix::fs::statvfs(store.dbpath()) {

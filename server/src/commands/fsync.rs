@@ -21,7 +21,7 @@ pub(super) const COMMAND: Command = Command {
 
 fn run(call: &Call) -> Outcome {
     if matches!(call.body.get_bool("lock"), Ok(true)) {
-        let text = "fsync with lock is not supported: take a backup without it";
+        let text = "fsync with lock is not supported: take a backup with the command checkpoint";
         return Err(Failure::said(ErrorCode::CommandFailed, text));
     }
     Ok(rawdoc! { "numFiles": 1 }.into())

@@ -85,7 +85,7 @@ fn append_size(doc: &mut RawDocumentBuf, call: &Call, size: i64) {
 
 fn size_of(call: &Call, view: &View, db: &str) -> Result<i64, Failure> {
     if db == "local" {
-        return Ok(sizes::long(call.node().store()?.oplog().bytes()));
+        return Ok(sizes::long(call.node().store()?.oplog().applied_extent()?.0));
     }
     let mut total = 0;
     for collection in view.catalog().list(db) {

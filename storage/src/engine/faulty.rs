@@ -1,14 +1,11 @@
 //! Any engine with failures on order: the nth write or sync fails, and everything after it, as on a full disk.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicI64, Ordering},
 };
 
-use super::{Batch, Engine, Item, Keyspace, Snapshot, Sync};
+use super::{Batch, Engine, Frozen, Item, Keyspace, Snapshot, Sync};
 use crate::StorageError;
 
 /// Lets `left` writes through, then fails them all.
@@ -63,7 +60,7 @@ impl Faulty {
         Self { inner, faults }
     }
 
-    fn through(&self, act: impl FnOnce() -> Result<(), StorageError>) -> Result<(), StorageError> {
+    fn through<T>(&self, act: impl FnOnce() -> Result<T, StorageError>) -> Result<T, StorageError> {
         if self.faults.pass()? {
             return act();
         }
@@ -105,8 +102,8 @@ impl Engine for Faulty {
         self.inner.settle();
     }
 
-    fn checkpoint(&self, into: &Path) -> Result<(), StorageError> {
-        self.through(|| self.inner.checkpoint(into))
+    fn freeze(&self) -> Result<Frozen, StorageError> {
+        self.through(|| self.inner.freeze())
     }
 
     fn disk_bytes(&self, ks: Keyspace) -> u64 {

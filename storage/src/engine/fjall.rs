@@ -27,10 +27,12 @@ use fjall::{
 use parking_lot::RwLock;
 
 use super::{
-    Batch, Engine, Item, Iter, Keyspace, Slice, Snapshot, Sync,
+    Batch, Engine, Frozen, Item, Iter, Keyspace, Slice, Snapshot, Sync,
     damage::{self, Damaged},
 };
 use crate::StorageError;
+
+mod freeze;
 
 /// Larger values live in blob files.
 const BLOB_THRESHOLD: u32 = 64 << 10;
@@ -54,6 +56,8 @@ pub(crate) struct Fjall {
     keyspaces: Vec<fjall::Keyspace>,
     forgotten: Vec<Arc<Forgotten>>,
     place: Arc<Place>,
+    /// Writers share it; who wants the files to stand still has it alone.
+    writers: RwLock<()>,
 }
 
 impl Fjall {
@@ -76,7 +80,7 @@ impl Fjall {
             .iter()
             .map(|ks| db.keyspace(ks.name(), || options(*ks)).map_err(|e| place.error(e)))
             .collect::<Result<_, _>>()?;
-        Ok(Self { db, keyspaces, forgotten, place })
+        Ok(Self { db, keyspaces, forgotten, place, writers: RwLock::default() })
     }
 
     /// Waits until no keyspace has more than so many memtables on their way to disk. The engine has no signal for it,
@@ -134,7 +138,9 @@ impl Engine for Fjall {
                 None => out.remove(self.keyspace(ks), key),
             }
         }
+        let writing = self.writers.read();
         out.commit().map_err(|e| self.place.error(e))?;
+        drop(writing);
         self.wait_for_flushes(SEALED_MAX, FLUSH_WAITS_MAX);
         Ok(())
     }
@@ -154,6 +160,7 @@ impl Engine for Fjall {
             let (key, value) = item?;
             ingestion.write(key, value).map_err(map)?;
         }
+        let _writing = self.writers.read();
         ingestion.finish().map_err(map)
     }
 
@@ -175,16 +182,8 @@ impl Engine for Fjall {
         self.wait_for_flushes(0, u32::MAX);
     }
 
-    fn checkpoint(&self, into: &Path) -> Result<(), StorageError> {
-        let copy = Self::open(into, 8 << 20)?;
-        let snapshot = self.snapshot();
-        for ks in Keyspace::ALL {
-            let mut run = snapshot.range(ks, Bound::Unbounded, Bound::Unbounded).peekable();
-            if run.peek().is_some() {
-                copy.ingest(ks, &mut run)?;
-            }
-        }
-        copy.db.persist(PersistMode::SyncAll).map_err(|e| copy.place.error(e))
+    fn freeze(&self) -> Result<Frozen, StorageError> {
+        self.freeze_files()
     }
 
     fn disk_bytes(&self, ks: Keyspace) -> u64 {

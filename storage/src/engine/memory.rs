@@ -1,10 +1,10 @@
 //! The engine's model: sorted maps, copied on write, so that a snapshot is a clone of five pointers.
 
-use std::{collections::BTreeMap, ops::Bound, path::Path, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, path::PathBuf, sync::Arc};
 
 use parking_lot::RwLock;
 
-use super::{Batch, Engine, Item, Iter, KEY_LEN_MAX, Keyspace, Slice, Snapshot, Sync};
+use super::{Batch, Engine, Frozen, Item, Iter, KEY_LEN_MAX, Keyspace, Slice, Snapshot, Sync};
 use crate::StorageError;
 
 type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
@@ -93,11 +93,9 @@ impl Engine for Memory {
 
     fn settle(&self) {}
 
-    fn checkpoint(&self, into: &Path) -> Result<(), StorageError> {
-        Err(StorageError::NotOurs {
-            path: into.to_owned(),
-            why: "the memory engine has nothing on disk to copy".to_owned(),
-        })
+    fn freeze(&self) -> Result<Frozen, StorageError> {
+        let why = "the memory engine has no files".to_owned();
+        Err(StorageError::NotOurs { path: PathBuf::new(), why })
     }
 
     fn disk_bytes(&self, _ks: Keyspace) -> u64 {

@@ -15,7 +15,7 @@ pub(crate) mod faulty;
 pub(crate) mod fjall;
 pub(crate) mod memory;
 
-use std::{fmt, ops::Bound, path::Path, str::FromStr, sync::Arc};
+use std::{any::Any, fmt, ops::Bound, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use crate::StorageError;
 
@@ -113,10 +113,35 @@ pub(crate) trait Engine: Send + std::marker::Sync {
     fn recall(&self, ks: Keyspace);
     /// Waits until the memory behind large values has been written out.
     fn settle(&self);
-    /// Copies what is committed into an empty directory, for another process to open.
-    fn checkpoint(&self, into: &Path) -> Result<(), StorageError>;
+    /// The files that hold what is committed. They stay as they are until the answer is dropped.
+    fn freeze(&self) -> Result<Frozen, StorageError>;
     /// Bytes on disk, about.
     fn disk_bytes(&self, ks: Keyspace) -> u64;
+}
+
+/// An engine's files at one moment, named below its directory.
+pub(crate) struct Frozen {
+    /// The same moment to read.
+    pub(crate) snapshot: Arc<dyn Snapshot>,
+    pub(crate) files: Vec<FrozenFile>,
+    /// How long writers had to wait.
+    pub(crate) paused: Duration,
+    /// What keeps the files in place.
+    pub(crate) _held: Box<dyn Any + Send>,
+}
+
+/// One of them.
+pub(crate) struct FrozenFile {
+    pub(crate) name: String,
+    pub(crate) content: Content,
+}
+
+/// What a copy gets.
+pub(crate) enum Content {
+    /// Small, and replaced by the engine at any time: read already.
+    Bytes(Vec<u8>),
+    /// Written once. `sum` is the engine's own checksum of all of it, known without reading it.
+    File { path: PathBuf, sum: Option<u128> },
 }
 
 /// One moment of an engine.

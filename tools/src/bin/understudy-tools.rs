@@ -4,6 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
 use tools::{
+    backup,
     inspect::{self, Inspect},
     past::{
         at,
@@ -137,6 +138,11 @@ enum Command {
         /// Databases or collections; all, if none is named.
         ns: Vec<String>,
     },
+    /// Reads every file of a backup and says whether it is what was backed up.
+    VerifyBackup {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// Looks into a dbpath that no server is using.
     Inspect(Inspect),
 }
@@ -156,6 +162,7 @@ fn main() -> ExitCode {
         Command::Export { from, at, ns, out } => export::run(&from.from, &at, &ns, &out),
         Command::Serve { from, at, port } => serve::run(&from.from, &at, port),
         Command::Verify { from, primary, ns } => verify::run(&from.from, &primary, &ns),
+        Command::VerifyBackup { dir } => backup::verify(&dir),
         Command::Inspect(what) => inspect::run(&what),
     };
     match done {

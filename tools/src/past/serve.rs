@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use bson::{Document, doc};
-use mongodb::options::{ClientOptions, ServerAddress};
+use mongodb::options::{ClientOptions, ServerAddress, Tls};
 use protocol::moment;
 
 use super::source::{Node, without_password};
@@ -33,6 +33,12 @@ pub fn run(from: &str, at: &str, port: u16) -> Result<()> {
     past.databases()?;
     let name = format!("@Timestamp({},{})", past.ts.secs(), past.ts.inc());
     let options = ClientOptions::parse(from).run()?;
+    if options.tls.is_some_and(|tls| matches!(tls, Tls::Enabled(_))) {
+        bail!(
+            "serve cannot look into connections with TLS; use export --at TIME for a mongodump archive, or a port of \
+             the node without TLS (--tlsMode preferTLS)"
+        );
+    }
     let Some(ServerAddress::Tcp { host, port: to }) = options.hosts.first().cloned() else {
         bail!("{} names no host", without_password(from));
     };

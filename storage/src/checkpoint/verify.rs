@@ -1,0 +1,64 @@
+//! Whether a backup is what its manifest says.
+
+use std::{collections::HashSet, path::Path};
+
+use super::{BackupError, files, manifest, manifest::Manifest};
+use crate::{layout::FORMAT_VERSION, node_files::LOCK};
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    /// What the backup says about itself.
+    pub manifest: Manifest,
+    /// What is wrong with it, one sentence each. Empty means whole.
+    pub problems: Vec<String>,
+}
+
+/// Reads every file of a backup. `each` is told the bytes of the files read so far.
+pub fn verify_backup(dir: &Path, each: &mut dyn FnMut(u64)) -> Result<Verified, BackupError> {
+    let manifest = Manifest::read(dir)?;
+    let mut problems = Vec::new();
+    if manifest.format != FORMAT_VERSION {
+        let format = manifest.format;
+        problems.push(format!(
+            "it has format {format}, this program reads {FORMAT_VERSION}: use the program that wrote it"
+        ));
+    }
+    let mut done = 0;
+    for file in &manifest.files {
+        let name = &file.path;
+        match files::sha256(&dir.join(name), &|| true) {
+            Err(error) => problems.push(format!("{name} cannot be read: {error}")),
+            Ok((bytes, _)) if bytes != file.bytes => {
+                problems.push(format!("{name} has {bytes} bytes instead of {}", file.bytes));
+            }
+            Ok((_, sha256)) if sha256 != file.sha256 => {
+                problems.push(format!("{name} has another content than what was backed up"));
+            }
+            Ok(_) => {}
+        }
+        done += file.bytes;
+        each(done);
+    }
+    let known: HashSet<&str> = manifest.files.iter().map(|file| file.path.as_str()).collect();
+    let mut found = Vec::new();
+    list(dir, dir, &mut found)?;
+    // A start that was refused leaves its lock.
+    let expected = |name: &str| known.contains(name) || [manifest::NAME, LOCK].contains(&name);
+    for name in found.iter().filter(|name| !expected(name)) {
+        problems.push(format!("{name} is not part of it"));
+    }
+    Ok(Verified { manifest, problems })
+}
+
+fn list(dir: &Path, folder: &Path, found: &mut Vec<String>) -> Result<(), BackupError> {
+    for entry in std::fs::read_dir(folder).map_err(BackupError::io(folder))? {
+        let path = entry.map_err(BackupError::io(folder))?.path();
+        if path.is_dir() {
+            list(dir, &path, found)?;
+        } else if let Ok(name) = path.strip_prefix(dir) {
+            found.push(name.to_string_lossy().into_owned());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Which files hold the store at one moment, while it goes on.
+//!
+//! ```text
+//!   flush all | writers wait: flush the rest, note every tree's version, take a snapshot | writers go on
+//!                                                  |
+//!                              files that nothing changes any more, held until the copy is done
+//! ```
+//! Tables and blob files are written once, and removed when the last version that names them is let go: whoever holds
+//! a version can read its files at leisure. With every memtable on disk the copy's journal is an empty file of its own,
+//! and no other file is ever changed in place, so that copies may share them by hard links.
+
+use std::{any::Any, ops::Deref, path::Path, time::Instant};
+
+use fjall::AbstractTree;
+
+use super::Fjall;
+use crate::{
+    StorageError,
+    engine::{Content, Engine, Frozen, FrozenFile},
+};
+
+/// After how many looks at the flushes we give up: a minute.
+const FLUSH_WAITS_MAX: u32 = 30_000;
+/// How often a tree's version may change between two looks. Compactions are the only ones that change it.
+const LOOKS_MAX: u32 = 1_000;
+
+impl Fjall {
+    pub(super) fn freeze_files(&self) -> Result<Frozen, StorageError> {
+        // Most of it before anybody has to wait.
+        self.flush_all()?;
+        let still = self.writers.write();
+        let since = Instant::now();
+        self.flush_all()?;
+        if self.keyspaces.iter().any(|ks| ks.tree.active_memtable().size() > 0) {
+            let why = "a memtable is not empty although nobody writes";
+            return Err(StorageError::corrupt(self.place.path.display().to_string(), why));
+        }
+        let snapshot = self.snapshot();
+        let mut files = Vec::new();
+        let held = self
+            .keyspaces
+            .iter()
+            .map(|ks| self.freeze_tree(&ks.tree, &mut files))
+            .collect::<Result<Vec<_>, _>>()?;
+        let paused = since.elapsed();
+        drop(still);
+        self.freeze_names(&mut files)?;
+        files.push(self.small_file(&self.place.path.join("version"))?);
+        // The engine opens its lock without making it, and counts its writes anew where it finds no journal.
+        for name in ["lock", "0.jnl"] {
+            let content = Content::Bytes(Vec::new());
+            files.push(FrozenFile { name: name.to_owned(), content });
+        }
+        Ok(Frozen { snapshot, files, paused, _held: Box::new(held) })
+    }
+
+    fn flush_all(&self) -> Result<(), StorageError> {
+        for ks in &self.keyspaces {
+            ks.rotate_memtable().map_err(|e| self.place.error(e))?;
+        }
+        self.wait_for_flushes(0, FLUSH_WAITS_MAX);
+        if self.keyspaces.iter().any(|ks| ks.sealed_memtable_count() > 0) {
+            let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
+            return Err(StorageError::Io { what: "flushing the memtables".to_owned(), source });
+        }
+        Ok(())
+    }
+
+    /// The files of a tree's present version. What is returned keeps them in place.
+    fn freeze_tree(
+        &self,
+        tree: &fjall::AnyTree,
+        files: &mut Vec<FrozenFile>,
+    ) -> Result<Box<dyn Any + Send>, StorageError> {
+        let folder = &tree.tree_config().path;
+        for _ in 0..LOOKS_MAX {
+            let version = tree.current_version();
+            let Some(manifest) = self.version_files(folder, version.id())? else { continue };
+            files.extend(manifest);
+            for table in version.iter_tables() {
+                let sum = table.checksum().into_u128();
+                files.push(self.held_file(&table.deref().path, Some(sum))?);
+            }
+            for blobs in version.blob_files.iter() {
+                files.push(self.held_file(blobs.path(), Some(blobs.checksum().into_u128()))?);
+            }
+            return Ok(Box::new(version));
+        }
+        let why = "its versions change too fast to be read";
+        Err(StorageError::corrupt(folder.display().to_string(), why))
+    }
+
+    /// `current` and the version that it names, if that is still `id`.
+    fn version_files(
+        &self,
+        folder: &Path,
+        id: u64,
+    ) -> Result<Option<[FrozenFile; 2]>, StorageError> {
+        let current = self.small_file(&folder.join("current"))?;
+        if current_id(&current) != Some(id) {
+            return Ok(None);
+        }
+        Ok(Some([current, self.small_file(&folder.join(format!("v{id}")))?]))
+    }
+
+    /// The tree with the names and options of keyspaces: after open, nobody changes it.
+    fn freeze_names(&self, files: &mut Vec<FrozenFile>) -> Result<(), StorageError> {
+        let folder = self.place.path.join("keyspaces/0");
+        let current = self.small_file(&folder.join("current"))?;
+        let id = current_id(&current).ok_or_else(|| {
+            StorageError::corrupt(folder.display().to_string(), "its current version")
+        })?;
+        files.push(current);
+        files.push(self.small_file(&folder.join(format!("v{id}")))?);
+        let tables = folder.join("tables");
+        let map = || StorageError::io(tables.display().to_string());
+        for entry in std::fs::read_dir(&tables).map_err(map())? {
+            files.push(self.held_file(&entry.map_err(map())?.path(), None)?);
+        }
+        Ok(())
+    }
+
+    fn small_file(&self, path: &Path) -> Result<FrozenFile, StorageError> {
+        let content = std::fs::read(path).map_err(StorageError::io(path.display().to_string()))?;
+        Ok(FrozenFile { name: self.name_of(path)?, content: Content::Bytes(content) })
+    }
+
+    fn held_file(&self, path: &Path, sum: Option<u128>) -> Result<FrozenFile, StorageError> {
+        let content = Content::File { path: path.to_owned(), sum };
+        Ok(FrozenFile { name: self.name_of(path)?, content })
+    }
+
+    fn name_of(&self, path: &Path) -> Result<String, StorageError> {
+        let outside =
+            || StorageError::corrupt(path.display().to_string(), "it lies outside of the engine");
+        let name =
+            path.strip_prefix(&self.place.path).ok().and_then(Path::to_str).ok_or_else(outside)?;
+        Ok(name.to_owned())
+    }
+}
+
+fn current_id(current: &FrozenFile) -> Option<u64> {
+    match &current.content {
+        Content::Bytes(bytes) => bytes.first_chunk().map(|id| u64::from_le_bytes(*id)),
+        Content::File { .. } => None,
+    }
+}
