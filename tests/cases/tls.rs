@@ -8,7 +8,7 @@ use bson::doc;
 use tests::certificates::{Authority, Request, subject};
 use tests::driver::{self, Security};
 use tests::node::Node;
-use tests::repl_set::{ReplSet, Tls};
+use tests::repl_set::{Member, ReplSet, Tls};
 use tests::scratch::Scratch;
 use tests::servers::Version;
 use tests::wait::{PATIENCE, wait_for};
@@ -88,6 +88,50 @@ fn shell_node_and_dump(set: &ReplSet, certificate: &Path) -> Result<()> {
     let seen = scripts::understudy_tools(&["at", "--from", &uri, "now"], dir.path())?;
     ensure!(seen.contains("shop.c"), "{seen}");
     Ok(())
+}
+
+/// Going out: a member whose certificate is for another host, or from an authority that we don't know, is not followed,
+/// unless the switches say so.
+#[test]
+fn a_source_with_a_bad_certificate_is_not_followed() -> Result<()> {
+    let mut set = ReplSet::named("tls-out").key_file(KEY).tls(Tls::WithKeyFile).start()?;
+    let mut options = understudy::options("ours-0", Some(set.name()))?;
+    set.secure(&mut options)?;
+    let elsewhere: &[&str] = &["elsewhere.example"];
+    let request = Request { name: "mongod-0", unit: "members", hosts: elsewhere, expired: false };
+    set.authority()?.make(&request)?;
+    let mongod = set.node_mut(0)?;
+    mongod.stop()?;
+    if let Some(tls) = &mut mongod.security_mut().tls {
+        tls.allow_invalid_certificates = Some(true);
+    }
+    mongod.restart()?;
+    set.await_primary()?;
+    set.add(options, Member { votes: 0 })?;
+    set.ours()?.await_log("certificate not valid for name", PATIENCE)?;
+    restart_with(&mut set, |args| args.push("--tlsAllowInvalidHostnames".to_owned()))?;
+    works(&set)?;
+
+    // A CAFile of strangers, and for our own clients the right one still.
+    let strangers = Authority::new(set.scratch().path(), "strangers")?;
+    let ca = path(set.ca_file()?).to_owned();
+    restart_with(&mut set, |args| {
+        for arg in args.iter_mut().filter(|arg| **arg == ca) {
+            *arg = path(strangers.file()).to_owned();
+        }
+        args.extend(["--tlsClusterCAFile".to_owned(), ca.clone()]);
+    })?;
+    set.ours()?.await_log("UnknownIssuer", PATIENCE)?;
+    restart_with(&mut set, |args| args.push("--tlsAllowInvalidCertificates".to_owned()))?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.finish()
+}
+
+fn restart_with(set: &mut ReplSet, change: impl FnOnce(&mut Vec<String>)) -> Result<()> {
+    let ours = set.ours_mut()?;
+    ours.stop()?;
+    change(ours.args_mut());
+    ours.restart()
 }
 
 /// On the way from the key to certificates: each side sends one and takes both.
