@@ -44,7 +44,7 @@ impl Projection {
         filter: Option<&Matcher>,
         cx: &ParseContext,
     ) -> Result<Self, QueryError> {
-        find::parse(spec, filter, cx, &Scope::default())
+        Self::parse_find_scoped(spec, filter, cx, &Scope::default())
     }
 
     /// The projection of a find whose expressions may name the variables of `scope`.
@@ -54,7 +54,10 @@ impl Projection {
         cx: &ParseContext,
         scope: &Scope,
     ) -> Result<Self, QueryError> {
-        find::parse(spec, filter, cx, scope)
+        let scope = scope.apart(cx.collator.as_ref());
+        let parsed = find::parse(spec, filter, cx, &scope)?;
+        scope.settle()?;
+        Ok(parsed)
     }
 
     /// `$project`.

@@ -72,9 +72,10 @@ impl SortPattern {
         }
         let mut best: Option<Vec<Value<'_>>> = None;
         let mut fixed = vec![Value::Null; self.parts.len()];
-        let pending: Vec<_> =
-            self.parts.iter().enumerate().map(|(at, part)| (at, part.path.parts())).collect();
-        expand(doc, &pending, &mut fixed, &mut |key| {
+        let doc = Value::Document(doc);
+        let parts = self.parts.iter().enumerate();
+        let pending: Vec<_> = parts.map(|(at, part)| (at, doc, part.path.parts())).collect();
+        expand(&pending, &mut fixed, &mut |key| {
             let better = best.as_ref().is_none_or(|best| {
                 self.compare_values(key.iter().copied(), best.iter().copied()) == Ordering::Less
             });
@@ -182,19 +183,19 @@ fn meta_sort(doc: &[u8]) -> QueryError {
     }
 }
 
-pub(crate) type Pending<'p> = (usize, &'p [Box<[u8]>]);
+/// A part of the pattern whose value is still to be found: its place, where to look, and what is left of the path.
+pub(crate) type Pending<'d, 'p> = (usize, Value<'d>, &'p [Box<[u8]>]);
 
 /// Calls `emit` with every key that the arrays on the paths give.
 pub(crate) fn expand<'d>(
-    doc: &'d [u8],
-    pending: &[Pending<'_>],
+    pending: &[Pending<'d, '_>],
     fixed: &mut Vec<Value<'d>>,
     emit: &mut dyn FnMut(&[Value<'d>]),
 ) -> Result<(), QueryError> {
     let mut array: Option<&'d [u8]> = None;
-    let mut through: Vec<Pending<'_>> = Vec::new();
-    for &(at, path) in pending {
-        match walk(doc, path)? {
+    let mut through: Vec<(usize, &[Box<[u8]>])> = Vec::new();
+    for &(at, start, path) in pending {
+        match walk(start, path) {
             Walked::Value(value) => set(fixed, at, value),
             Walked::Array(found, rest) => {
                 if array.is_some_and(|array| !std::ptr::eq(array, found)) {
@@ -211,28 +212,49 @@ pub(crate) fn expand<'d>(
         emit(fixed);
         return Ok(());
     };
+    // A position names one element, whichever element the other paths are at.
+    let mut below = Vec::new();
+    let mut by_element = Vec::new();
+    for (at, rest) in through {
+        match position(array, rest)? {
+            None => by_element.push((at, rest)),
+            Some((value, [])) => set(fixed, at, whole(value)),
+            Some((value @ (Value::Document(_) | Value::Array(_)), rest)) => {
+                below.push((at, value, rest));
+            }
+            Some(_) => set(fixed, at, Value::Null),
+        }
+    }
+    if by_element.is_empty() {
+        return expand(&below, fixed, emit);
+    }
+    let positions = below.len();
     let mut empty = true;
     for element in Elements::of_bytes(array) {
         empty = false;
-        let value = element.value();
-        let mut below = Vec::new();
-        for &(at, rest) in &through {
-            match value {
-                _ if rest.is_empty() => set(fixed, at, value),
-                Value::Document(_) => below.push((at, rest)),
+        below.truncate(positions);
+        for &(at, rest) in &by_element {
+            match element.value() {
+                value if rest.is_empty() => set(fixed, at, value),
+                value @ Value::Document(_) => below.push((at, value, rest)),
                 _ => set(fixed, at, Value::Null),
             }
         }
-        let inner = if let Value::Document(inner) = value { inner } else { &[] };
-        expand(inner, &below, fixed, emit)?;
+        expand(&below, fixed, emit)?;
     }
     if empty {
-        for &(at, rest) in &through {
+        for &(at, rest) in &by_element {
             set(fixed, at, if rest.is_empty() { Value::Undefined } else { Value::Null });
         }
         emit(fixed);
     }
     Ok(())
+}
+
+/// An element that a position names is a key as it is, arrays too; the empty one is undefined.
+fn whole(value: Value<'_>) -> Value<'_> {
+    let empty = matches!(value, Value::Array(_)) && value.elements().next().is_none();
+    if empty { Value::Undefined } else { value }
 }
 
 fn set<'d>(fixed: &mut [Value<'d>], at: usize, value: Value<'d>) {
@@ -246,42 +268,39 @@ enum Walked<'d, 'p> {
     Array(&'d [u8], &'p [Box<[u8]>]),
 }
 
-/// Follows a path through documents, and through array indexes that it names, up to an array.
-fn walk<'d, 'p>(doc: &'d [u8], path: &'p [Box<[u8]>]) -> Result<Walked<'d, 'p>, QueryError> {
-    let mut value = Value::Document(doc);
+/// Follows a path through documents, up to an array.
+fn walk<'d, 'p>(start: Value<'d>, path: &'p [Box<[u8]>]) -> Walked<'d, 'p> {
+    let mut value = start;
     let mut rest = path;
     loop {
-        let Some((name, after)) = rest.split_first() else {
-            return Ok(match value {
-                Value::Array(array) => Walked::Array(array, rest),
-                Value::Missing => Walked::Value(Value::Null),
-                value => Walked::Value(value),
-            });
-        };
-        value = match value {
-            Value::Document(inner) => {
-                Elements::of_bytes(inner).find(name).map_or(Value::Missing, |e| e.value())
+        match (value, rest.split_first()) {
+            (Value::Array(array), _) => return Walked::Array(array, rest),
+            (Value::Missing, _) => return Walked::Value(Value::Null),
+            (value, None) => return Walked::Value(value),
+            (Value::Document(inner), Some((name, after))) => {
+                value = Elements::of_bytes(inner).find(name).map_or(Value::Missing, |e| e.value());
+                rest = after;
             }
-            Value::Array(array) => {
-                check_ambiguous(array, name)?;
-                match Elements::of_bytes(array).find(name).filter(|_| is_index(name)) {
-                    Some(element) => element.value(),
-                    None => return Ok(Walked::Array(array, rest)),
-                }
-            }
-            _ => return Ok(Walked::Value(Value::Null)),
-        };
-        rest = after;
+            _ => return Walked::Value(Value::Null),
+        }
     }
 }
 
-/// A number in a path could mean an element, or a field of that name in one of the elements.
-fn check_ambiguous(array: &[u8], name: &[u8]) -> Result<(), QueryError> {
+/// The element that the head of the path names, if it is a position of the array, and the rest of the path.
+fn position<'d, 'p>(
+    array: &'d [u8],
+    path: &'p [Box<[u8]>],
+) -> Result<Option<(Value<'d>, &'p [Box<[u8]>])>, QueryError> {
+    let Some((name, rest)) = path.split_first().filter(|(name, _)| is_index(name)) else {
+        return Ok(None);
+    };
+    let Some(element) = Elements::of_bytes(array).find(name) else { return Ok(None) };
+    // The number could also mean a field of that name in one of the elements.
     let has_field = |value: Value<'_>| match value {
         Value::Document(inner) => Elements::of_bytes(inner).find(name).is_some(),
         _ => false,
     };
-    if is_index(name) && Elements::of_bytes(array).any(|e| has_field(e.value())) {
+    if Elements::of_bytes(array).any(|e| has_field(e.value())) {
         return Err(QueryError::location(
             16_746,
             format!(
@@ -292,7 +311,7 @@ fn check_ambiguous(array: &[u8], name: &[u8]) -> Result<(), QueryError> {
             ),
         ));
     }
-    Ok(())
+    Ok(Some((element.value(), rest)))
 }
 
 fn is_index(name: &[u8]) -> bool {

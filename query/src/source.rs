@@ -20,7 +20,7 @@ use crate::{
     collation::CollationSpec,
     error::QueryError,
     matcher::Matcher,
-    value::{OwnedValue, Value, path::Path},
+    value::{Elements, OwnedValue, Value, path::Path},
 };
 
 /// Which way a scan goes.
@@ -71,7 +71,11 @@ pub struct IndexEntry {
 pub enum IndexKind {
     /// Values in order.
     Ordered,
-    /// Text, geo, hashed, wildcard and whatever else: not used for ranges.
+    /// As ordered, but one field is there as its hash.
+    Hashed,
+    /// Paths, and the values at them.
+    Wildcard,
+    /// Text, geo and whatever else: not used for ranges.
     Other,
 }
 
@@ -112,7 +116,15 @@ pub struct IndexInfo {
 impl IndexInfo {
     /// True if some document has more than one key.
     pub fn is_multikey(&self) -> bool {
-        self.fields.iter().any(|field| !field.multikey.is_empty())
+        self.kind == IndexKind::Wildcard
+            || self.fields.iter().any(|field| !field.multikey.is_empty())
+    }
+
+    /// The place of the field that is there as its hash.
+    pub fn hashed_field(&self) -> Option<usize> {
+        let pattern =
+            self.spec.get_document("key").ok().filter(|_| self.kind == IndexKind::Hashed)?;
+        Elements::new(pattern).position(|field| matches!(field.value(), Value::String(b"hashed")))
     }
 }
 

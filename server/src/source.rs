@@ -91,9 +91,9 @@ fn info(index: &Index) -> Result<IndexInfo, QueryError> {
         fields,
         kind: match index.kind() {
             storage::IndexKind::Btree => IndexKind::Ordered,
-            storage::IndexKind::Hashed
-            | storage::IndexKind::Wildcard
-            | storage::IndexKind::Other => IndexKind::Other,
+            storage::IndexKind::Hashed => IndexKind::Hashed,
+            storage::IndexKind::Wildcard => IndexKind::Wildcard,
+            storage::IndexKind::Other => IndexKind::Other,
         },
         unique: index.unique(),
         sparse: index.sparse(),

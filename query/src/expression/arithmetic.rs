@@ -9,7 +9,7 @@ use super::{Env, Evaluated, decimal};
 use crate::{
     error::QueryError,
     matcher::truncate as f64_to_i64,
-    value::{Decimal, Shown, Value, display::general},
+    value::{Decimal, Spelled, Value, display::general},
 };
 
 fn error<'a>(code: i32, message: String) -> Evaluated<'a> {
@@ -131,7 +131,7 @@ fn add_to_date<'a>(ms: i64, by: Value<'a>) -> Evaluated<'a> {
     };
     by.and_then(|by| ms.checked_add(by))
         .map(Value::Date)
-        .ok_or_else(|| QueryError::new(protocol::ErrorCode::Overflow, "date overflow in $add"))
+        .ok_or_else(|| QueryError::new(protocol::ErrorCode::Overflow, "date overflow"))
 }
 
 pub(super) fn op_subtract<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
@@ -146,9 +146,7 @@ pub(crate) fn difference<'a>(a: Value<'a>, b: Value<'a>) -> Evaluated<'a> {
         _ if a.is_number() && b.is_number() => Ok(subtract(a, b)),
         (Value::Date(x), Value::Date(y)) => match x.checked_sub(y) {
             Some(ms) => Ok(Value::Int64(ms)),
-            None => {
-                Err(QueryError::new(protocol::ErrorCode::Overflow, "date overflow in $subtract"))
-            }
+            None => Err(QueryError::new(protocol::ErrorCode::Overflow, "date overflow")),
         },
         (Value::Date(x), _) if b.is_number() => add_to_date(x, subtract(Value::Int32(0), b)),
         _ => type_mismatch(format!("can't $subtract {} from {}", b.type_name(), a.type_name())),
@@ -238,7 +236,7 @@ pub(crate) fn is_multiple(value: Value<'_>, of: Value<'_>) -> bool {
 fn remainder<'a>(a: Value<'a>, b: Value<'a>) -> Value<'a> {
     match (a, b) {
         (Value::Decimal(_), _) | (_, Value::Decimal(_)) => {
-            Value::Decimal(decimal::rem(as_decimal(a), as_decimal(b)))
+            Value::Decimal(decimal::modulo(as_decimal(a), as_decimal(b)))
         }
         _ => match (as_i64(a), as_i64(b)) {
             (Some(x), Some(y)) => {
@@ -337,7 +335,10 @@ fn to_place<'a>(
     if let Value::Double(n) = place
         && f64_to_i64(n).is_none()
     {
-        return error(31_109, format!("Can't coerce out of range value {} to long", Shown(place)));
+        return error(
+            31_109,
+            format!("Can't coerce out of range value {} to long", Spelled(place)),
+        );
     }
     let place = match place {
         Value::Double(n) if n.fract() == 0.0 => f64_to_i64(n),

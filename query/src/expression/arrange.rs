@@ -9,7 +9,7 @@ use super::{
 use crate::{
     error::QueryError,
     sort::SortPattern,
-    value::{Elements, Shown, Value},
+    value::{Elements, Spelled, Value},
 };
 
 /// The order of `$sortArray`.
@@ -166,7 +166,7 @@ pub(super) fn eval_zip<'a>(
         let Value::Array(_) = list else {
             return Err(QueryError::location(
                 34_468,
-                format!("$zip found a non-array expression in input: {}", Shown(list)),
+                format!("$zip found a non-array expression in input: {}", Spelled(list)),
             ));
         };
         lists.push(list.elements().map(|e| e.value()).collect::<Vec<_>>());

@@ -3,7 +3,7 @@
 use super::{DocBuilder, Env, Evaluated, build, logic, string::range};
 use crate::{
     error::QueryError,
-    value::{Shown, Value},
+    value::{Spelled, Value},
 };
 
 fn error<'a>(code: i32, message: impl Into<String>) -> Evaluated<'a> {
@@ -51,7 +51,7 @@ pub(super) fn op_array_elem_at<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evalu
             28_691,
             format!(
                 "$arrayElemAt's second argument must be representable as a 32-bit integer: {}",
-                Shown(at)
+                Spelled(at)
             ),
         );
     };
@@ -168,7 +168,7 @@ pub(super) fn op_range<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
             ));
         }
         integral(value).ok_or_else(|| {
-            QueryError::location(codes.1, format!("$range requires a{} {what} value that can be represented as a 32-bit integer, found value: {}", if what == "ending" { "n" } else { "" }, Shown(value)))
+            QueryError::location(codes.1, format!("$range requires a{} {what} value that can be represented as a 32-bit integer, found value: {}", if what == "ending" { "n" } else { "" }, Spelled(value)))
         })
     };
     let start = i64::from(number(start, "starting", (34_443, 34_444))?);
@@ -244,7 +244,7 @@ pub(super) fn op_slice<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
             28_726,
             format!(
                 "Second argument to $slice can't be represented as a 32-bit integer: {}",
-                Shown(second)
+                Spelled(second)
             ),
         );
     };
@@ -269,14 +269,14 @@ pub(super) fn op_slice<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
             28_728,
             format!(
                 "Third argument to $slice can't be represented as a 32-bit integer: {}",
-                Shown(third)
+                Spelled(third)
             ),
         );
     };
     let Some(len) = usize::try_from(len).ok().filter(|n| *n > 0) else {
         return error(
             28_729,
-            format!("Third argument to $slice must be positive: {}", Shown(third)),
+            format!("Third argument to $slice must be positive: {}", Spelled(third)),
         );
     };
     Ok(build::array(env, cut(&all, n, Some(len))))
@@ -386,7 +386,7 @@ fn as_key_value<'a>(doc: &'a [u8]) -> Result<(&'a [u8], Value<'a>), QueryError> 
             40_393,
             format!(
                 "$arrayToObject requires an object with keys 'k' and 'v'. Missing either or both keys from: {}",
-                Shown(Value::Document(doc))
+                Spelled(Value::Document(doc))
             ),
         ));
     };
@@ -434,7 +434,7 @@ fn n_of<'a>(
     let Some(whole) = crate::matcher::operands::integer("n", n).ok() else {
         return error(
             5_787_902,
-            format!("Value for 'n' must be of integral type, but found {}", Shown(n)),
+            format!("Value for 'n' must be of integral type, but found {}", Spelled(n)),
         );
     };
     let Some(n) = usize::try_from(whole).ok().filter(|n| *n > 0) else {

@@ -8,7 +8,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use super::{DocBuilder, Env, Evaluated};
 use crate::{
     error::QueryError,
-    value::{Shown, Value},
+    value::{Spelled, Value},
 };
 
 pub(super) const DAY_MS: i64 = 86_400_000;
@@ -293,7 +293,7 @@ pub(super) fn op_date_to_parts<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Eva
 }
 
 /// `2020-01-02T03:04:05.006Z`.
-pub(super) fn iso(ms: i64) -> String {
+pub(crate) fn iso(ms: i64) -> String {
     let c = Civil::of_local(ms);
     format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
@@ -314,7 +314,7 @@ pub(super) fn op_date_to_string<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Ev
                 format!(
                     "$dateToString requires that 'format' be a string, found: {} with value {}",
                     other.type_name(),
-                    Shown(other)
+                    Spelled(other)
                 ),
             );
         }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    value::{Shown, Value},
+    value::{Spelled, Value},
 };
 
 fn error<'a>(code: i32, message: impl Into<String>) -> Evaluated<'a> {
@@ -51,7 +51,7 @@ pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Eva
                 format!(
                     "'{name}' must evaluate to an integer, found {} with value {}",
                     value.type_name(),
-                    Shown(*value)
+                    Spelled(*value)
                 ),
             );
         };
@@ -124,7 +124,7 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
                 format!(
                     "$dateFromString requires that 'format' be a string, found: {} with value {}",
                     other.type_name(),
-                    Shown(other)
+                    Spelled(other)
                 ),
             );
         }
@@ -142,7 +142,7 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
             format!(
                 "$dateFromString requires that 'dateString' be a string, found: {} with value {}",
                 text.type_name(),
-                Shown(text)
+                Spelled(text)
             ),
         );
     };
@@ -362,6 +362,67 @@ pub(super) fn op_date_subtract<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evalu
     add("$dateSubtract", args, -1)
 }
 
+/// The zone of an operator that names itself in the error.
+fn named_zone(name: &str, value: Value<'_>) -> Result<Option<Zone>, QueryError> {
+    Zone::parse(value).map_err(|error| QueryError {
+        message: format!(
+            "{name} parameter 'timezone' value parsing failed :: caused by :: {}",
+            error.message
+        ),
+        ..error
+    })
+}
+
+/// `binSize` of `$dateTrunc`, if it is given.
+fn bin_size(value: Value<'_>) -> Result<Option<i64>, QueryError> {
+    if !given(value) || value.is_nullish() {
+        return Ok(None);
+    }
+    match integral(value) {
+        None => Err(QueryError::location(
+            5_439_017,
+            format!(
+                "$dateTrunc requires 'binSize' to be a 64-bit integer, but got value '{}' of type {}",
+                Spelled(value),
+                value.type_name()
+            ),
+        )),
+        Some(n) if n <= 0 => Err(QueryError::location(
+            5_439_018,
+            format!("$dateTrunc requires 'binSize' to be greater than 0, but got value {n}"),
+        )),
+        Some(n) => Ok(Some(n)),
+    }
+}
+
+/// Checks the constant parameters of operators over dates: they are wrong for every document.
+pub(super) fn check_parameters<'v>(
+    name: &str,
+    literal: impl Fn(usize) -> Option<Value<'v>>,
+) -> Result<(), QueryError> {
+    let at = |place: usize, check: &dyn Fn(Value<'v>) -> Result<(), QueryError>| {
+        literal(place).map_or(Ok(()), check)
+    };
+    let zone = |value: Value<'v>| Zone::parse(value).map(drop);
+    let own_zone = |value: Value<'v>| named_zone(name, value).map(drop);
+    let units = |value: Value<'v>| unit(name, value).map(drop);
+    let week = |value: Value<'v>| start_of_week(name, value).map(drop);
+    match name {
+        "$dateAdd" | "$dateSubtract" => at(1, &units).and_then(|()| at(3, &zone)),
+        "$dateDiff" => at(2, &units).and_then(|()| at(4, &week)).and_then(|()| at(3, &own_zone)),
+        "$dateTrunc" => at(1, &units)
+            .and_then(|()| at(4, &week))
+            .and_then(|()| at(2, &|value| bin_size(value).map(drop)))
+            .and_then(|()| at(3, &own_zone)),
+        "$dateFromParts" => at(PARTS.len(), &zone),
+        "$dateFromString" | "$dateToString" => at(2, &zone),
+        "$dateToParts" | "$year" | "$month" | "$dayOfMonth" | "$dayOfWeek" | "$dayOfYear"
+        | "$hour" | "$minute" | "$second" | "$millisecond" | "$week" | "$isoWeek"
+        | "$isoWeekYear" | "$isoDayOfWeek" => at(1, &zone),
+        _ => Ok(()),
+    }
+}
+
 fn start_of_week(name: &str, value: Value<'_>) -> Result<Option<i64>, QueryError> {
     const DAYS: [&str; 7] =
         ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
@@ -373,7 +434,7 @@ fn start_of_week(name: &str, value: Value<'_>) -> Result<Option<i64>, QueryError
             let found =
                 (1i64..).zip(DAYS).find(|(_, day)| *day == lower || day.get(..3) == Some(&lower));
             found.map(|(at, _)| Some(at)).ok_or_else(|| {
-                QueryError::location(9, format!("{name} parameter 'startOfWeek' value cannot be recognized as a day of a week: {}", String::from_utf8_lossy(text)))
+                QueryError::location(5_439_016, format!("{name} parameter 'startOfWeek' value cannot be recognized as a day of a week: {}", String::from_utf8_lossy(text)))
             })
         }
         other => Err(QueryError::location(
@@ -390,7 +451,7 @@ pub(super) fn op_date_diff<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated
     }
     let Some(by) = unit("$dateDiff", unit_value)? else { return Ok(Value::Null) };
     let Some(first_day) = start_of_week("$dateDiff", week)? else { return Ok(Value::Null) };
-    let Some(zone) = Zone::parse(zone)? else { return Ok(Value::Null) };
+    let Some(zone) = named_zone("$dateDiff", zone)? else { return Ok(Value::Null) };
     let Some(from) = as_date(start) else {
         return error(
             5_166_307,
@@ -434,34 +495,14 @@ pub(super) fn op_date_trunc<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluate
     }
     let Some(by) = unit("$dateTrunc", unit_value)? else { return Ok(Value::Null) };
     let Some(first_day) = start_of_week("$dateTrunc", week)? else { return Ok(Value::Null) };
-    let Some(zone) = Zone::parse(zone)? else { return Ok(Value::Null) };
+    let Some(zone) = named_zone("$dateTrunc", zone)? else { return Ok(Value::Null) };
     let Some(ms) = as_date(value) else {
         return error(
             5_166_307,
             format!("$dateTrunc requires 'date' to be a date, but got {}", value.type_name()),
         );
     };
-    let bin = if given(bin) {
-        let Some(n) = integral(bin) else {
-            return error(
-                5_439_017,
-                format!(
-                    "$dateTrunc requires 'binSize' to be a 64-bit integer, but got value '{}' of type {}",
-                    Shown(bin),
-                    bin.type_name()
-                ),
-            );
-        };
-        if n <= 0 {
-            return error(
-                5_439_018,
-                format!("$dateTrunc requires 'binSize' to be greater than 0, but got value {n}"),
-            );
-        }
-        n
-    } else {
-        1
-    };
+    let bin = bin_size(bin)?.unwrap_or(1);
     let civil = zone.civil(ms);
     let months = |length: i64| {
         let length = length.saturating_mul(bin);

@@ -32,6 +32,44 @@ macro_rules! binary {
 
 binary! { add sub mul div rem }
 
+/// The remainder, however many digits the quotient has.
+pub(crate) fn modulo(a: Decimal, b: Decimal) -> Decimal {
+    let rest = rem(a, b);
+    let (x, y) = (to_dec(a), to_dec(b));
+    if !rest.is_nan() || !a.is_finite() || !b.is_finite() || y.is_zero() {
+        return rest;
+    }
+    let by = y.coefficient().unsigned_abs();
+    let shift = u32::try_from(x.exponent() - y.exponent()).unwrap_or(0);
+    let rest = times(x.coefficient().unsigned_abs() % by, ten_to(shift, by), by);
+    Decimal::from_parts(a.is_negative(), rest, y.exponent())
+}
+
+/// `a * b % by` for numbers of 34 digits: doubling one of them never leaves 128 bits.
+fn times(mut a: u128, mut b: u128, by: u128) -> u128 {
+    let mut sum = 0;
+    while b > 0 {
+        if b & 1 == 1 {
+            sum = (sum + a) % by;
+        }
+        a = (a + a) % by;
+        b >>= 1;
+    }
+    sum
+}
+
+fn ten_to(mut exponent: u32, by: u128) -> u128 {
+    let (mut power, mut base) = (1 % by, 10 % by);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            power = times(power, base, by);
+        }
+        base = times(base, base, by);
+        exponent >>= 1;
+    }
+    power
+}
+
 macro_rules! wide {
     ($($name:ident)*) => {$(
         pub(crate) fn $name(a: Decimal) -> Decimal {

@@ -17,6 +17,7 @@ mod convert_binary;
 mod date;
 mod date_math;
 mod decimal;
+mod fold;
 mod logic;
 mod object;
 mod parse;
@@ -36,6 +37,7 @@ pub(crate) use arithmetic::{
 pub(crate) use array::cut;
 pub(crate) use build::{DocBuilder, array_bytes};
 pub use bumpalo::Bump;
+pub(crate) use date::iso;
 pub use date_math::Unit;
 pub(crate) use date_math::{moved_in_utc, unit_named};
 pub(crate) use decimal::{
@@ -89,6 +91,68 @@ pub struct Call {
 impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}{:?}", self.name, self.args)
+    }
+}
+
+/// Operators that look at each argument before they evaluate the next.
+const ONE_BY_ONE: &[&str] = &[
+    "$add",
+    "$atan2",
+    "$bitAnd",
+    "$bitOr",
+    "$bitXor",
+    "$concat",
+    "$concatArrays",
+    "$dateAdd",
+    "$dateDiff",
+    "$dateFromParts",
+    "$dateSubtract",
+    "$dateTrunc",
+    "$indexOfArray",
+    "$indexOfBytes",
+    "$indexOfCP",
+    "$ltrim",
+    "$mergeObjects",
+    "$multiply",
+    "$round",
+    "$rtrim",
+    "$setEquals",
+    "$setField",
+    "$setIntersection",
+    "$setIsSubset",
+    "$setUnion",
+    "$trim",
+    "$trunc",
+];
+
+impl Call {
+    /// An argument failed; but those before it may have settled the call: by null, or by a fault of their own.
+    fn settled_before<'a>(
+        &'a self,
+        env: &mut Env<'a>,
+        met: &[Value<'a>],
+        fault: QueryError,
+    ) -> Evaluated<'a> {
+        if met.is_empty() || !ONE_BY_ONE.contains(&self.name) {
+            return Err(fault);
+        }
+        let null_settles = !matches!(self.name, "$mergeObjects" | "$setEquals" | "$setIsSubset");
+        if null_settles && met.iter().any(|value| value.is_nullish()) {
+            return Ok(Value::Null);
+        }
+        let fixed = table::named(self.name.as_bytes()).is_some()
+            || matches!(
+                self.name,
+                "$indexOfArray" | "$indexOfBytes" | "$indexOfCP" | "$setIsSubset"
+            );
+        let mut args = met.to_vec();
+        if fixed {
+            args.resize(self.args.len(), Value::Null);
+        }
+        match (self.fun)(env, &args) {
+            Err(earlier) => Err(earlier),
+            Ok(_) => Err(fault),
+        }
     }
 }
 
@@ -168,9 +232,20 @@ impl<'a> Env<'a> {
 }
 
 impl Expr {
-    /// Parses an expression where `scope` names the variables.
+    /// Parses an expression where `scope` names the variables, and works out its constants: one that fails is noted
+    /// in the scope, for whoever parses the whole to raise it.
     pub fn parse(value: Value<'_>, scope: &mut Scope) -> Result<Self, QueryError> {
-        parse::operand(value, scope)
+        let parsed = parse::operand(value, scope)?;
+        if matches!(parsed, Self::Literal(_)) {
+            return Ok(parsed);
+        }
+        match fold::Folding::new(scope).fold(parsed.clone()) {
+            Ok(folded) => Ok(folded),
+            Err(fault) => {
+                scope.note(fault);
+                Ok(parsed)
+            }
+        }
     }
 
     /// The value of the expression.
@@ -198,12 +273,22 @@ impl Expr {
                 let Some(few) = args.get_mut(..call.args.len()) else {
                     let mut many = Vec::with_capacity(call.args.len());
                     for arg in &call.args {
-                        many.push(arg.eval(env)?);
+                        match arg.eval(env) {
+                            Ok(value) => many.push(value),
+                            Err(fault) => return call.settled_before(env, &many, fault),
+                        }
                     }
                     return (call.fun)(env, &many);
                 };
-                for (place, arg) in few.iter_mut().zip(&call.args) {
-                    *place = arg.eval(env)?;
+                for (at, arg) in call.args.iter().enumerate() {
+                    match (arg.eval(env), few.get_mut(at)) {
+                        (Ok(value), Some(place)) => *place = value,
+                        (Ok(_), None) => {}
+                        (Err(fault), _) => {
+                            let met = few.get(..at).unwrap_or_default();
+                            return call.settled_before(env, met, fault);
+                        }
+                    }
                 }
                 (call.fun)(env, few)
             }

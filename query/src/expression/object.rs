@@ -43,7 +43,7 @@ pub(super) fn op_merge_objects<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Eva
                     40_400,
                     format!(
                         "$mergeObjects requires object inputs, but input {} is of type {}",
-                        plain(other),
+                        crate::value::Spelled(other),
                         other.type_name()
                     ),
                 );
@@ -51,30 +51,6 @@ pub(super) fn op_merge_objects<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Eva
         }
     }
     Ok(Value::Document(env.keep(&merged)))
-}
-
-/// A value as aggregation writes it into its messages.
-fn plain(value: Value<'_>) -> String {
-    let list =
-        |open: &str, close: &str, items: Vec<String>| format!("{open}{}{close}", items.join(", "));
-    match value {
-        Value::Double(n) if n.is_finite() => crate::value::display::general(n, 16),
-        Value::Binary { subtype, bytes } => {
-            let hex: String = bytes.iter().map(|b| format!("{b:02X}")).collect();
-            format!("BinData({subtype}, \"{hex}\")")
-        }
-        Value::Date(ms) => super::date::iso(ms),
-        Value::Array(_) => list("[", "]", value.elements().map(|e| plain(e.value())).collect()),
-        Value::Document(_) => list(
-            "{",
-            "}",
-            value
-                .elements()
-                .map(|e| format!("{}: {}", String::from_utf8_lossy(e.key), plain(e.value())))
-                .collect(),
-        ),
-        other => crate::value::Shown(other).to_string(),
-    }
 }
 
 pub(super) fn op_get_field<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {

@@ -1,7 +1,10 @@
 //! From BSON to expressions.
 
-use super::{Base, Call, Expr, FieldPath, special, table};
+use std::sync::{Arc, OnceLock};
+
+use super::{Base, Call, Expr, FieldPath, fold, special, table};
 use crate::{
+    collation::Collator,
     error::QueryError,
     field_path,
     value::{Elements, OwnedValue, Value},
@@ -19,16 +22,52 @@ pub struct Scope {
     slots: usize,
     depth: usize,
     reads_document: bool,
+    pub(super) known: Known,
+    /// The first constant that failed. Clones share it.
+    fault: Arc<OnceLock<QueryError>>,
+}
+
+/// What is settled before a document is looked at.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    /// The values of the first slots.
+    pub(super) variables: Vec<OwnedValue>,
+    /// `$$NOW`.
+    pub(super) now: Option<i64>,
+    /// How text compares.
+    pub(super) collator: Option<Arc<Collator>>,
 }
 
 impl Scope {
-    /// A scope with the variables of a command's `let`, in slots from 0 on.
-    pub fn with_names<'n>(names: impl IntoIterator<Item = &'n [u8]>) -> Self {
+    /// The scope of a command at a time, with the variables of its `let` in slots from 0 on.
+    pub fn of_command<'n>(
+        now: i64,
+        variables: impl IntoIterator<Item = (&'n [u8], OwnedValue)>,
+    ) -> Self {
         let mut scope = Self::default();
-        for name in names {
+        scope.known.now = Some(now);
+        for (name, value) in variables {
             scope.declare(name);
+            scope.known.variables.push(value);
         }
         scope
+    }
+
+    /// The same names under a collation, with faults of its own.
+    #[must_use]
+    pub(crate) fn apart(&self, collator: Option<&Arc<Collator>>) -> Self {
+        let known = Known { collator: collator.cloned(), ..self.known.clone() };
+        Self { known, fault: Arc::default(), ..self.clone() }
+    }
+
+    /// Keeps a constant that failed, if it is the first.
+    pub(crate) fn note(&self, fault: QueryError) {
+        let _ = self.fault.set(fault);
+    }
+
+    /// Raises the first constant that failed.
+    pub(crate) fn settle(&self) -> Result<(), QueryError> {
+        self.fault.get().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
     /// Makes a name known and gives it a slot. The newest of equal names counts.
@@ -67,19 +106,10 @@ pub(super) fn operand(value: Value<'_>, scope: &mut Scope) -> Parsed {
         Value::Array(_) => {
             let items: Result<Vec<_>, _> =
                 value.elements().map(|e| operand(e.value(), scope)).collect();
-            Ok(fold_array(items?))
+            Ok(fold::array(items?))
         }
         other => Ok(Expr::Literal(OwnedValue::from(other))),
     }
-}
-
-fn fold_array(items: Vec<Expr>) -> Expr {
-    if items.iter().all(|item| item.as_literal().is_some()) {
-        let values = items.iter().filter_map(Expr::as_literal);
-        let bytes = super::build::array_bytes(values);
-        return Expr::Literal(OwnedValue::from(Value::Array(&bytes)));
-    }
-    Expr::Array(items)
 }
 
 /// A document is one operator or fields, never both.
@@ -198,6 +228,18 @@ fn date_and_zone(
         "$isoWeekYear",
         "$isoDayOfWeek",
     ];
+    if let Value::Array(_) = value
+        && PARTS.contains(&name)
+        && value.elements().count() != 1
+    {
+        return Err(QueryError::location(
+            40_536,
+            format!(
+                "{name} accepts exactly one argument if given an array, but was given {}",
+                value.elements().count()
+            ),
+        ));
+    }
     let Value::Document(doc) = value else { return Ok(None) };
     let is_operator = Elements::of_bytes(doc).next().is_some_and(|f| f.key.starts_with(b"$"));
     if !PARTS.contains(&name) || is_operator {

@@ -71,23 +71,25 @@ pub(super) fn parse(
     let regex = regex.ok_or_else(|| {
         QueryError::location(31_023, format!("{name} requires 'regex' parameter"))
     })?;
-    let known = match (&regex.constant()?, options.as_ref().map(Expr::constant).transpose()?) {
-        (Some(regex), None) => Some(compiled(name, regex.get(), Value::Missing)?),
-        (Some(regex), Some(Some(options))) => Some(compiled(name, regex.get(), options.get())?),
+    Ok(Some(Special::RegexOf { kind, input, regex, options }))
+}
+
+/// One of the three with a constant regex, which is compiled once.
+pub(super) fn folded(
+    kind: Kind,
+    input: Expr,
+    regex: Expr,
+    options: Option<Expr>,
+) -> Result<Expr, QueryError> {
+    let settled = match (regex.as_literal(), options.as_ref().map(Expr::as_literal)) {
+        (Some(regex), None) => compiled(kind.name(), regex, Value::Missing)?,
+        (Some(regex), Some(Some(options))) => compiled(kind.name(), regex, options)?,
         _ => None,
     };
-    let Some(compiled) = known else {
-        return Ok(Some(Special::RegexOf { kind, input, regex, options }));
-    };
-    Ok(Some(match compiled {
+    Ok(Expr::Special(Box::new(match settled {
         Some(regex) => Special::Regex(kind, input, regex),
-        // A null regex matches nothing.
-        None => Special::Cond(
-            Expr::Literal(Value::Bool(true).into()),
-            Expr::Literal(nothing(kind).into()),
-            input,
-        ),
-    }))
+        None => Special::RegexOf { kind, input, regex, options },
+    })))
 }
 
 fn nothing(kind: Kind) -> Value<'static> {
@@ -172,12 +174,16 @@ pub(super) fn run<'a>(env: &Env<'a>, kind: Kind, input: Value<'a>, regex: &Regex
         _ => return Err(not_text(kind)),
     };
     match kind {
-        Kind::Match => Ok(Value::Bool(regex.matches(text))),
-        Kind::Find => Ok(found(env, regex, text, 0).map_or(Value::Null, |(value, _, _)| value)),
+        Kind::Match => {
+            regex.compiled().is_match(text).map(Value::Bool).map_err(|error| gave_up(kind, &error))
+        }
+        Kind::Find => {
+            Ok(found(env, kind, regex, text, 0)?.map_or(Value::Null, |(value, _, _)| value))
+        }
         Kind::FindAll => {
             let mut all = Vec::new();
             let mut from = 0;
-            while let Some((value, start, end)) = found(env, regex, text, from) {
+            while let Some((value, start, end)) = found(env, kind, regex, text, from)? {
                 all.push(value);
                 // An empty match moves on by one character.
                 from = if end > start { end } else { end + char_len(text, end) };
@@ -195,16 +201,35 @@ fn char_len(text: &[u8], at: usize) -> usize {
     1 + rest.iter().take_while(|b| **b & 0xc0 == 0x80).count()
 }
 
+/// The search took too many steps: mongod's words for it.
+fn gave_up(kind: Kind, error: &pcre2::Error) -> QueryError {
+    let text = error.to_string();
+    let why = text.rsplit_once(": ").map_or(text.as_str(), |(_, why)| why);
+    QueryError::location(
+        51_156,
+        format!(
+            "Error occurred while executing the regular expression in {}. Result code: {why}",
+            kind.name()
+        ),
+    )
+}
+
+/// A match, with where it begins and ends.
+type Found<'a> = Option<(Value<'a>, usize, usize)>;
+
 fn found<'a>(
     env: &Env<'a>,
+    kind: Kind,
     regex: &Regex,
     text: &'a [u8],
     from: usize,
-) -> Option<(Value<'a>, usize, usize)> {
+) -> Result<Found<'a>, QueryError> {
     let compiled = regex.compiled();
     let mut locations = compiled.capture_locations();
-    compiled.captures_read_at(&mut locations, text, from).ok().flatten()?;
-    let (start, end) = locations.get(0)?;
+    let matched = compiled
+        .captures_read_at(&mut locations, text, from)
+        .map_err(|error| gave_up(kind, &error))?;
+    let Some((start, end)) = matched.and_then(|_| locations.get(0)) else { return Ok(None) };
     let part = |(a, b): (usize, usize)| Value::String(text.get(a..b).unwrap_or_default());
     let captures: Vec<_> =
         (1..locations.len()).map(|i| locations.get(i).map_or(Value::Null, part)).collect();
@@ -213,5 +238,5 @@ fn found<'a>(
     doc.push(b"match", part((start, end)));
     doc.push(b"idx", Value::Int32(i32::try_from(before).unwrap_or(i32::MAX)));
     doc.push(b"captures", build::array(env, captures));
-    Some((Value::Document(env.keep(&doc.finish())), start, end))
+    Ok(Some((Value::Document(env.keep(&doc.finish())), start, end)))
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    value::{Elements, Shown, Value},
+    value::{Elements, Spelled, Value},
 };
 
 pub(super) fn let_in(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
@@ -200,7 +200,7 @@ pub(super) fn eval_filter<'a>(
                         327_391,
                         format!(
                             "$filter: limit must be represented as a 32-bit integral value: {}",
-                            Shown(value)
+                            Spelled(value)
                         ),
                     ));
                 }
@@ -242,7 +242,7 @@ pub(super) fn eval_reduce<'a>(
     let Value::Array(_) = list else {
         return Err(QueryError::location(
             40_080,
-            format!("$reduce requires that 'input' be an array, found: {}", Shown(list)),
+            format!("$reduce requires that 'input' be an array, found: {}", Spelled(list)),
         ));
     };
     let mut so_far = initial.eval(env)?;

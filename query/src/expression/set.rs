@@ -133,6 +133,29 @@ pub(super) fn op_set_equals<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evalua
     Ok(Value::Bool(sets.windows(2).all(|pair| matches!(pair, [a, b] if equal(a, b)))))
 }
 
+/// mongod's words for a constant that is no set, whatever the documents are.
+pub(super) fn not_an_array_to_equal(at: usize, value: Value<'_>) -> QueryError {
+    QueryError::location(
+        5_887_502,
+        format!(
+            "All operands of $setEquals must be arrays. {}-th argument is of type: {}",
+            at + 1,
+            value.type_name()
+        ),
+    )
+}
+
+/// The same for the second operand of `$setIsSubset`.
+pub(super) fn no_superset(value: Value<'_>) -> QueryError {
+    QueryError::location(
+        17_311,
+        format!(
+            "both operands of $setIsSubset must be arrays. Second argument is of type: {}",
+            value.type_name()
+        ),
+    )
+}
+
 pub(super) fn op_set_is_subset<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let [a, b] = *args else { return Ok(Value::Null) };
     let Value::Array(_) = a else {

@@ -113,7 +113,7 @@ pub(super) fn op_substr_bytes<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Eval
         Value::Double(n) => truncate(n.round_ties_even()).ok_or_else(|| {
             QueryError::location(
                 31_109,
-                format!("Can't coerce out of range value {} to long", crate::value::Shown(value)),
+                format!("Can't coerce out of range value {} to long", crate::value::Spelled(value)),
             )
         }),
         Value::Decimal(n) => {
@@ -164,7 +164,7 @@ pub(super) fn op_substr_cp<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluat
             34_451,
             format!(
                 "$substrCP: starting index cannot be represented as a 32-bit integral value: {}",
-                crate::value::Shown(start)
+                crate::value::Spelled(start)
             ),
         );
     };
@@ -182,7 +182,7 @@ pub(super) fn op_substr_cp<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluat
             34_453,
             format!(
                 "$substrCP: length cannot be represented as a 32-bit integral value: {}",
-                crate::value::Shown(length)
+                crate::value::Spelled(length)
             ),
         );
     };
@@ -354,7 +354,7 @@ pub(super) fn range(
                     format!(
                         "{name} requires an integral {what} index, found a value of type: {}, with value: {}",
                         value.type_name(),
-                        crate::value::Shown(*value)
+                        crate::value::Spelled(*value)
                     ),
                 ));
             };
@@ -385,7 +385,7 @@ fn trimmed<'a>(
             50_699,
             format!(
                 "{name} requires its input to be a string, got {} (of type {}) instead.",
-                crate::value::Shown(input),
+                crate::value::Spelled(input),
                 input.type_name()
             ),
         );
@@ -399,7 +399,7 @@ fn trimmed<'a>(
                 50_700,
                 format!(
                     "{name} requires 'chars' to be a string, got {} (of type {}) instead.",
-                    crate::value::Shown(other),
+                    crate::value::Spelled(other),
                     other.type_name()
                 ),
             );
@@ -445,7 +445,7 @@ fn replaced<'a>(name: &str, env: &mut Env<'a>, args: &[Value<'a>], all: bool) ->
                 code,
                 format!(
                     "{name} requires that '{what}' be a string, found: {}",
-                    crate::value::Shown(value)
+                    crate::value::Spelled(value)
                 ),
             );
         }

@@ -58,6 +58,18 @@ impl Matcher {
         cx: &ParseContext,
         scope: &Scope,
     ) -> Result<Self, QueryError> {
+        let scope = scope.apart(cx.collator.as_ref());
+        let parsed = Self::parse_within(filter, cx, &scope)?;
+        scope.settle()?;
+        Ok(parsed)
+    }
+
+    /// Parses a filter that is part of something larger: a constant of `$expr` that fails is noted in the scope.
+    pub(crate) fn parse_within(
+        filter: &RawDocument,
+        cx: &ParseContext,
+        scope: &Scope,
+    ) -> Result<Self, QueryError> {
         parse::filter(filter.as_bytes(), cx, scope).map(|root| Self { root })
     }
 

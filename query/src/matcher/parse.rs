@@ -80,7 +80,7 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
         b"$where" => {
             return Err(QueryError::bad_value("no globalScriptEngine in $where parsing"));
         }
-        b"$expr" => Node::Expr(std::sync::Arc::new(Expr::parse(value, &mut place.scope.clone())?)),
+        b"$expr" => Node::Expr(std::sync::Arc::new(expression(value, place)?)),
         b"$jsonSchema" => {
             Node::Schema(std::sync::Arc::new(super::json_schema::Schema::parse(value)?))
         }
@@ -112,6 +112,16 @@ fn text_search(value: Value<'_>) -> QueryError {
         }
         Some(_) => not_supported(b"$text"),
     }
+}
+
+fn expression(value: Value<'_>, place: Place<'_>) -> Result<Expr, QueryError> {
+    let mut scope = place.scope.apart(place.cx.collator.as_ref());
+    let parsed = Expr::parse(value, &mut scope)?;
+    if let Err(fault) = scope.settle() {
+        let message = format!("Failed to optimize expression :: caused by :: {}", fault.message);
+        place.scope.note(QueryError { message, ..fault });
+    }
+    Ok(parsed)
 }
 
 fn not_supported(name: &[u8]) -> QueryError {

@@ -96,7 +96,7 @@ fn compile(pattern: &[u8], options: &[u8]) -> Result<Pcre, QueryError> {
         };
     }
     if pattern.len() > PATTERN_LEN_MAX {
-        return Err(invalid("regular expression is too large"));
+        return Err(invalid("pattern string is longer than the limit set by the application"));
     }
     let text = std::str::from_utf8(pattern).map_err(|_| invalid("invalid UTF-8"))?;
     let bounded = format!("(*LIMIT_MATCH={MATCH_LIMIT}){text}");

@@ -5,9 +5,9 @@
 use std::cmp::Ordering;
 
 use crate::{
-    matcher::{ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, Predicate},
+    matcher::{ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, Predicate, Regex},
     source::Edge,
-    value::{OwnedValue, Value, compare_values},
+    value::{OwnedValue, Value, compare_values, hash64},
 };
 
 /// Values between two edges.
@@ -99,27 +99,59 @@ pub(super) fn conjuncts(node: &Node) -> Vec<&Node> {
 fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
     match predicate {
         Predicate::Compare { op, operand, .. } => of_compare(*op, operand.get()),
-        Predicate::In(list) if list.regexes.is_empty() => {
+        Predicate::In(list) => {
             let mut all = Vec::new();
             for value in &list.values {
                 all.extend(of_compare(CompareOp::Eq, value.get())?);
             }
-            all.sort_by(|a, b| compare_values(a.low.value.get(), b.low.value.get(), None));
-            Some(all)
+            for regex in &list.regexes {
+                all.extend(of_regex_or_itself(regex)?);
+            }
+            Some(union(all))
         }
-        Predicate::Regex(regex) => {
-            let mut intervals = of_regex(regex.pattern(), regex.options())?;
-            let itself = Value::Regex { pattern: regex.pattern(), options: regex.options() };
-            intervals.push(Interval::point(itself));
-            Some(intervals)
-        }
+        Predicate::Regex(regex) => of_regex_or_itself(regex),
         Predicate::Exists
         | Predicate::Type(_)
         | Predicate::Mod { .. }
         | Predicate::Bits(_)
         | Predicate::Geo(_) => None,
-        Predicate::In(_) => None,
     }
+}
+
+/// The intervals in order, those that meet made one: no key is met twice.
+fn union(mut all: Vec<Interval>) -> Vec<Interval> {
+    all.sort_by(|a, b| compare_values(a.low.value.get(), b.low.value.get(), None));
+    let mut merged: Vec<Interval> = Vec::with_capacity(all.len());
+    for next in all {
+        let Some(last) = merged.last_mut().filter(|last| last.intersect(&next).is_some()) else {
+            merged.push(next);
+            continue;
+        };
+        match compare_values(last.high.value.get(), next.high.value.get(), None) {
+            Ordering::Less => last.high = next.high,
+            Ordering::Equal => last.high.inclusive |= next.high.inclusive,
+            Ordering::Greater => {}
+        }
+        let same = compare_values(last.low.value.get(), next.low.value.get(), None);
+        last.low.inclusive |= same == Ordering::Equal && next.low.inclusive;
+    }
+    merged
+}
+
+/// The hashes of points; anything else has no place among hashes.
+pub(super) fn hashed(intervals: &[Interval]) -> Option<Vec<Interval>> {
+    let hash = |interval: &Interval| interval.as_point().map(|point| hash64(point.get()));
+    let mut hashes = intervals.iter().map(hash).collect::<Option<Vec<_>>>()?;
+    hashes.sort_unstable();
+    hashes.dedup();
+    Some(hashes.into_iter().map(|hash| Interval::point(Value::Int64(hash))).collect())
+}
+
+fn of_regex_or_itself(regex: &Regex) -> Option<Vec<Interval>> {
+    let mut intervals = of_regex(regex.pattern(), regex.options())?;
+    let itself = Value::Regex { pattern: regex.pattern(), options: regex.options() };
+    intervals.push(Interval::point(itself));
+    Some(intervals)
 }
 
 fn of_compare(op: CompareOp, value: Value<'_>) -> Option<Vec<Interval>> {

@@ -2,8 +2,8 @@
 
 use super::{
     Request,
-    bounds::{Interval, conjuncts, intervals_of},
-    partial,
+    bounds::{Interval, conjuncts, hashed, intervals_of},
+    partial, wildcard,
 };
 use crate::{
     exec::{Access, IndexScan},
@@ -45,7 +45,7 @@ pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
     let usable = |(at, index): &(usize, &IndexInfo)| {
         match request.hint {
             // Who names an index takes what it holds, be it partial or sparse.
-            Some(hint) => hint == *at && index.kind == IndexKind::Ordered,
+            Some(hint) => hint == *at && has_ranges(index),
             None => !index.hidden && fits(index, request),
         }
     };
@@ -55,6 +55,7 @@ pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
         .filter(usable)
         .filter_map(|(at, index)| by_index(at, index, root, request))
         .collect();
+    found.extend(wildcard::candidates(request, indexes));
     if found.is_empty() {
         found.extend(by_or(root, request, indexes));
     }
@@ -86,8 +87,12 @@ fn is_plain(value: Value<'_>) -> bool {
 
 /// Whether the index holds every document that the filter can match, in an order we understand.
 fn fits(index: &IndexInfo, request: &Request) -> bool {
-    index.kind == IndexKind::Ordered
+    has_ranges(index)
         && index.partial.as_ref().is_none_or(|p| partial::implies(request.filter.root(), p))
+}
+
+fn has_ranges(index: &IndexInfo) -> bool {
+    matches!(index.kind, IndexKind::Ordered | IndexKind::Hashed)
 }
 
 fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Option<Candidate> {
@@ -114,10 +119,12 @@ type Bounds = Vec<Option<Vec<Interval>>>;
 fn bounds_of(index: &IndexInfo, root: &Node) -> Bounds {
     let parts = conjuncts(root);
     let mut bounded_roots: Vec<&[u8]> = Vec::new();
+    let hashed_at = index.hashed_field();
     index
         .fields
         .iter()
-        .map(|field| {
+        .enumerate()
+        .map(|(at, field)| {
             let first_name = field.path.parts().first().map_or(&b""[..], |p| p);
             // Two fields below one array may be satisfied by different elements: bound only one of them.
             if index.is_multikey() && bounded_roots.contains(&first_name) {
@@ -128,6 +135,9 @@ fn bounds_of(index: &IndexInfo, root: &Node) -> Bounds {
                 .filter(|part| operands_fit(index, part))
                 .filter_map(|part| intervals_of(part, field.path.dotted()));
             let first = all.next()?;
+            if hashed_at == Some(at) {
+                return hashed(&first);
+            }
             if index.sparse && first.iter().any(touches_null) {
                 return None;
             }
@@ -147,7 +157,7 @@ fn touches_null(interval: &Interval) -> bool {
 }
 
 /// Text in another collation than the index's has another order: such operands can't bound it.
-fn operands_fit(index: &IndexInfo, node: &Node) -> bool {
+pub(super) fn operands_fit(index: &IndexInfo, node: &Node) -> bool {
     let text = |value: &OwnedValue| {
         matches!(
             value.get(),
@@ -156,11 +166,16 @@ fn operands_fit(index: &IndexInfo, node: &Node) -> bool {
     };
     match node {
         Node::Leaf(Leaf { predicate: Predicate::Compare { operand, collator, .. }, .. }) => {
-            collator.as_ref().map(|c| c.spec()) == index.collation.as_ref() || !text(operand)
+            // Hashes of text are those of its collation keys.
+            let hashed = index.kind == IndexKind::Hashed && index.collation.is_some();
+            let same = collator.as_ref().map(|c| c.spec()) == index.collation.as_ref();
+            same && !hashed || !text(operand)
         }
         Node::Leaf(Leaf { predicate: Predicate::In(list), .. }) => {
-            list.collator.as_ref().map(|c| c.spec()) == index.collation.as_ref()
-                || !list.values.iter().any(text)
+            let hashed = index.kind == IndexKind::Hashed && index.collation.is_some();
+            let same = list.collator.as_ref().map(|c| c.spec()) == index.collation.as_ref();
+            (list.regexes.is_empty() || index.collation.is_none())
+                && (same && !hashed || !list.values.iter().any(text))
         }
         _ => index.collation.is_none(),
     }
@@ -180,10 +195,14 @@ fn order_by(index: &IndexInfo, sort: &SortPattern, bounds: &Bounds) -> Option<Di
             .get(at)
             .is_some_and(|b| matches!(b.as_deref(), Some([only]) if only.as_point().is_some()))
     };
+    let hashed_at = index.hashed_field();
     let mut wanted = sort.parts.iter().peekable();
     let mut direction = None;
     for (at, field) in index.fields.iter().enumerate() {
         let Some(part) = wanted.peek() else { break };
+        if hashed_at == Some(at) && part.path == field.path {
+            return None;
+        }
         if part.path != field.path {
             // A field that can only have one value does not disturb the order.
             if fixed(at) {
@@ -252,7 +271,7 @@ fn by_or(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candid
         let found = indexes.iter().enumerate().find_map(|(at, index)| {
             let usable = !index.hidden
                 && request.hint.is_none_or(|hint| hint == at)
-                && index.kind == IndexKind::Ordered
+                && has_ranges(index)
                 && index.partial.as_ref().is_none_or(|p| partial::implies(branch, p));
             let bounds = bounds_of(index, branch);
             let bounded = usable && bounds.first().is_some_and(Option::is_some);

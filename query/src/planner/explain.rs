@@ -12,7 +12,7 @@ use crate::{
     exec::{Access, Examined, IndexScan},
     expression::{DocBuilder, array_bytes},
     matcher::{ArrayPredicate, CompareOp, Leaf, Node, Predicate},
-    source::{Direction, IndexInfo, KeyRange},
+    source::{Direction, IndexInfo, IndexKind, KeyRange},
     value::{Elements, OwnedValue, Shown, Value},
 };
 
@@ -321,7 +321,12 @@ fn index_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> Raw
         progress(&mut doc, ran.examined.keys, ran);
     }
     let Some(index) = indexes.get(scan.index) else { return finish(doc) };
-    if let Ok(key) = index.spec.get_document("key") {
+    let fields = key_fields(index, scan);
+    if index.kind == IndexKind::Wildcard {
+        let mut pattern = DocBuilder::new();
+        fields.iter().for_each(|(name, _)| pattern.push(name, Value::Int32(1)));
+        doc.push(b"keyPattern", Value::Document(&pattern.finish()));
+    } else if let Ok(key) = index.spec.get_document("key") {
         doc.push(b"keyPattern", Value::from(key));
     }
     doc.push(b"indexName", Value::String(index.name.as_bytes()));
@@ -334,7 +339,7 @@ fn index_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> Raw
     doc.push(b"isPartial", Value::Bool(index.partial.is_some()));
     doc.push(b"indexVersion", Value::Int32(index.spec.get_i32("v").unwrap_or(2)));
     doc.push(b"direction", direction_text(scan.direction));
-    doc.push(b"indexBounds", Value::from(&*bounds(index, scan)));
+    doc.push(b"indexBounds", Value::from(&*bounds(&fields, scan)));
     examined(&mut doc, ran, true, false);
     finish(doc)
 }
@@ -355,11 +360,22 @@ fn multikey_paths(index: &IndexInfo) -> RawDocumentBuf {
     finish(doc)
 }
 
+/// The fields of the index's keys, and whether they ascend. Those of a wildcard index are a path, and what is there.
+fn key_fields(index: &IndexInfo, scan: &IndexScan) -> Vec<(Vec<u8>, bool)> {
+    let path = scan.ranges.first().and_then(|range| range.prefix.first()).map(OwnedValue::get);
+    match path {
+        Some(Value::String(path)) if index.kind == IndexKind::Wildcard => {
+            vec![(b"$_path".to_vec(), true), (path.to_vec(), true)]
+        }
+        _ => index.fields.iter().map(|f| (f.path.dotted().to_vec(), f.ascending)).collect(),
+    }
+}
+
 /// For each field the intervals that the ranges cover.
-fn bounds(index: &IndexInfo, scan: &IndexScan) -> RawDocumentBuf {
+fn bounds(fields: &[(Vec<u8>, bool)], scan: &IndexScan) -> RawDocumentBuf {
     let mut doc = DocBuilder::new();
-    for (at, field) in index.fields.iter().enumerate() {
-        let forward = field.ascending == (scan.direction == Direction::Forward);
+    for (at, (name, ascending)) in fields.iter().enumerate() {
+        let forward = *ascending == (scan.direction == Direction::Forward);
         let mut texts: Vec<String> = Vec::new();
         for range in &scan.ranges {
             let text = interval(range, at, forward);
@@ -371,7 +387,7 @@ fn bounds(index: &IndexInfo, scan: &IndexScan) -> RawDocumentBuf {
             texts.reverse();
         }
         let list = array_bytes(texts.iter().map(|text| Value::String(text.as_bytes())));
-        doc.push(field.path.dotted(), Value::Array(&list));
+        doc.push(name, Value::Array(&list));
     }
     finish(doc)
 }

@@ -10,6 +10,7 @@ mod bounds;
 mod candidates;
 pub mod explain;
 mod partial;
+mod wildcard;
 
 pub use bounds::{Interval, intervals_of};
 pub use candidates::{Candidate, candidates};

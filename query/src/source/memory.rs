@@ -48,11 +48,12 @@ impl MemorySource {
             .collect();
         let mut keys = Vec::new();
         for (at, doc) in self.docs.iter().enumerate() {
+            let start = Value::Document(doc.as_bytes());
             let pending: Vec<_> =
-                fields.iter().enumerate().map(|(i, f)| (i, f.path.parts())).collect();
+                fields.iter().enumerate().map(|(i, f)| (i, start, f.path.parts())).collect();
             let mut fixed = vec![Value::Null; fields.len()];
             let mut of_doc: Vec<Vec<OwnedValue>> = Vec::new();
-            let done = sort::expand(doc.as_bytes(), &pending, &mut fixed, &mut |key| {
+            let done = sort::expand(&pending, &mut fixed, &mut |key| {
                 of_doc.push(key.iter().map(|v| OwnedValue::from(*v)).collect());
             });
             done.expect("no parallel arrays in test data");

@@ -49,6 +49,15 @@ fn output(value: Value<'_>, cx: &StageContext) -> Result<Vec<Spec>, QueryError> 
     Elements::of_bytes(doc).map(|f| Spec::parse(f.key, f.value(), &mut scope)).collect()
 }
 
+/// A path or an operator, as `groupBy` must be.
+fn is_expression(value: Value<'_>) -> bool {
+    match value {
+        Value::Document(_) => true,
+        Value::String(text) => text.starts_with(b"$"),
+        _ => false,
+    }
+}
+
 fn constant(value: Value<'_>, cx: &StageContext) -> Option<OwnedValue> {
     let expr = Expr::parse(value, &mut cx.scope.clone()).ok()?;
     expr.as_literal().map(OwnedValue::from)
@@ -67,6 +76,16 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     let (mut by, mut boundaries, mut default, mut specs) = (None, None, None, None);
     for field in Elements::of_bytes(doc) {
         match field.key {
+            b"groupBy" if !is_expression(field.value()) => {
+                return Err(QueryError::location(
+                    40_202,
+                    format!(
+                        "The $bucket 'groupBy' field must be defined as a $-prefixed path or an \
+                         expression, but found: {}.",
+                        Shown(field.value())
+                    ),
+                ));
+            }
             b"groupBy" => by = Some(Expr::parse(field.value(), &mut cx.scope.clone())?),
             b"boundaries" => boundaries = Some(parse_boundaries(field.value(), cx)?),
             b"default" => {
@@ -297,6 +316,16 @@ pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, 
     let mut granularity = None;
     for field in Elements::of_bytes(doc) {
         match field.key {
+            b"groupBy" if !is_expression(field.value()) => {
+                return Err(QueryError::location(
+                    40_239,
+                    format!(
+                        "The $bucketAuto 'groupBy' field must be defined as a $-prefixed path or an \
+                         expression object, but found: {}",
+                        Shown(field.value())
+                    ),
+                ));
+            }
             b"groupBy" => by = Some(Expr::parse(field.value(), &mut cx.scope.clone())?),
             b"buckets" => {
                 if !field.value().is_number() {

@@ -182,7 +182,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         is_sphere_operator: spherical,
     };
     let empty = bson::RawDocumentBuf::new();
-    let filter = Matcher::parse_scoped(filter.unwrap_or(&empty), &cx.parse, &cx.scope)?;
+    let filter = Matcher::parse_within(filter.unwrap_or(&empty), &cx.parse, &cx.scope)?;
     if filter.near().is_some() {
         return Err(not_here());
     }

@@ -6,7 +6,8 @@ use bson::RawDocumentBuf;
 use protocol::RawDoc;
 
 use super::{
-    NoSource, Parsed, StageContext, drain, over_docs, parse, plan, raw, table::one, to_doc, unwind,
+    NoSource, Parsed, StageContext, check_part, drain, over_docs, parse, parse_stages, plan, raw,
+    table::one, to_doc, unwind,
 };
 use crate::{
     context::Context,
@@ -79,8 +80,9 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
         match (field.key, value) {
             (b"let", Value::Document(vars)) => {
                 for var in Elements::of_bytes(vars) {
-                    variables
-                        .push((var.key.into(), Expr::parse(var.value(), &mut cx.scope.clone())?));
+                    // A constant that fails is left to the joins.
+                    let mut scope = cx.apart().scope;
+                    variables.push((var.key.into(), Expr::parse(var.value(), &mut scope)?));
                 }
             }
             (b"let", other) => {
@@ -150,8 +152,8 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
     }
     let empty = Value::Array(&[5, 0, 0, 0, 0]);
     let pipeline = pipeline.unwrap_or(empty);
-    // Errors of the inner pipeline are errors of the outer one, found now.
-    parse(pipeline, &inner)?;
+    // Errors of the inner pipeline are errors of the outer one, found now; but its constants are left to the joins.
+    parse_stages(pipeline, &inner.apart())?;
     one(Lookup {
         namespace: format!("{}.{}", cx.database, String::from_utf8_lossy(from)),
         into: into.split(|&b| b == b'.').map(Box::from).collect(),
@@ -283,7 +285,7 @@ pub(super) fn parse_union_with(value: Value<'_>, cx: &StageContext) -> Result<Pa
             )));
         }
     };
-    parse(pipeline, cx)?;
+    check_part(pipeline, cx)?;
     one(UnionWith {
         namespace: format!("{}.{}", cx.database, String::from_utf8_lossy(coll)),
         pipeline: pipeline.into(),
@@ -360,7 +362,7 @@ pub(super) fn parse_facet(value: Value<'_>, cx: &StageContext) -> Result<Parsed,
                 ));
             }
         }
-        parse(field.value(), cx)?;
+        check_part(field.value(), cx)?;
         facets.push((field.key.into(), field.value().into()));
     }
     if facets.is_empty() {

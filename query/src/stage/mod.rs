@@ -83,10 +83,43 @@ pub struct StageContext {
     pub database: String,
 }
 
+impl StageContext {
+    /// The same with faults of its own.
+    fn apart(&self) -> Self {
+        Self { scope: self.scope.apart(self.parse.collator.as_ref()), ..self.clone() }
+    }
+}
+
 /// Parses a pipeline.
 pub fn parse(pipeline: Value<'_>, cx: &StageContext) -> Result<Vec<Parsed>, QueryError> {
-    let mut parsed = Vec::new();
-    let mut names = Vec::new();
+    let cx = cx.apart();
+    let parsed = parse_stages(pipeline, &cx)?;
+    cx.scope.settle().map_err(not_optimized)?;
+    Ok(parsed)
+}
+
+/// Checks a pipeline that is part of a stage: a constant that fails is a fault of the whole.
+pub(crate) fn check_part(pipeline: Value<'_>, cx: &StageContext) -> Result<(), QueryError> {
+    let own = cx.apart();
+    parse_stages(pipeline, &own)?;
+    if let Err(fault) = own.scope.settle() {
+        cx.scope.note(not_optimized(fault));
+    }
+    Ok(())
+}
+
+fn not_optimized(fault: QueryError) -> QueryError {
+    let message = format!("Failed to optimize pipeline :: caused by :: {}", fault.message);
+    QueryError { message, ..fault }
+}
+
+/// Parses a pipeline; constants that fail are noted in the scope.
+pub(crate) fn parse_stages(
+    pipeline: Value<'_>,
+    cx: &StageContext,
+) -> Result<Vec<Parsed>, QueryError> {
+    // All stages are known by name before the first is looked into.
+    let mut stages = Vec::new();
     for element in pipeline.elements() {
         let Value::Document(doc) = element.value() else {
             return Err(QueryError::type_mismatch(
@@ -100,9 +133,13 @@ pub fn parse(pipeline: Value<'_>, cx: &StageContext) -> Result<Vec<Parsed>, Quer
                 "A pipeline stage specification object must contain exactly one field.",
             ));
         };
-        parsed.push(table::parse(field.key, field.value(), cx)?);
-        names.push(field.key);
+        stages.push((table::named(field.key)?, field));
     }
+    let mut parsed = Vec::with_capacity(stages.len());
+    for (parse, field) in &stages {
+        parsed.push(parse(field.value(), cx)?);
+    }
+    let names: Vec<_> = stages.iter().map(|(_, field)| field.key).collect();
     outside::check_places(&names)?;
     Ok(parsed)
 }

@@ -14,13 +14,14 @@ use crate::{
 };
 
 type Outcome = Result<Parsed, QueryError>;
+type Parse = fn(Value<'_>, &StageContext) -> Outcome;
 
 /// A stage: its name and how it is parsed.
 #[derive(Debug)]
 pub struct Row {
     /// The name, with its dollar.
     pub name: &'static str,
-    parse: fn(Value<'_>, &StageContext) -> Outcome,
+    parse: Parse,
 }
 
 /// The stages of the language, sorted by name.
@@ -65,14 +66,21 @@ pub static STAGES: &[Row] = &[
 ];
 
 /// Stages that mongod has and we don't yet: a clear refusal instead of "unrecognized".
-const NOT_YET: &[&str] = &["$changeStream", "$search", "$searchMeta", "$vectorSearch"];
+const NOT_YET: &[&str] = &["$search", "$searchMeta", "$vectorSearch"];
 
-pub(super) fn parse(name: &[u8], value: Value<'_>, cx: &StageContext) -> Outcome {
+/// How the stage of this name is parsed.
+pub(super) fn named(name: &[u8]) -> Result<Parse, QueryError> {
     let shown = String::from_utf8_lossy(name);
     if let Ok(at) = STAGES.binary_search_by(|row| row.name.as_bytes().cmp(name))
         && let Some(row) = STAGES.get(at)
     {
-        return (row.parse)(value, cx);
+        return Ok(row.parse);
+    }
+    if name == b"$changeStream" {
+        return Err(QueryError::location(
+            40_573,
+            "The $changeStream stage is only supported on replica sets",
+        ));
     }
     if NOT_YET.contains(&&*shown) {
         return Err(QueryError::location(
@@ -158,7 +166,7 @@ fn matching(value: Value<'_>, cx: &StageContext) -> Outcome {
             "the match filter must be an expression in an object",
         ));
     };
-    let filter = Matcher::parse_scoped(raw(doc)?, &cx.parse, &cx.scope)?;
+    let filter = Matcher::parse_within(raw(doc)?, &cx.parse, &cx.scope)?;
     if filter.near().is_some() {
         return Err(geo_near::not_here());
     }

@@ -49,6 +49,51 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
+/// The text of a value that came up in an expression: mongod has another spelling there.
+#[derive(Clone, Copy)]
+pub struct Spelled<'a>(pub Value<'a>);
+
+impl fmt::Display for Spelled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lossy = |bytes| String::from_utf8_lossy(bytes);
+        let list = |f: &mut fmt::Formatter<'_>, bytes, named: bool| {
+            for (i, element) in Elements::of_bytes(bytes).enumerate() {
+                f.write_str(if i == 0 { "" } else { ", " })?;
+                if named {
+                    write!(f, "{}: ", lossy(element.key))?;
+                }
+                write!(f, "{}", Spelled(element.value()))?;
+            }
+            Ok(())
+        };
+        match self.0 {
+            Value::Missing => f.write_str("MISSING"),
+            Value::Double(n) if n.is_finite() => f.write_str(&general(n, 6)),
+            Value::Symbol(s) => write!(f, "Symbol(\"{}\")", lossy(s)),
+            Value::Document(bytes) => {
+                f.write_str("{")?;
+                list(f, bytes, true)?;
+                f.write_str("}")
+            }
+            Value::Array(bytes) => {
+                f.write_str("[")?;
+                list(f, bytes, false)?;
+                f.write_str("]")
+            }
+            Value::Binary { subtype, bytes } => {
+                write!(f, "BinData({subtype}, \"{}\")", hex(bytes))
+            }
+            Value::ObjectId(id) => f.write_str(&hex(&id).to_lowercase()),
+            Value::Date(ms) => f.write_str(&crate::expression::iso(ms)),
+            Value::Code(code) => write!(f, "Code(\"{}\")", lossy(code)),
+            Value::CodeWithScope { code, scope } => {
+                write!(f, "CodeWScope(\"{}\", {})", lossy(code), Shown(Value::Document(scope)))
+            }
+            other => Shown(other).fmt(f),
+        }
+    }
+}
+
 fn fields(f: &mut fmt::Formatter<'_>, doc: &[u8]) -> fmt::Result {
     let mut elements = Elements::of_bytes(doc).peekable();
     if elements.peek().is_none() {

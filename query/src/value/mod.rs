@@ -21,7 +21,7 @@ mod owned;
 pub mod path;
 
 pub use compare::{compare, compare_docs, compare_values};
-pub use display::Shown;
+pub use display::{Shown, Spelled};
 pub(crate) use elements::value_size;
 pub use elements::{Element, Elements, Malformed, validate};
 pub use hash::hash64;

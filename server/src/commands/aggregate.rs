@@ -145,6 +145,7 @@ impl Asked {
             disk_use,
             first: First {
                 size: size.map_or(FIRST_BATCH, |size| usize::try_from(size).unwrap_or(usize::MAX)),
+                aggregates: true,
                 ..First::default()
             },
         })

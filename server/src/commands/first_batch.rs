@@ -27,6 +27,8 @@ pub(super) struct First {
     pub(super) tailable: bool,
     /// A getMore at the end waits a while.
     pub(super) await_data: bool,
+    /// A pipeline runs, whatever the command: a find on a view is one.
+    pub(super) aggregates: bool,
 }
 
 /// Fills the first batch of a cursor, and keeps it if there is more.
@@ -39,7 +41,10 @@ pub(super) fn first_batch(
     let mut batch = BatchWriter::first();
     let mut filled = match first.size {
         0 => Filled::More,
-        size => reading.fill(call, &mut batch, size).map_err(|e| while_running(e, call, &ns))?,
+        size => reading.fill(call, &mut batch, size).map_err(|e| {
+            let name = if first.aggregates { "aggregate" } else { &call.name };
+            while_running_as(name, e, call, &ns)
+        })?,
     };
     let whole = first.limit.is_some_and(|limit| batch.count() as u64 >= limit);
     if whole || first.single || filled == Filled::AtEnd && !first.tailable {
@@ -75,22 +80,26 @@ pub(super) fn first_batch(
 
 /// mongod says in what an error came up while documents were read.
 pub(super) fn while_running(failure: Failure, call: &Call, ns: &Namespace) -> Failure {
+    while_running_as(&call.name, failure, call, ns)
+}
+
+fn while_running_as(name: &str, failure: Failure, call: &Call, ns: &Namespace) -> Failure {
     match failure {
         Failure::Query(mut error) => {
-            error.message = format!("{}{}", during(call, ns), error.message);
+            error.message = format!("{}{}", during(name, call, ns), error.message);
             Failure::Query(error)
         }
         Failure::OnPrimary { code, message, details } => {
-            let message = format!("{}{message}", during(call, ns));
+            let message = format!("{}{message}", during(name, call, ns));
             Failure::OnPrimary { code, message, details }
         }
         other => other,
     }
 }
 
-fn during(call: &Call, ns: &Namespace) -> String {
+fn during(name: &str, call: &Call, ns: &Namespace) -> String {
     let names_collection = call.profile().executor_errors_name_collection;
-    let what = match call.name.as_str() {
+    let what = match name {
         "aggregate" if names_collection => format!("aggregate command on namespace: {ns}"),
         "aggregate" => return "PlanExecutor error during aggregation :: caused by :: ".to_owned(),
         name if names_collection && name != "getMore" => format!("{name} command: {ns}"),

@@ -28,14 +28,16 @@ pub(super) struct Variables {
 impl Variables {
     /// Reads the field `let`.
     pub(super) fn parse(fields: &Fields<'_>, context: &Context) -> Result<Self, Failure> {
-        let Some(given) = fields.optional("let")? else { return Ok(Self::default()) };
+        let Some(given) = fields.optional("let")? else {
+            return Ok(Self { scope: Scope::of_command(context.now, []), ..Self::default() });
+        };
         let given = RawDoc::from(given.document()?);
         let mut values = Vec::new();
         for (_, value) in given.iter().flatten() {
             values.push(evaluate(value, context)?);
         }
         let names = given.iter().flatten().map(|(name, _)| name.as_str().as_bytes());
-        let scope = Scope::with_names(names);
+        let scope = Scope::of_command(context.now, names.zip(values.iter().cloned()));
         let names = given.iter().flatten().map(|(name, _)| name.as_str().to_owned()).collect();
         Ok(Self { scope, values, names })
     }

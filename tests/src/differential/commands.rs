@@ -15,7 +15,7 @@ impl Random {
             12 | 13 => self.distinct(),
             _ => self.aggregate(),
         };
-        if self.chance(2) {
+        if self.chance(4) {
             self.spoil(&mut case.command);
             let cuts = ["skip", "limit"].iter().any(|name| case.command.contains_key(name));
             case.order = Order::Set.cut_if(cuts || case.command.contains_key("pipeline"));
@@ -25,7 +25,12 @@ impl Random {
 
     fn find(&mut self) -> Case {
         let coll = if self.chance(8) { "twice" } else { self.pick(&COLLECTIONS) };
-        let filter = self.filter(3);
+        // One plan alone meets the documents of `p`, in one order: there an expression may fail.
+        let filter = if coll == "p" && self.chance(15) {
+            doc! { "$expr": self.expression(2) }
+        } else {
+            self.filter(3)
+        };
         let mut command = doc! { "find": coll, "filter": filter };
         let mut order = Order::Set;
         if self.chance(45) {
@@ -35,7 +40,11 @@ impl Random {
                 order = Order::Exact;
             }
         }
-        if coll != "twice" && self.chance(40) {
+        if coll != "twice" && coll != "v" && self.chance(6) {
+            let (filter, projection) = self.positional();
+            command.insert("filter", filter);
+            command.insert("projection", projection);
+        } else if coll != "twice" && self.chance(40) {
             let projection = self.projection(coll);
             command.insert("projection", projection);
         }
@@ -83,7 +92,10 @@ impl Random {
             // Two arrays in one sort fail on the first document that has both.
             let path = self.pick(&["a", "c", "n", "d", "h", "s", "missing", "_id", "missing"]);
             let path = if sort.is_empty() && self.chance(30) {
-                self.pick(&["arr", "o.x", "rows.q", "rows.v", "deep.x.y"])
+                self.pick(&[
+                    "arr", "o.x", "rows.q", "rows.v", "deep.x.y", "arr.0", "arr.1", "rows.0.q",
+                    "rows.1.v", "deep.x.0",
+                ])
             } else {
                 path
             };
@@ -95,6 +107,30 @@ impl Random {
         }
         let total = sort.contains_key("_id");
         (sort, total)
+    }
+
+    /// A filter on one array, and the projection of the element that matched.
+    fn positional(&mut self) -> (Document, Document) {
+        let (path, shown, condition) = match self.below(6) {
+            0 => ("rows.q", "rows.$", doc! { "$gte": self.small_number() }),
+            1 => ("rows", "rows.$", doc! { "$elemMatch": { "q": self.small_number() } }),
+            2 => (
+                "rows",
+                "rows.$",
+                doc! { "$elemMatch": { "v": { "$exists": true }, "q": { "$lt": 5 } } },
+            ),
+            3 => ("rows.v", "rows.$", doc! { "$type": "number" }),
+            4 => ("arr", "arr.$", doc! { "$in": [self.small_number(), self.small_number()] }),
+            _ => ("arr", "arr.$", doc! { "$elemMatch": { "$gt": self.small_number() } }),
+        };
+        let mut projection = doc! { shown: 1 };
+        match self.below(4) {
+            0 => drop(projection.insert("a", 1)),
+            1 => drop(projection.insert("_id", 0)),
+            2 => drop(projection.insert("o.x", 1)),
+            _ => {}
+        }
+        (doc! { path: condition }, projection)
     }
 
     fn projection(&mut self, coll: &str) -> Document {
@@ -115,6 +151,16 @@ impl Random {
             1 => {
                 let inner = doc! { "q": { "$gte": self.small_number() } };
                 projection = doc! { "rows": { "$elemMatch": inner }, "c": 1 };
+            }
+            2 => {
+                let shown = self.pick(&[0, 1]);
+                projection =
+                    doc! { "o": { "x": shown, "y": { "z": shown } }, "rows": { "q": shown } };
+            }
+            3 => {
+                let (one, other) = (self.path(), self.path());
+                let shown = self.pick(&[0, 1]);
+                projection = doc! { one: shown, other: shown };
             }
             _ => {}
         }

@@ -1,7 +1,6 @@
 //! Random expressions of aggregation, by the type that they give.
 //!
-//! Every operator reads a field somewhere: mongod evaluates constants when it parses, and words their errors otherwise.
-//! Most arguments have the type that the operator wants; now and then one has not, and the error is compared.
+//! Most operators read a field somewhere; the others are constants, which mongod evaluates when it parses. Most arguments have the type that the operator wants; now and then one has not, and the error is compared.
 
 use bson::{Bson, Document, doc};
 
@@ -133,6 +132,16 @@ const PLAIN: &[(&str, Kind, &[Kind])] = &[
     ("$toDate", Date, &[Any]),
     ("$tsSecond", Number, &[Any]),
     ("$tsIncrement", Number, &[Any]),
+    ("$toObjectId", Any, &[Any]),
+    ("$strLenBytes", Number, &[Any]),
+    ("$mergeObjects", Object, &[Object, Any]),
+    ("$concat", Text, &[Text, Text, Text]),
+    ("$concatArrays", Array, &[Array, Array, Array]),
+    ("$multiply", Number, &[Number, Number, Number]),
+    ("$bitAnd", Number, &[Number, Number, Number]),
+    ("$indexOfArray", Number, &[Array, Any, Number]),
+    ("$range", Array, &[Number, Number, Number]),
+    ("$setEquals", Truth, &[Array, Array, Array]),
 ];
 
 impl Random {
@@ -159,6 +168,7 @@ impl Random {
         let mut arguments: Vec<Bson> =
             takes.iter().map(|kind| self.expression_of(*kind, depth - 1)).collect();
         if !arguments.iter().any(reads_field)
+            && self.chance(70)
             && let (Some(first), Some(kind)) = (arguments.first_mut(), takes.first())
         {
             *first = self.field_of(*kind);
@@ -245,7 +255,7 @@ impl Random {
     fn shaped(&mut self, kind: Kind, depth: u32) -> Bson {
         for _ in 0..20 {
             let shaped = Bson::Document(self.shape(kind, depth));
-            if reads_everywhere(&shaped) {
+            if reads_everywhere(&shaped) || self.chance(20) {
                 return shaped;
             }
         }
@@ -270,7 +280,7 @@ impl Random {
     }
 
     fn shaped_any(&mut self, depth: u32) -> Document {
-        match self.below(9) {
+        match self.below(13) {
             0 => {
                 doc! { "$cond": [self.expression_of(Truth, depth), self.expression(depth), self.expression(depth)] }
             }
@@ -297,6 +307,20 @@ impl Random {
             } },
             7 => {
                 doc! { "$switch": { "branches": [{ "case": self.expression_of(Truth, depth), "then": 1 }] } }
+            }
+            8 => doc! { "$convert": {
+                "input": self.expression(depth),
+                "to": self.pick(&["int", "long", "double", "decimal", "string", "bool", "date", "objectId", "foo"]),
+            } },
+            9 => doc! { "$let": {
+                "vars": { "v": self.leaf(Any), "w": self.expression(depth) },
+                "in": { self.pick(&["$add", "$concat", "$eq"]): ["$$v", "$$w"] },
+            } },
+            10 => {
+                doc! { "$regexMatch": { "input": self.expression_of(Text, depth), "regex": self.leaf(Text) } }
+            }
+            11 => {
+                doc! { "$ifNull": [self.expression(depth), self.expression(depth), self.leaf(Any)] }
             }
             _ => doc! { "$setField": {
                 "field": self.pick(&["x", "new"]), "input": self.expression_of(Object, depth), "value": self.expression(depth),

@@ -173,7 +173,7 @@ impl std::fmt::Debug for Raw<'_> {
             let Ok((name, value)) = element else { return f.write_str("?}") };
             let comma = if n == 0 { "" } else { "," };
             let value = Bson::try_from(value).unwrap_or(Bson::Null);
-            write!(f, "{comma} {}: {}", name.as_str(), value)?;
+            write!(f, "{comma} {}: {value:?}", name.as_str())?;
         }
         f.write_str(" }")
     }

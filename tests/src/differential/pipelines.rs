@@ -62,8 +62,8 @@ impl Random {
         let names = [format!("e{at}"), format!("f{at}"), format!("g{at}.h")];
         let fails = last && !growing.grouped;
         let computed =
-            |own: &mut Self| if fails { own.expression(1) } else { own.safe_expression(2) };
-        match self.below(24) {
+            |own: &mut Self| if fails { own.expression(2) } else { own.safe_expression(2) };
+        match self.below(28) {
             0 | 1 => growing.push(doc! { "$match": self.filter(2) }),
             2..=4 => {
                 let spec = self.computed_projection(fails, &names);
@@ -81,7 +81,9 @@ impl Random {
             8..=11 => self.group(growing),
             12 => {
                 let mut sort = Document::new();
-                let path = self.pick(&["a", "c", "n", "d", "h", "arr", "o.x", "rows.q"]);
+                let path = self.pick(&[
+                    "a", "c", "n", "d", "h", "arr", "o.x", "rows.q", "arr.0", "rows.1.q", "o.y.z",
+                ]);
                 sort.insert(path, self.pick(&[1, -1]));
                 sort.insert("_id", 1);
                 growing.push(doc! { "$sort": sort });
@@ -124,6 +126,9 @@ impl Random {
                 growing.push(doc! { "$unset": paths });
             }
             20 => self.join(growing),
+            23 | 24 if growing.unique && !growing.grouped => self.window(growing),
+            25 if growing.unique && !growing.grouped => self.fill(growing),
+            26 => self.graph(growing),
             21 => self.bucket(growing),
             22 => {
                 growing.push(doc! { "$redact": { "$cond": [
@@ -175,6 +180,19 @@ impl Random {
                     doc! { "$addToSet": format!("${}", self.pick(&["c", "a"])) }
                 }
                 4 => doc! { "$count": {} },
+                2 => {
+                    let by = self.pick(&["a", "n", "c", "d"]);
+                    let sort = doc! { by: self.pick(&[1, -1]), "_id": 1 };
+                    if self.chance(50) {
+                        doc! { self.pick(&["$top", "$bottom"]): {
+                            "sortBy": sort, "output": self.plain_expression(1),
+                        } }
+                    } else {
+                        doc! { self.pick(&["$topN", "$bottomN"]): {
+                            "sortBy": sort, "output": ["$_id", "$c"], "n": self.int(1, 4),
+                        } }
+                    }
+                }
                 5 if known => doc! { "$mergeObjects": { "c": "$c" } },
                 _ => doc! { simple: format!("${}", self.pick(&["a", "rows.q"])) },
             };
@@ -190,6 +208,60 @@ impl Random {
         growing.cut |= !known;
         growing.sort_by_id();
         growing.unique = true;
+    }
+
+    /// A window over a total order.
+    fn window(&mut self, growing: &mut Growing) {
+        let by = self.pick(&["a", "n", "c", "d"]);
+        let sort = doc! { by: self.pick(&[1, -1]), "_id": 1 };
+        let documents = match self.below(4) {
+            0 => doc! { "documents": ["unbounded", "current"] },
+            1 => doc! { "documents": [self.int(-3, 0), self.int(0, 3)] },
+            2 => doc! { "documents": ["current", "unbounded"] },
+            _ => doc! { "documents": ["unbounded", "unbounded"] },
+        };
+        let function = match self.below(7) {
+            0 => {
+                doc! { "$shift": { "output": "$c", "by": self.int(-2, 3), "default": self.text() } }
+            }
+            1 => doc! { "$documentNumber": {} },
+            2 => {
+                doc! { self.pick(&["$first", "$last", "$min", "$max"]): self.plain_expression(1), "window": documents }
+            }
+            3 => doc! { self.pick(&["$firstN", "$lastN", "$minN", "$maxN"]): {
+                "input": "$c", "n": self.int(1, 4),
+            }, "window": documents },
+            4 => doc! { "$push": self.plain_expression(1), "window": documents },
+            5 => doc! { "$count": {}, "window": documents },
+            _ => doc! { "$sum": "$rows.q", "window": documents },
+        };
+        let mut spec = doc! { "sortBy": sort, "output": { "w": function } };
+        if self.chance(40) {
+            spec.insert("partitionBy", self.pick(&["$a", "$c", "$missing"]));
+        }
+        growing.push(doc! { "$setWindowFields": spec });
+        growing.sort_by_id();
+    }
+
+    fn fill(&mut self, growing: &mut Growing) {
+        let output = match self.below(3) {
+            0 => doc! { "method": "locf" },
+            1 => doc! { "value": self.plain_expression(1) },
+            _ => doc! { "value": self.small_number() },
+        };
+        growing.push(doc! { "$fill": { "sortBy": { "_id": 1 }, "output": { "filled": output } } });
+        growing.sort_by_id();
+    }
+
+    fn graph(&mut self, growing: &mut Growing) {
+        growing.push(doc! { "$project": { "a": 1, "c": 1, "n": 1, "d": 1 } });
+        growing.push(doc! { "$graphLookup": {
+            "from": "other", "startWith": self.pick(&["$a", "$n", "$c"]), "connectFromField": "q", "connectToField": self.pick(&["q", "_id", "t"]),
+            "as": "reached", "maxDepth": self.int(0, 3), "depthField": "depth",
+        } });
+        growing.push(doc! { "$addFields": {
+            "reached": { "$sortArray": { "input": "$reached", "sortBy": { "_id": 1 } } },
+        } });
     }
 
     fn unwind(&mut self, growing: &mut Growing) {
@@ -273,7 +345,7 @@ impl Random {
                     let value = if self.chance(30) {
                         Bson::Int32(1)
                     } else if may_fail {
-                        self.expression(1)
+                        self.expression(2)
                     } else {
                         self.safe_expression(2)
                     };

@@ -72,6 +72,20 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     build(partition, sort, output, cx)
 }
 
+/// mongod works out the constants of this expression as it parses it.
+fn partition_by(expr: Value<'_>, cx: &StageContext) -> Result<Expr, QueryError> {
+    let mut scope = cx.apart().scope;
+    let parsed = Expr::parse(expr, &mut scope)?;
+    scope.settle().map_err(|fault| QueryError {
+        message: format!(
+            "Failed to optimize partitionBy expression :: caused by :: {}",
+            fault.message
+        ),
+        ..fault
+    })?;
+    Ok(parsed)
+}
+
 /// The stages of a window over a partition expression, a sort and its outputs.
 pub(super) fn build(
     partition: Option<Value<'_>>,
@@ -80,7 +94,7 @@ pub(super) fn build(
     cx: &StageContext,
 ) -> Result<Parsed, QueryError> {
     let partition = partition
-        .map(|expr| Expr::parse(expr, &mut cx.scope.clone()))
+        .map(|expr| partition_by(expr, cx))
         .transpose()?
         .filter(|expr| !matches!(expr.as_literal(), Some(v) if !matches!(v, Value::Array(_))));
     if let Some(Value::Array(_)) = partition.as_ref().and_then(Expr::as_literal) {

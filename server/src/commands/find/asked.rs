@@ -218,7 +218,7 @@ impl Asked {
             variables: self.variables.clone(),
             hint: natural.or_else(|| self.hint.clone()),
             disk_use: self.disk_use,
-            first: self.first(),
+            first: First { aggregates: true, ..self.first() },
         })
     }
 
@@ -248,6 +248,7 @@ impl Asked {
             no_timeout: self.no_timeout,
             tailable: self.tailable,
             await_data: self.await_data,
+            aggregates: false,
         }
     }
 }

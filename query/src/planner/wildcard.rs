@@ -1,0 +1,120 @@
+//! Plans by wildcard indexes: `{"$**": 1}`, `{"a.$**": 1}`.
+//!
+//! Their keys are pairs of a path and a value, for every value in a document: a predicate on any path that the index
+//! covers is a range behind that path.
+
+use super::{
+    Candidate, Interval, Request,
+    bounds::{conjuncts, intervals_of},
+    candidates::operands_fit,
+    partial,
+};
+use crate::{
+    exec::{Access, IndexScan},
+    matcher::{CompareOp, Leaf, Node, Predicate},
+    source::{Direction, IndexInfo, IndexKind, KeyRange},
+    value::{OwnedValue, Value},
+};
+
+/// A plan for every predicate that a wildcard index can answer.
+pub(super) fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
+    let root = request.filter.root();
+    let mut found = Vec::new();
+    for (at, index) in indexes.iter().enumerate() {
+        let usable = match request.hint {
+            Some(hint) => hint == at,
+            None => {
+                !index.hidden && index.partial.as_ref().is_none_or(|p| partial::implies(root, p))
+            }
+        };
+        if index.kind != IndexKind::Wildcard || !usable || !is_plain(index) {
+            continue;
+        }
+        for part in conjuncts(root) {
+            found.extend(ranges(index, part).map(|ranges| Candidate {
+                access: Access::Indexes(vec![IndexScan {
+                    index: at,
+                    ranges,
+                    direction: Direction::Forward,
+                }]),
+                gives_order: false,
+            }));
+        }
+    }
+    found
+}
+
+/// One ascending field, and no projection that leaves paths out.
+fn is_plain(index: &IndexInfo) -> bool {
+    matches!(index.fields.as_slice(), [only] if only.ascending)
+        && index.spec.get("wildcardProjection").is_ok_and(|projection| projection.is_none())
+}
+
+fn ranges(index: &IndexInfo, part: &Node) -> Option<Vec<KeyRange>> {
+    let Node::Leaf(Leaf { path: Some(path), predicate }) = part else { return None };
+    if !covers(index, path.dotted()) || !answers(predicate) || !operands_fit(index, part) {
+        return None;
+    }
+    let numeric = |name: &[u8]| name.iter().all(u8::is_ascii_digit);
+    // A number may be a position of an array, which no key shows.
+    if path.parts().iter().any(|name| numeric(name)) {
+        return None;
+    }
+    let intervals = intervals_of(part, path.dotted())?;
+    let behind = OwnedValue::from(Value::String(path.dotted()));
+    Some(intervals.iter().map(|interval| behind_path(&behind, interval)).collect())
+}
+
+fn behind_path(path: &OwnedValue, interval: &Interval) -> KeyRange {
+    let mut range = KeyRange { prefix: vec![path.clone()], ..KeyRange::default() };
+    match interval.as_point() {
+        Some(point) => range.prefix.push(point.clone()),
+        None => range.edges = Some((interval.low.clone(), interval.high.clone())),
+    }
+    range
+}
+
+/// Whether values at the path have keys.
+fn covers(index: &IndexInfo, path: &[u8]) -> bool {
+    let Some(field) = index.fields.first() else { return false };
+    match field.path.dotted().strip_suffix(b"$**") {
+        Some(b"") => path != b"_id" && !path.starts_with(b"_id."),
+        Some(prefix) => {
+            path.starts_with(prefix) || prefix.strip_suffix(b".").is_some_and(|own| own == path)
+        }
+        None => false,
+    }
+}
+
+/// Whether every document that satisfies the predicate has a key in its intervals: what is not there has none, and
+/// documents and arrays are there by their parts.
+fn answers(predicate: &Predicate) -> bool {
+    let scalar = |value: Value<'_>| {
+        !matches!(
+            value,
+            Value::Null
+                | Value::Undefined
+                | Value::Missing
+                | Value::Document(_)
+                | Value::Array(_)
+                | Value::MinKey
+                | Value::MaxKey
+        )
+    };
+    match predicate {
+        Predicate::Compare { op, operand, .. } => {
+            scalar(operand.get())
+                && matches!(
+                    op,
+                    CompareOp::Eq | CompareOp::Lt | CompareOp::Lte | CompareOp::Gt | CompareOp::Gte
+                )
+        }
+        Predicate::In(list) => !list.has_null && list.values.iter().all(|v| scalar(v.get())),
+        Predicate::Regex(_) => true,
+        Predicate::Exists
+        | Predicate::Type(_)
+        | Predicate::Mod { .. }
+        | Predicate::Bits(_)
+        | Predicate::Geo(_) => false,
+    }
+}
