@@ -429,3 +429,40 @@ pub fn memory_exceeded() -> QueryError {
         ),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    /// The keys that mongod's `$meta: "sortKey"` showed for the same documents.
+    #[test]
+    fn positions_of_arrays_are_keys_as_they_are() {
+        let key = |pattern: &RawDocument, doc: &RawDocument| {
+            let pattern = SortPattern::parse(pattern, None).unwrap();
+            pattern.key(doc.as_bytes()).map(|key| {
+                key.values().map(|value| Shown(value).to_string()).collect::<Vec<_>>().join(" ")
+            })
+        };
+        for (pattern, doc, want) in [
+            (rawdoc! { "a.0": 1 }, rawdoc! { "a": [[3, 0], 1] }, "[ 3, 0 ]"),
+            (rawdoc! { "a.0": 1 }, rawdoc! { "a": [[]] }, "undefined"),
+            (rawdoc! { "a.0": 1 }, rawdoc! { "a": [] }, "null"),
+            (rawdoc! { "a.0": 1 }, rawdoc! { "a": { "0": [8, 2] } }, "2"),
+            (rawdoc! { "a.0.x": 1 }, rawdoc! { "a": [[{ "x": 0 }]] }, "0"),
+            (rawdoc! { "a.0.0": 1 }, rawdoc! { "a": [[[1]]] }, "[ 1 ]"),
+            (rawdoc! { "a.5": 1 }, rawdoc! { "a": [{ "5": 1 }] }, "1"),
+            (rawdoc! { "a": 1, "a.1.1": 1 }, rawdoc! { "a": [1, [7, 8]] }, "1 8"),
+            (rawdoc! { "a.0": 1, "a": 1 }, rawdoc! { "a": [2, 1] }, "2 1"),
+        ] {
+            assert_eq!(key(&pattern, &doc).unwrap(), want, "{pattern:?} of {doc:?}");
+        }
+        let code = |pattern: &RawDocument, doc: &RawDocument| {
+            key(pattern, doc).map_err(|error| error.code.code())
+        };
+        let parallel = code(&rawdoc! { "a.0": 1, "b": 1 }, &rawdoc! { "a": [1], "b": [2] });
+        assert_eq!(parallel, Err(2));
+        assert_eq!(code(&rawdoc! { "a.1": 1 }, &rawdoc! { "a": [{ "1": 3 }, 1] }), Err(16_746));
+    }
+}

@@ -51,7 +51,7 @@ pub(super) fn op_array_elem_at<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evalu
             28_691,
             format!(
                 "$arrayElemAt's second argument must be representable as a 32-bit integer: {}",
-                Spelled(at)
+                as_double(at)
             ),
         );
     };
@@ -154,6 +154,14 @@ pub(super) fn op_index_of_array<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     Ok(found.map_or(Value::Int32(-1), |(at, _)| count(at)))
 }
 
+/// A number as the double that it is nearest to.
+fn as_double(value: Value<'_>) -> Spelled<'_> {
+    match value {
+        Value::Decimal(_) => Spelled(Value::Double(super::as_f64(value))),
+        value => Spelled(value),
+    }
+}
+
 pub(super) fn op_range<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let (start, end) = (first(args), args.get(1).copied().unwrap_or(Value::Missing));
     let step = args.get(2).copied().unwrap_or(Value::Int32(1));
@@ -161,8 +169,10 @@ pub(super) fn op_range<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
         if !value.is_number() {
             return Err(QueryError::location(
                 codes.0,
+                // mongod's own words, the missing space included.
                 format!(
-                    "$range requires a numeric {what} value, found value of type: {}",
+                    "$range requires a numeric {what} value, found value of type:{}{}",
+                    if what == "step" { "" } else { " " },
                     value.type_name()
                 ),
             ));
@@ -244,7 +254,7 @@ pub(super) fn op_slice<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
             28_726,
             format!(
                 "Second argument to $slice can't be represented as a 32-bit integer: {}",
-                Spelled(second)
+                as_double(second)
             ),
         );
     };
@@ -269,7 +279,7 @@ pub(super) fn op_slice<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
             28_728,
             format!(
                 "Third argument to $slice can't be represented as a 32-bit integer: {}",
-                Spelled(third)
+                as_double(third)
             ),
         );
     };

@@ -364,7 +364,8 @@ fn formatted(ms: i64, zone: &Zone, format: &str) -> Result<String, QueryError> {
                 return Err(QueryError::location(
                     18_537,
                     format!(
-                        "$dateToString is only defined on year 0-9999, tried to use year {}",
+                        "Could not convert date to string: date component was outside the supported \
+                         range of 0-9999: {}",
                         c.year
                     ),
                 ));

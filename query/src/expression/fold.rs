@@ -359,3 +359,57 @@ pub(super) fn array(items: Vec<Expr>) -> Expr {
     }
     Expr::Array(items)
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    fn parsed(doc: &bson::RawDocument) -> (Expr, Scope) {
+        let mut scope = Scope::default();
+        (Expr::parse(Value::from(doc), &mut scope).unwrap(), scope)
+    }
+
+    #[test]
+    fn constants_become_values() {
+        for (doc, value) in [
+            (rawdoc! { "$add": [1, { "$multiply": [2, 3] }] }, Value::Int32(7)),
+            (rawdoc! { "$cond": [true, 1, "$a"] }, Value::Int32(1)),
+            (rawdoc! { "$and": ["$a", false] }, Value::Bool(false)),
+            (
+                rawdoc! { "$let": { "vars": { "v": 2 }, "in": { "$add": ["$$v", 1] } } },
+                Value::Int32(3),
+            ),
+            (rawdoc! { "$ifNull": [null, 4, "$a"] }, Value::Int32(4)),
+        ] {
+            let (expr, scope) = parsed(&doc);
+            assert_eq!(
+                expr.as_literal().map(|v| format!("{v:?}")),
+                Some(format!("{value:?}")),
+                "{doc:?}"
+            );
+            assert!(scope.settle().is_ok());
+        }
+    }
+
+    #[test]
+    fn constants_that_fail_are_faults_of_the_whole() {
+        for (doc, fails) in [
+            (rawdoc! { "$add": ["$a", { "$divide": [1, 0] }] }, true),
+            (rawdoc! { "$add": ["x", 1, "$a"] }, true),
+            (rawdoc! { "$add": ["$a", "x", 1] }, false),
+            (rawdoc! { "$concat": ["$a", 1, 2] }, true),
+            (rawdoc! { "$concat": [1, "$a", 2] }, false),
+            (rawdoc! { "$setUnion": [1, "$a", 2] }, true),
+            (
+                rawdoc! { "$switch": { "branches": [{ "case": false, "then": { "$toInt": "x" } }], "default": 1 } },
+                false,
+            ),
+            (rawdoc! { "$dateAdd": { "startDate": "$a", "unit": "foo", "amount": 1 } }, true),
+            (rawdoc! { "$firstN": { "input": 1, "n": 1 } }, false),
+        ] {
+            assert_eq!(parsed(&doc).1.settle().is_err(), fails, "{doc:?}");
+        }
+    }
+}

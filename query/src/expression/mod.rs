@@ -10,6 +10,7 @@
 mod arithmetic;
 mod arrange;
 mod array;
+mod bit_operators;
 mod build;
 mod conditional;
 mod convert;
@@ -18,6 +19,7 @@ mod date;
 mod date_math;
 mod decimal;
 mod fold;
+mod functions;
 mod logic;
 mod object;
 mod parse;
@@ -133,6 +135,11 @@ impl Call {
         met: &[Value<'a>],
         fault: QueryError,
     ) -> Evaluated<'a> {
+        // mongod evaluates the right side of a comparison first.
+        let compares = ["$cmp", "$eq", "$gt", "$gte", "$lt", "$lte", "$ne"].contains(&self.name);
+        if let Some(right) = self.args.get(1).filter(|_| compares && met.is_empty()) {
+            return Err(right.eval(env).err().unwrap_or(fault));
+        }
         if met.is_empty() || !ONE_BY_ONE.contains(&self.name) {
             return Err(fault);
         }
@@ -140,14 +147,16 @@ impl Call {
         if null_settles && met.iter().any(|value| value.is_nullish()) {
             return Ok(Value::Null);
         }
-        let fixed = table::named(self.name.as_bytes()).is_some()
-            || matches!(
-                self.name,
-                "$indexOfArray" | "$indexOfBytes" | "$indexOfCP" | "$setIsSubset"
-            );
+        // What the others would have to be for the call to go on to them.
         let mut args = met.to_vec();
-        if fixed {
-            args.resize(self.args.len(), Value::Null);
+        match self.name {
+            "$indexOfBytes" | "$indexOfCP" => args.resize(2, Value::String(b"")),
+            "$indexOfArray" => args.resize(2, Value::Null),
+            "$setIsSubset" => args.resize(2, Value::Array(&[5, 0, 0, 0, 0])),
+            name if table::named(name.as_bytes()).is_some() => {
+                args.resize(self.args.len(), Value::Null);
+            }
+            _ => {}
         }
         match (self.fun)(env, &args) {
             Err(earlier) => Err(earlier),

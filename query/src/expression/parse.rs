@@ -60,6 +60,11 @@ impl Scope {
         Self { known, fault: Arc::default(), ..self.clone() }
     }
 
+    /// How text compares.
+    pub(crate) fn collator(&self) -> Option<Arc<Collator>> {
+        self.known.collator.clone()
+    }
+
     /// Keeps a constant that failed, if it is the first.
     pub(crate) fn note(&self, fault: QueryError) {
         let _ = self.fault.set(fault);

@@ -149,21 +149,33 @@ pub(super) fn reduce(value: Value<'_>, scope: &mut Scope) -> Result<Special, Que
     Ok(Special::Reduce { input, initial, value, this, body: body? })
 }
 
+/// The array that an operator goes through; none where it is null.
+fn array_of<'a>(
+    input: &'a Expr,
+    env: &mut Env<'a>,
+    refused: impl Fn(Value<'a>) -> QueryError,
+) -> Result<Option<Value<'a>>, QueryError> {
+    match input.eval(env)? {
+        list @ Value::Array(_) => Ok(Some(list)),
+        list if list.is_nullish() => Ok(None),
+        other => Err(refused(other)),
+    }
+}
+
 pub(super) fn eval_map<'a>(
     input: &'a Expr,
     slot: usize,
     body: &'a Expr,
     env: &mut Env<'a>,
 ) -> Evaluated<'a> {
-    let list = input.eval(env)?;
-    if list.is_nullish() {
-        return Ok(Value::Null);
-    }
-    let Value::Array(_) = list else {
-        return Err(QueryError::location(
+    let Some(list) = array_of(input, env, |list| {
+        QueryError::location(
             16_883,
             format!("input to $map must be an array not {}", list.type_name()),
-        ));
+        )
+    })?
+    else {
+        return Ok(Value::Null);
     };
     let mut mapped = Vec::new();
     for element in list.elements() {
@@ -180,15 +192,14 @@ pub(super) fn eval_filter<'a>(
     limit: Option<&'a Expr>,
     env: &mut Env<'a>,
 ) -> Evaluated<'a> {
-    let list = input.eval(env)?;
-    if list.is_nullish() {
-        return Ok(Value::Null);
-    }
-    let Value::Array(_) = list else {
-        return Err(QueryError::location(
+    let Some(list) = array_of(input, env, |list| {
+        QueryError::location(
             28_651,
             format!("input to $filter must be an array not {}", list.type_name()),
-        ));
+        )
+    })?
+    else {
+        return Ok(Value::Null);
     };
     let limit = match limit.map(|limit| limit.eval(env)).transpose()? {
         None | Some(Value::Null | Value::Missing | Value::Undefined) => usize::MAX,
@@ -235,15 +246,14 @@ pub(super) fn eval_reduce<'a>(
     body: &'a Expr,
     env: &mut Env<'a>,
 ) -> Evaluated<'a> {
-    let list = input.eval(env)?;
-    if list.is_nullish() {
-        return Ok(Value::Null);
-    }
-    let Value::Array(_) = list else {
-        return Err(QueryError::location(
+    let Some(list) = array_of(input, env, |list| {
+        QueryError::location(
             40_080,
             format!("$reduce requires that 'input' be an array, found: {}", Spelled(list)),
-        ));
+        )
+    })?
+    else {
+        return Ok(Value::Null);
     };
     let mut so_far = initial.eval(env)?;
     for element in list.elements() {

@@ -113,7 +113,10 @@ pub(super) fn op_set_difference<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Ev
 }
 
 pub(super) fn op_set_equals<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    let mut sets = Vec::new();
+    let equal = |a: &[Value<'a>], b: &[Value<'a>]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| logic::compare(env, *a, *b).is_eq())
+    };
+    let mut first: Option<Vec<Value<'a>>> = None;
     for (at, &arg) in args.iter().enumerate() {
         let Value::Array(_) = arg else {
             return error(
@@ -125,12 +128,15 @@ pub(super) fn op_set_equals<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evalua
                 ),
             );
         };
-        sets.push(set(env, arg));
+        let next = set(env, arg);
+        // Once two differ the rest is not looked at.
+        match &first {
+            Some(first) if !equal(first, &next) => return Ok(Value::Bool(false)),
+            Some(_) => {}
+            None => first = Some(next),
+        }
     }
-    let equal = |a: &[Value<'a>], b: &[Value<'a>]| {
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| logic::compare(env, *a, *b).is_eq())
-    };
-    Ok(Value::Bool(sets.windows(2).all(|pair| matches!(pair, [a, b] if equal(a, b)))))
+    Ok(Value::Bool(true))
 }
 
 /// mongod's words for a constant that is no set, whatever the documents are.

@@ -349,10 +349,11 @@ pub(super) fn range(
         None => Ok(default),
         Some(value) => {
             let Some(n) = integral(*value) else {
+                // mongod's own words, the missing space included.
                 return Err(QueryError::location(
-                    40_096,
+                    if name == "$indexOfArray" { 9_711_600 } else { 40_096 },
                     format!(
-                        "{name} requires an integral {what} index, found a value of type: {}, with value: {}",
+                        "{name}requires an integral {what} index, found a value of type: {}, with value: {}",
                         value.type_name(),
                         crate::value::Spelled(*value)
                     ),
@@ -360,7 +361,7 @@ pub(super) fn range(
             };
             usize::try_from(n).map_err(|_| {
                 QueryError::location(
-                    40_097,
+                    if name == "$indexOfArray" { 9_711_601 } else { 40_097 },
                     format!("{name} requires a nonnegative {what} index, found: {n}"),
                 )
             })

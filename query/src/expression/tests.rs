@@ -5,7 +5,9 @@ use crate::{testdata, value::Shown};
 
 /// Evaluates an expression over a document: the bytes of `{r: value}`, or the error.
 fn run(doc: &RawDocument, value: Value<'_>) -> Result<Vec<u8>, QueryError> {
-    let expr = Expr::parse(value, &mut Scope::default())?;
+    let mut scope = Scope::default();
+    let expr = Expr::parse(value, &mut scope)?;
+    scope.settle()?;
     let (arena, cx) = (Bump::new(), Context::default());
     let mut env = Env::new(&arena, &cx, doc.as_bytes());
     let mut out = DocBuilder::new();

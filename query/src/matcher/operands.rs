@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    value::{Element, Elements, Shown, Value, path::Path},
+    value::{Element, Elements, Shown, Spelled, Value, path::Path},
 };
 
 /// Whether a value counts as true: not false, zero, null, undefined or missing.
@@ -48,7 +48,11 @@ pub(crate) fn integer(name: &str, value: Value<'_>) -> Result<i64, String> {
             let whole = n
                 .truncate_to_i64()
                 .ok_or_else(|| format!("Cannot represent as a 64-bit integer: {}", shown()))?;
-            if n.is_whole() { Ok(whole) } else { Err(format!("Expected an integer: {}", shown())) }
+            if n.is_whole() {
+                Ok(whole)
+            } else {
+                Err(format!("Cannot represent as a 64-bit integer: {}", shown()))
+            }
         }
         _ => Err(format!("Expected a number in: {}", shown())),
     }
@@ -103,7 +107,7 @@ fn one_type(value: Value<'_>, set: &mut TypeSet) -> Result<(), QueryError> {
         return Err(QueryError::type_mismatch("type must be represented as a number or a string"));
     }
     let bad = |hint: &str| {
-        QueryError::bad_value(format!("Invalid numerical type code: {}{hint}", Shown(value)))
+        QueryError::bad_value(format!("Invalid numerical type code: {}{hint}", Spelled(value)))
     };
     match integer("", value) {
         Ok(0) => Err(bad(". Instead use {$exists:false}.")),

@@ -27,7 +27,7 @@ impl Interval {
         }
     }
 
-    fn point(value: Value<'_>) -> Self {
+    pub(super) fn point(value: Value<'_>) -> Self {
         Self::new(value, true, value, true)
     }
 
@@ -88,6 +88,46 @@ pub fn intervals_of(node: &Node, path: &[u8]) -> Option<Vec<Interval>> {
     }
 }
 
+/// The intervals outside of which no value satisfies the negation of a predicate, if the node is one. Not for fields with
+/// arrays: an empty array on the way has the key of null, and no value that is null.
+pub(super) fn intervals_of_negation(node: &Node, path: &[u8]) -> Option<Vec<Interval>> {
+    let Node::Not(child) = node else { return None };
+    let Node::Leaf(Leaf { path: Some(own), predicate }) = &**child else { return None };
+    let exact = match predicate {
+        Predicate::Compare { operand, .. } => !matches!(
+            operand.get(),
+            Value::Array(_) | Value::MinKey | Value::MaxKey | Value::Undefined
+        ),
+        Predicate::In(list) => {
+            list.regexes.is_empty()
+                && !list.values.iter().any(|v| matches!(v.get(), Value::Array(_)))
+        }
+        Predicate::Exists => {
+            return (own.dotted() == path).then(|| vec![Interval::point(Value::Null)]);
+        }
+        _ => false,
+    };
+    (exact && own.dotted() == path).then(|| of_predicate(predicate).map(complement)).flatten()
+}
+
+/// All values that are in none of the intervals.
+fn complement(intervals: Vec<Interval>) -> Vec<Interval> {
+    let mut low = Edge { value: Value::MinKey.into(), inclusive: true };
+    let mut outside = Vec::new();
+    let mut add = |low: &Edge, high: Edge| {
+        let order = compare_values(low.value.get(), high.value.get(), None);
+        if order.is_lt() || order.is_eq() && low.inclusive && high.inclusive {
+            outside.push(Interval { low: low.clone(), high });
+        }
+    };
+    for interval in union(intervals) {
+        add(&low, Edge { inclusive: !interval.low.inclusive, ..interval.low });
+        low = Edge { inclusive: !interval.high.inclusive, ..interval.high };
+    }
+    add(&low, Edge { value: Value::MaxKey.into(), inclusive: true });
+    outside
+}
+
 /// The parts that must all hold.
 pub(super) fn conjuncts(node: &Node) -> Vec<&Node> {
     match node {
@@ -110,11 +150,13 @@ fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
             Some(union(all))
         }
         Predicate::Regex(regex) => of_regex_or_itself(regex),
-        Predicate::Exists
-        | Predicate::Type(_)
-        | Predicate::Mod { .. }
-        | Predicate::Bits(_)
-        | Predicate::Geo(_) => None,
+        // The keys of missing fields are null, as others are.
+        Predicate::Exists => Some(vec![Interval::all()]),
+        Predicate::Mod { .. } => {
+            let (nan, inf) = (Value::Double(f64::NAN), Value::Double(f64::INFINITY));
+            Some(vec![Interval::new(nan, true, inf, true)])
+        }
+        Predicate::Type(_) | Predicate::Bits(_) | Predicate::Geo(_) => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Request,
-    bounds::{Interval, conjuncts, hashed, intervals_of},
+    bounds::{Interval, conjuncts, hashed, intervals_of, intervals_of_negation},
     partial, wildcard,
 };
 use crate::{
@@ -130,16 +130,19 @@ fn bounds_of(index: &IndexInfo, root: &Node) -> Bounds {
             if index.is_multikey() && bounded_roots.contains(&first_name) {
                 return None;
             }
-            let mut all = parts
-                .iter()
-                .filter(|part| operands_fit(index, part))
-                .filter_map(|part| intervals_of(part, field.path.dotted()));
+            let mut all =
+                parts.iter().filter(|part| operands_fit(index, part)).filter_map(|part| {
+                    let path = field.path.dotted();
+                    let negation = || intervals_of_negation(part, path);
+                    let found = intervals_of(part, path)
+                        .or_else(|| field.multikey.is_empty().then(negation).flatten())?;
+                    // A sparse index has no keys for what is missing.
+                    let missing = !requires(part) && found.iter().any(holds_null);
+                    (!index.sparse || !missing).then_some(found)
+                });
             let first = all.next()?;
             if hashed_at == Some(at) {
                 return hashed(&first);
-            }
-            if index.sparse && first.iter().any(touches_null) {
-                return None;
             }
             bounded_roots.push(first_name);
             // In an array different elements may satisfy different predicates: no intersection.
@@ -152,8 +155,15 @@ fn bounds_of(index: &IndexInfo, root: &Node) -> Bounds {
         .collect()
 }
 
-fn touches_null(interval: &Interval) -> bool {
-    interval.as_point().is_some_and(|v| matches!(v.get(), Value::Null | Value::Undefined))
+fn holds_null(interval: &Interval) -> bool {
+    let null = Interval::point(Value::Null);
+    let undefined = Interval::point(Value::Undefined);
+    interval.intersect(&null).is_some() || interval.intersect(&undefined).is_some()
+}
+
+/// `$exists` matches nothing that is missing, whatever its intervals hold.
+fn requires(node: &Node) -> bool {
+    matches!(node, Node::Leaf(Leaf { predicate: Predicate::Exists, .. }))
 }
 
 /// Text in another collation than the index's has another order: such operands can't bound it.

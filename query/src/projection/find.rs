@@ -212,7 +212,10 @@ fn find_operator(
     let Some(operator) = Elements::of_bytes(doc).next() else { return Ok(false) };
     match operator.key {
         b"$slice" => {
-            let Some(slice) = slice(operator.value()) else { return Ok(false) };
+            let Some(slice) = slice(operator.value()) else {
+                check_slice_expression(value, operator.value())?;
+                return Ok(false);
+            };
             field_path::check(path)?;
             parser.tree.insert(path, Item::Keep)?;
             find.slices.push((split(path), slice));
@@ -225,6 +228,30 @@ fn find_operator(
         }
         _ => Ok(false),
     }
+}
+
+/// What is neither a slice of a find nor the expression of that name is refused in both's words.
+fn check_slice_expression(spec: Value<'_>, value: Value<'_>) -> Result<(), QueryError> {
+    let (count, why) = match value {
+        Value::Array(_) => (
+            value.elements().count(),
+            "Location31272: $slice array argument should be of form [skip, limit]",
+        ),
+        _ => (1, "Location31273: $slice only supports numbers and [skip, limit] arrays"),
+    };
+    if matches!(count, 2 | 3) {
+        return Ok(());
+    }
+    Err(QueryError::location(
+        28_667,
+        format!(
+            "Invalid $slice syntax. The given syntax {} did not match the find() syntax because :: \
+             {why} :: The given syntax did not match the expression $slice syntax. :: caused by :: \
+             Expression $slice takes at least 2 arguments, and at most 3, but {count} were passed \
+             in.",
+            Shown(spec)
+        ),
+    ))
 }
 
 /// An unknown operator in a find's projection has a code of its own.

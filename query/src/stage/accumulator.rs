@@ -1,18 +1,20 @@
 //! What `$group` gathers from the documents of a group.
 
-use std::{cmp::Ordering, collections::HashSet};
+mod state;
+
+pub(super) use state::State;
+
+use std::cmp::Ordering;
 
 use super::hash_key;
 use crate::{
     collation::Collator,
     context::Context,
     error::QueryError,
-    expression::{
-        Bump, Env, Expr, Percentile, Scope, Spread, Sum, average, merge, percentile_number,
-    },
+    expression::{Bump, Env, Expr, Percentile, Scope, Spread, average, percentile_number},
     matcher::operands,
-    sort::{SortKey, SortPattern},
-    value::{Elements, OwnedValue, Shown, Value, compare_values},
+    sort::SortPattern,
+    value::{Elements, OwnedValue, Shown, Value},
 };
 
 /// Which accumulator, and over what.
@@ -213,7 +215,7 @@ impl Spec {
                             "expected 'sortBy' to already be an object",
                         ));
                     };
-                    self.sort = Some(SortPattern::parse(super::raw(sort)?, None)?);
+                    self.sort = Some(SortPattern::parse(super::raw(sort)?, scope.collator())?);
                 }
                 key if key == input.as_bytes() => {
                     found = true;
@@ -420,131 +422,4 @@ impl Spec {
 
 fn or_null(value: Value<'_>) -> Value<'_> {
     if matches!(value, Value::Missing) { Value::Null } else { value }
-}
-
-/// What a group has gathered for one accumulator.
-#[derive(Debug, Default)]
-pub(super) struct State {
-    n: usize,
-    count: i64,
-    sum: Sum,
-    values: Vec<OwnedValue>,
-    bytes: usize,
-    /// What most accumulators never need.
-    rare: Option<Box<Rare>>,
-}
-
-#[derive(Debug, Default)]
-struct Rare {
-    spread: Spread,
-    set: HashSet<Vec<u8>>,
-    keyed: Vec<(SortKey, OwnedValue)>,
-    numbers: Vec<f64>,
-}
-
-impl State {
-    fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
-    }
-
-    /// Memory held, for limits.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    fn push(&mut self, value: Value<'_>) {
-        let owned = OwnedValue::from(value);
-        self.bytes += owned.size();
-        self.values.push(owned);
-    }
-
-    /// The elements of an array, each once for a set.
-    fn extend(
-        &mut self,
-        value: Value<'_>,
-        is_set: bool,
-        collator: Option<&Collator>,
-    ) -> Result<(), QueryError> {
-        match value {
-            Value::Missing => return Ok(()),
-            Value::Array(_) => {}
-            other => {
-                return Err(QueryError::type_mismatch(format!(
-                    "{} requires array inputs, but input {} is of type {}",
-                    if is_set { "$setUnion" } else { "$concatArrays" },
-                    Shown(other),
-                    other.type_name()
-                )));
-            }
-        }
-        for element in value.elements() {
-            if !is_set || self.rare().set.insert(hash_key::of(element.value(), collator)) {
-                self.push(element.value());
-            }
-        }
-        Ok(())
-    }
-
-    fn keep_extreme(&mut self, value: Value<'_>, collator: Option<&Collator>, better: Ordering) {
-        if value.is_nullish() {
-            return;
-        }
-        let replace = self
-            .values
-            .first()
-            .is_none_or(|best| compare_values(value, best.get(), collator) == better);
-        if replace {
-            self.values.clear();
-            self.push(value);
-        }
-    }
-
-    fn merge(&mut self, value: Value<'_>) -> Result<(), QueryError> {
-        match value {
-            Value::Document(doc) => {
-                let merged = match self.values.first().map(OwnedValue::get) {
-                    Some(Value::Document(base)) => merge(base, doc),
-                    _ => doc.to_vec(),
-                };
-                self.values.clear();
-                self.push(Value::Document(&merged));
-                Ok(())
-            }
-            _ if value.is_nullish() => Ok(()),
-            _ => Err(QueryError::location(5_911_200, "$mergeObjects only supports objects")),
-        }
-    }
-
-    fn insert_sorted(&mut self, value: Value<'_>, collator: Option<&Collator>, descending: bool) {
-        let at = self.values.partition_point(|known| {
-            let order = compare_values(known.get(), value, collator);
-            if descending { order.is_ge() } else { order.is_le() }
-        });
-        if at < self.n {
-            self.values.insert(at, value.into());
-            self.values.truncate(self.n);
-        }
-    }
-
-    fn insert_by_key(
-        &mut self,
-        pattern: &SortPattern,
-        doc: &[u8],
-        value: Value<'_>,
-        bottom: bool,
-    ) -> Result<(), QueryError> {
-        let key = pattern.key(doc)?;
-        let n = self.n;
-        let keyed = &mut self.rare().keyed;
-        let at = keyed.partition_point(|(known, _)| pattern.compare(known, &key).is_le());
-        keyed.insert(at, (key, value.into()));
-        if keyed.len() > n {
-            if bottom {
-                keyed.remove(0);
-            } else {
-                keyed.pop();
-            }
-        }
-        Ok(())
-    }
 }

@@ -7,19 +7,21 @@
 //! Per partition the last value on the grid of steps is kept. A document that lies further than a step
 //! from it waits while the values between are made.
 
+mod parse;
+
+pub(super) use parse::parse;
+
 use std::collections::{HashMap, VecDeque};
 
 use protocol::RawDoc;
 
-use super::{Parsed, StageContext, fill, hash_key, idl, to_doc, unwind};
+use super::{hash_key, to_doc, unwind};
 use crate::{
     error::QueryError,
-    exec::{Sort, Stage, Upstream},
-    expression::{Bump, DocBuilder, Env, Expr, Unit, add, moved_in_utc, subtract, unit_named},
-    field_path,
+    exec::{Stage, Upstream},
+    expression::{Bump, DocBuilder, Env, Expr, Unit, add, moved_in_utc, subtract},
     matcher::operands::integer,
-    sort::{SortPart, SortPattern},
-    value::{Elements, OwnedValue, Value, compare_values, path::Path},
+    value::{OwnedValue, Value, compare_values},
 };
 
 const NAME: &str = "$densify";
@@ -100,198 +102,6 @@ struct Maker {
     end_included: bool,
     /// What is given after them.
     last: Option<RawDoc>,
-}
-
-/// Parses `$densify`.
-pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::failed_to_parse(format!(
-            "The {NAME} stage specification must be an object, found {}",
-            value.type_name()
-        )));
-    };
-    let (mut field, mut names, mut range) = (None, Vec::new(), None);
-    for part in Elements::of_bytes(doc) {
-        match part.key {
-            b"field" => field = Some(idl::string(NAME, &part)?),
-            b"partitionByFields" => names = idl::strings(NAME, &part)?,
-            b"range" => range = Some(idl::object(NAME, &part)?),
-            other => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    let field = field.ok_or_else(|| idl::missing(NAME, "field"))?;
-    let range = range.ok_or_else(|| idl::missing(NAME, "range"))?;
-    let (step, within) = parse_range(range)?;
-    field_path::check(field)?;
-    check_names(field, &names)?;
-    if matches!(within, Within::Partition) && names.is_empty() {
-        return Err(QueryError::location(
-            5_733_408,
-            "One cannot specify the bounds as 'partition' without specifying a non-empty array of \
-             partitionByFields. You may have meant to specify 'full' bounds.",
-        ));
-    }
-    let partition = match names.as_slice() {
-        [] => None,
-        names => {
-            let expr = fill::partition_of(names)?;
-            Some(Expr::parse(Value::Document(&expr), &mut cx.scope.clone())?)
-        }
-    };
-    // With 'full' all partitions are walked together, in the order of the field.
-    let by_partition = if matches!(within, Within::Full) { &[][..] } else { names.as_slice() };
-    let paths = by_partition.iter().map(|name| &**name).chain([field]);
-    let parts = paths.map(|path| SortPart { path: Path::new(path), ascending: true }).collect();
-    let pattern = SortPattern { parts, collator: cx.parse.collator.clone() };
-    let densify = Densify {
-        field: field.split(|b| *b == b'.').map(Box::from).collect(),
-        partition,
-        step,
-        within,
-        begun: false,
-        seen: HashMap::new(),
-        order: Vec::new(),
-        least: None,
-        greatest: None,
-        making: None,
-        rest: None,
-        made: 0,
-    };
-    Ok(Parsed::Other(vec![Box::new(Sort::new(pattern, None)), Box::new(densify)]))
-}
-
-fn check_names(field: &[u8], names: &[Box<[u8]>]) -> Result<(), QueryError> {
-    let within = |outer: &[u8], inner: &[u8]| {
-        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
-    };
-    for name in names {
-        field_path::check(name)?;
-        let (shown, field_shown) = (String::from_utf8_lossy(name), String::from_utf8_lossy(field));
-        if within(field, name) {
-            return Err(QueryError::location(
-                8_993_000,
-                format!(
-                    "partitionByFields '{shown}' cannot include field '{field_shown}' that is \
-                     being densified."
-                ),
-            ));
-        }
-        if within(name, field) {
-            return Err(QueryError::location(
-                9_554_500,
-                format!(
-                    "field '{field_shown}' that is being densified cannot include \
-                     partitionByFields '{shown}'."
-                ),
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
-    let (mut step, mut bounds, mut unit) = (None, None, None);
-    for part in Elements::of_bytes(range) {
-        match part.key {
-            b"step" if part.value().is_number() => step = Some(part.value()),
-            b"step" => {
-                return Err(idl::wrong_type(
-                    RANGE,
-                    b"step",
-                    part.value(),
-                    "types '[decimal, long, int, double]'",
-                ));
-            }
-            b"bounds" => bounds = Some(part.value()),
-            b"unit" => {
-                let name = idl::string(RANGE, &part)?;
-                unit = Some(unit_named(name).ok_or_else(|| {
-                    QueryError::failed_to_parse(format!(
-                        "unknown time unit value: {}",
-                        String::from_utf8_lossy(name)
-                    ))
-                })?);
-            }
-            other => return Err(idl::unknown(RANGE, other)),
-        }
-    }
-    let bounds = bounds.ok_or_else(|| idl::missing(RANGE, "bounds"))?;
-    let step = step.ok_or_else(|| idl::missing(RANGE, "step"))?;
-    if !compare_values(step, Value::Int32(0), None).is_gt() {
-        return Err(QueryError::location(
-            5_733_401,
-            "The step parameter in a range statement must be a strictly positive numeric value",
-        ));
-    }
-    if unit.is_some() && integer("", step).is_err() {
-        return Err(QueryError::location(
-            6_586_400,
-            "The step parameter in a range statement must be a whole number when densifying a \
-             date range",
-        ));
-    }
-    let within = match bounds {
-        Value::Array(_) => explicit(bounds, unit.is_some())?,
-        Value::String(b"full") => Within::Full,
-        Value::String(b"partition") => Within::Partition,
-        Value::String(_) => {
-            return Err(QueryError::location(
-                5_946_802,
-                "Bounds string must either be 'full' or 'partition'",
-            ));
-        }
-        other => {
-            return Err(idl::wrong_type(RANGE, b"bounds", other, "types '[array, string]'"));
-        }
-    };
-    if let Within::Explicit(low, high) = &within
-        && unit.is_none()
-        && [low, high].iter().any(|end| end.get().type_byte() != step.type_byte())
-    {
-        return Err(QueryError::location(
-            5_876_900,
-            "Upper bound, lower bound, and step must all have the same type",
-        ));
-    }
-    Ok((Step { by: step.into(), unit }, within))
-}
-
-fn explicit(bounds: Value<'_>, has_unit: bool) -> Result<Within, QueryError> {
-    let mut ends = bounds.elements().map(|e| e.value());
-    let (Some(low), Some(high), None) = (ends.next(), ends.next(), ends.next()) else {
-        return Err(QueryError::location(
-            5_733_403,
-            "A bounding array in a range statement must have exactly two elements",
-        ));
-    };
-    let fault = |code, text: &str| Err(QueryError::location(code, text));
-    match (low, high) {
-        (Value::Date(_), Value::Date(_)) if !has_unit => {
-            return fault(5_733_410, "A bounding array of dates must specify a unit");
-        }
-        (Value::Date(_), Value::Date(_)) => {}
-        _ if low.is_number() && high.is_number() => {
-            if has_unit {
-                return fault(5_733_409, "Numeric bounds may not have unit parameter");
-            }
-        }
-        _ if (low.is_number() || matches!(low, Value::Date(_)))
-            && (high.is_number() || matches!(high, Value::Date(_))) =>
-        {
-            return fault(
-                5_733_402,
-                "A bounding array must be an ascending array of either two dates or two numbers",
-            );
-        }
-        _ => return fault(5_946_800, "Explicit bounds must be numeric or dates"),
-    }
-    if compare_values(low, high, None).is_gt() {
-        return fault(
-            5_733_402,
-            "A bounding array must be an ascending array of either two dates or two numbers",
-        );
-    }
-    Ok(Within::Explicit(low.into(), high.into()))
 }
 
 impl Stage for Densify {

@@ -86,18 +86,14 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
                 }
             }
             (b"let", other) => {
-                return Err(QueryError::failed_to_parse(format!(
-                    "$lookup argument 'let: {}' must be an object, is type {}",
-                    Shown(other),
+                return Err(QueryError::type_mismatch(format!(
+                    "BSON field '$lookup.let' is the wrong type '{}', expected type 'object'",
                     other.type_name()
                 )));
             }
             (b"pipeline", Value::Array(_)) => pipeline = Some(value),
-            (b"pipeline", other) => {
-                return Err(QueryError::type_mismatch(format!(
-                    "'pipeline' option must be specified as an array, got {}",
-                    other.type_name()
-                )));
+            (b"pipeline", _) => {
+                return Err(QueryError::type_mismatch("A pipeline must be an array of objects"));
             }
             (b"from" | b"as" | b"localField" | b"foreignField", Value::String(text)) => {
                 let place = match field.key {
@@ -108,7 +104,14 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
                 };
                 *place = Some(text);
             }
-            (b"from" | b"as" | b"localField" | b"foreignField", other) => {
+            (b"as" | b"localField" | b"foreignField", Value::Null) => {}
+            (b"as" | b"localField" | b"foreignField", other) => {
+                return Err(QueryError::type_mismatch(format!(
+                    "BSON field '$lookup.{name}' is the wrong type '{}', expected type 'string'",
+                    other.type_name()
+                )));
+            }
+            (b"from", other) => {
                 return Err(QueryError::failed_to_parse(format!(
                     "$lookup '{name}' field must be a string, but found {}",
                     other.type_name()
@@ -351,6 +354,18 @@ pub(super) fn parse_facet(value: Value<'_>, cx: &StageContext) -> Result<Parsed,
             ));
         };
         for stage in field.value().elements() {
+            if !matches!(stage.value(), Value::Document(_)) {
+                return Err(QueryError::location(
+                    40_171,
+                    format!(
+                        "elements of arrays in $facet spec must be non-empty objects, {name} \
+                         argument contained an element of type {}: {}: {}",
+                        stage.value().type_name(),
+                        String::from_utf8_lossy(stage.key),
+                        Shown(stage.value())
+                    ),
+                ));
+            }
             let first = stage.value().elements().next().map_or(&b""[..], |f| f.key);
             if NOT_IN_FACET.contains(&first) {
                 return Err(QueryError::location(

@@ -98,6 +98,8 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         None if views::exists(&view, target.name()?)? => of_view(call, &view, &target, &asked)?,
         None => of_local(call, &target, asked.query.as_ref())?,
         Some(collection) if asked.query.is_none() && asked.hint.is_none() => {
+            // No text is compared; but what is no collation is refused all the same.
+            collation::of_collection(asked.collation.as_ref(), Some(&collection))?;
             view.count(&collection)?
         }
         Some(collection) => {

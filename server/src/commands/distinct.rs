@@ -145,9 +145,12 @@ impl<'a> Values<'a> {
                 _ => Ok(()),
             },
             RawBsonRef::Array(array) => {
-                // A number may be a place in the array as well as a field of its elements.
-                if let Some(Ok(Some(element))) = name.parse().ok().map(|at| array.get(at)) {
-                    self.walk(element, rest, collator)?;
+                // A number is a place in the array, never a field of its elements.
+                if name.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() {
+                    return match name.parse().ok().map(|at| array.get(at)) {
+                        Some(Ok(Some(element))) => self.walk(element, rest, collator),
+                        _ => Ok(()),
+                    };
                 }
                 for element in array.into_iter().flatten() {
                     if matches!(element, RawBsonRef::Document(_)) {

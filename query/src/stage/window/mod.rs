@@ -13,6 +13,7 @@ mod bounds;
 mod compute;
 mod function;
 mod removable;
+mod series;
 
 use std::sync::Arc;
 
