@@ -286,11 +286,14 @@ fn walk<'d, 'p>(start: Value<'d>, path: &'p [Box<[u8]>]) -> Walked<'d, 'p> {
     }
 }
 
-/// The element that the head of the path names, if it is a position of the array, and the rest of the path.
+/// An element of an array, and what is left of the path that named it.
+type Positioned<'d, 'p> = (Value<'d>, &'p [Box<[u8]>]);
+
+/// The element that the head of the path names, if it is a position of the array.
 fn position<'d, 'p>(
     array: &'d [u8],
     path: &'p [Box<[u8]>],
-) -> Result<Option<(Value<'d>, &'p [Box<[u8]>])>, QueryError> {
+) -> Result<Option<Positioned<'d, 'p>>, QueryError> {
     let Some((name, rest)) = path.split_first().filter(|(name, _)| is_index(name)) else {
         return Ok(None);
     };
