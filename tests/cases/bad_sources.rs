@@ -14,16 +14,7 @@ use tests::servers::Version;
 use tests::wait::{PATIENCE, wait_for};
 use tests::{driver, mongod};
 
-// On 4.4 the edited batch is met and the log does not say so: an open fault, of the case or of ours.
-#[test]
-fn replies_that_cannot_be_an_oplog_are_not_taken_from_8_2() -> Result<()> {
-    replies_that_cannot_be_an_oplog_are_not_taken(Version::V8_2)
-}
-
-#[test]
-fn replies_that_cannot_be_an_oplog_are_not_taken_from_5_0() -> Result<()> {
-    replies_that_cannot_be_an_oplog_are_not_taken(Version::V5_0)
-}
+on_each_version!(replies_that_cannot_be_an_oplog_are_not_taken);
 
 /// One edit after the other: each is met once, told in the log, and survived.
 fn replies_that_cannot_be_an_oplog_are_not_taken(version: Version) -> Result<()> {

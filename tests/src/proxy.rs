@@ -272,7 +272,7 @@ async fn accept_until_cut(
     }
 }
 
-/// One connection, until both sides have closed, one has failed, or the link is cut.
+/// One connection, until one side has closed or failed, or the link is cut.
 async fn serve(
     mut client: TcpStream,
     target: u16,
@@ -289,7 +289,9 @@ async fn serve(
         let up = pump(from_client, to_server, Direction::ToServer, link.clone(), &shared);
         let down = pump(from_server, to_client, Direction::ToClient, link.clone(), &shared);
         tokio::select! {
-            both = async { tokio::try_join!(up, down) } => both.is_err(),
+            // Nobody who speaks this protocol closes one half: an end of either is the end of both.
+            up = up => up.is_err(),
+            down = down => down.is_err(),
             _ = link.wait_for(|link| link.mode == Mode::Cut) => true,
         }
     };

@@ -91,21 +91,10 @@ impl IndexBuilds {
 
     /// Waits until a build has caught up; makes it here and now if it does not run.
     pub(super) fn finish(&self, store: &Store, coll: Uuid, build: Uuid) -> Result<(), ApplyError> {
-        let failed = |why: String| ApplyError::IndexBuild { build, why };
         let running = self.running.lock().remove(&build);
         match running {
-            Some(running) => running
-                .thread
-                .join()
-                .map_err(|_| failed("its thread panicked; see the log".into()))?
-                .map_err(|e| failed(e.to_string())),
-            None => match store.build_indexes(coll, build, &AtomicBool::new(false)) {
-                // The clone brought it finished, or the collection is gone.
-                Ok(()) | Err(StorageError::NoCollection(_) | StorageError::NoIndex { .. }) => {
-                    Ok(())
-                }
-                Err(e) => Err(failed(e.to_string())),
-            },
+            Some(running) => running.end(build),
+            None => outcome(build, store.build_indexes(coll, build, &AtomicBool::new(false))),
         }
     }
 
@@ -113,10 +102,30 @@ impl IndexBuilds {
     pub(super) fn cancel(&self, build: Uuid) -> Result<(), ApplyError> {
         let Some(running) = self.running.lock().remove(&build) else { return Ok(()) };
         running.cancel.store(true, Ordering::Release);
-        match running.thread.join() {
-            Ok(Ok(()) | Err(StorageError::Cancelled)) => Ok(()),
-            Ok(Err(e)) => Err(ApplyError::IndexBuild { build, why: e.to_string() }),
-            Err(_) => Err(ApplyError::IndexBuild { build, why: "its thread panicked".into() }),
+        running.end(build)
+    }
+}
+
+impl Build {
+    fn end(self, build: Uuid) -> Result<(), ApplyError> {
+        match self.thread.join() {
+            Ok(result) => outcome(build, result),
+            Err(_) => Err(ApplyError::IndexBuild {
+                build,
+                why: "its thread panicked; see the log".into(),
+            }),
         }
+    }
+}
+
+/// What became of a build. An initial sync meets builds of collections that were gone when it cloned, or whose index it
+/// brought finished: there is nothing to do for those.
+fn outcome(build: Uuid, result: Result<(), StorageError>) -> Result<(), ApplyError> {
+    match result {
+        Ok(())
+        | Err(
+            StorageError::Cancelled | StorageError::NoCollection(_) | StorageError::NoIndex { .. },
+        ) => Ok(()),
+        Err(e) => Err(ApplyError::IndexBuild { build, why: e.to_string() }),
     }
 }

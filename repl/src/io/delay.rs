@@ -52,6 +52,9 @@ impl FromStr for Clock {
     }
 }
 
+/// The longest wait before the clock is looked at again: it may have been set meanwhile.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// The delay as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayState {
@@ -79,11 +82,11 @@ impl DelayState {
         Timestamp::new(u32::try_from(secs).unwrap_or(0), u32::MAX)
     }
 
-    /// How long it takes from `now` until an entry is due; `None` if only a change of the state can make it due.
+    /// How long to wait from `now` before asking again whether an entry is due; `None` if only a change of the state can make it due.
     pub(crate) fn due_in(self, ts: Timestamp, now: DateTime) -> Option<Duration> {
         let due = (i64::from(ts.secs()) + i64::from(self.secs)) * 1000;
         let left = u64::try_from(due - now.timestamp_millis()).unwrap_or(0);
-        (self.clock == Clock::Run).then(|| Duration::from_millis(left))
+        (self.clock == Clock::Run).then(|| Duration::from_millis(left).min(LOOK_EVERY))
     }
 
     /// What the set may know of our positions.
@@ -233,6 +236,8 @@ mod tests {
             Some(Duration::from_millis(1))
         );
         assert_eq!(RUNNING.due_in(Timestamp::new(7, 5), now(100_999)), Some(Duration::ZERO));
+        // The clock was wrong by a day; nobody sleeps that long.
+        assert_eq!(RUNNING.due_in(Timestamp::new(90_000, 1), now(100_999)), Some(LOOK_EVERY));
         let stopped = DelayState { clock: Clock::Stop, ..RUNNING };
         assert_eq!(stopped.due_until(now(100_999)), Timestamp::NULL);
         assert_eq!(stopped.due_in(Timestamp::new(7, 5), now(100_999)), None);

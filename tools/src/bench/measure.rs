@@ -1,6 +1,7 @@
 //! What a process has used, read from `/proc`.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
@@ -44,14 +45,18 @@ fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("read {path}"))
 }
 
-/// Bytes of all files below `dir`. A file that goes away while we look counts nothing.
+/// The unit of `st_blocks`.
+const BLOCK_BYTES: u64 = 512;
+
+/// What all files below `dir` take on disk: a journal may be longer than what was written to it. A file that goes away
+/// while we look counts nothing.
 pub(super) fn disk_bytes(dir: &Path) -> Result<u64> {
     let mut total = 0;
     for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {
         let entry = entry?;
         match entry.metadata() {
             Ok(meta) if meta.is_dir() => total += disk_bytes(&entry.path()).unwrap_or(0),
-            Ok(meta) => total += meta.len(),
+            Ok(meta) => total += meta.blocks() * BLOCK_BYTES,
             Err(_) => {}
         }
     }

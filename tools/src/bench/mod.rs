@@ -8,6 +8,7 @@
 
 mod measure;
 pub mod reads;
+mod steady;
 mod workload;
 
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use tests::wait::wait_until;
 use tests::{mongod, understudy};
 
 use self::measure::{Usage, disk_bytes};
+pub use self::steady::{Load, run_steady};
 use self::workload::{Workload, load_documents, load_small_collections};
 
 /// How large the scenarios are.
@@ -48,6 +50,10 @@ pub struct Sizes {
 const PATIENCE: Duration = Duration::from_secs(1_800);
 /// A bound for all of it, after which its servers are ended.
 const LONGEST: Duration = Duration::from_secs(6 * 3_600);
+
+/// The test servers' cache is small. A mongod as installed takes half of the machine's memory if it has a use for it; this
+/// is as good as that for data of these sizes, wherever the benchmark runs.
+const CACHE: [&str; 2] = ["--wiredTigerCacheSizeGB", "4"];
 
 /// What one member did.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -89,14 +95,15 @@ pub struct Comparison {
 
 /// Runs every scenario for both members.
 pub fn run(sizes: Sizes) -> Result<Comparison> {
-    let mut set = ReplSet::named("bench").limit(LONGEST).start()?;
+    let mut set = ReplSet::named("bench").mongod_args(&CACHE).limit(LONGEST).start()?;
     // What is written while a member is down must still be there when it comes back.
     set.primary()?.admin(doc! { "replSetResizeOplog": 1, "size": 4096.0 })?;
     println!("loading {} documents into the primary", sizes.documents);
     load_documents(set.primary()?, "orders", sizes.documents, sizes.seed)?;
     load_small_collections(set.primary()?, sizes.collections)?;
     let name = set.name().to_owned();
-    let real = mongod::options("member-mongod", Version::V8_2, Some(&name))?;
+    let mut real = mongod::options("member-mongod", Version::V8_2, Some(&name))?;
+    real.args.extend(CACHE.map(str::to_owned));
     let mongod = member(&mut set, real, sizes).context("the mongod member")?;
     let ours = understudy::options("member-understudy", Some(&name))?;
     let understudy = member(&mut set, ours, sizes).context("the understudy member")?;

@@ -88,48 +88,60 @@ pub(super) fn load_small_collections(primary: &Node, n: u32) -> Result<()> {
 /// 40% inserts, 50% updates, 10% deletes.
 pub(super) struct Workload {
     rng: StdRng,
+    /// Documents that are updated and deleted have smaller ids.
+    existing: u64,
     next_id: u64,
 }
 
 impl Workload {
     pub(super) fn new(seed: u64, documents: u64) -> Self {
-        Self { rng: StdRng::seed_from_u64(seed ^ 0x5eed), next_id: documents * 4 }
+        Self {
+            rng: StdRng::seed_from_u64(seed ^ 0x5eed),
+            existing: documents,
+            next_id: documents * 4,
+        }
     }
 
     pub(super) fn run(mut self, primary: &Node, operations: u64) -> Result<()> {
-        let existing = self.next_id / 4;
         // Ids that no earlier run of this workload has used.
         let base = primary.run("bench", doc! { "count": "orders" })?.get_i32("n").unwrap_or(0);
         self.next_id += u64::try_from(base).unwrap_or(0) * 16;
         for _ in 0..operations / BULK {
-            let (mut inserts, mut updates, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
-            for _ in 0..BULK {
-                let id = i64::try_from(self.rng.random_range(0..existing.max(1))).unwrap_or(0);
-                match self.rng.random_range(0..10) {
-                    0..4 => {
-                        self.next_id += 1;
-                        inserts.push(document(self.next_id, &mut self.rng));
-                    }
-                    4..9 => updates.push(doc! {
-                        "q": { "_id": id },
-                        "u": { "$set": { "customer": self.rng.random_range(0..100_000_i64) }, "$inc": { "amount": 1.0 } },
-                    }),
-                    _ => deletes.push(doc! { "q": { "_id": id }, "limit": 1 }),
+            self.step(primary, BULK)?;
+        }
+        Ok(())
+    }
+
+    /// So many operations, in one command of each kind.
+    pub(super) fn step(&mut self, primary: &Node, operations: u64) -> Result<()> {
+        let (mut inserts, mut updates, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..operations {
+            let id = self.rng.random_range(0..self.existing.max(1));
+            let id = i64::try_from(id).unwrap_or(0);
+            match self.rng.random_range(0..10) {
+                0..4 => {
+                    self.next_id += 1;
+                    inserts.push(document(self.next_id, &mut self.rng));
                 }
+                4..9 => updates.push(doc! {
+                    "q": { "_id": id },
+                    "u": { "$set": { "customer": self.rng.random_range(0..100_000_i64) }, "$inc": { "amount": 1.0 } },
+                }),
+                _ => deletes.push(doc! { "q": { "_id": id }, "limit": 1 }),
             }
-            let w1 = doc! { "w": 1 };
-            primary.run(
-                "bench",
-                doc! { "insert": "orders", "documents": inserts, "writeConcern": &w1 },
-            )?;
-            primary.run(
-                "bench",
-                doc! { "update": "orders", "updates": updates, "writeConcern": &w1 },
-            )?;
-            primary.run(
-                "bench",
-                doc! { "delete": "orders", "deletes": deletes, "writeConcern": &w1 },
-            )?;
+        }
+        for (command, field, operations) in [
+            ("insert", "documents", inserts),
+            ("update", "updates", updates),
+            ("delete", "deletes", deletes),
+        ] {
+            if !operations.is_empty() {
+                let concern = doc! { "w": 1 };
+                primary.run(
+                    "bench",
+                    doc! { command: "orders", field: operations, "writeConcern": concern },
+                )?;
+            }
         }
         Ok(())
     }

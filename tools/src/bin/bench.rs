@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use tools::bench::{Sizes, run};
+use tools::bench::{Load, Sizes, run, run_steady};
 
 /// Measures a real mongod 8.2 and Understudy as hidden members of the same set.
 #[derive(Parser)]
@@ -14,10 +14,21 @@ struct Args {
     /// Where to write the figures as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
+    #[command(subcommand)]
+    other: Option<Other>,
+}
+
+#[derive(clap::Subcommand)]
+enum Other {
+    /// An even load for minutes: our lag, our memory, our complaints.
+    Steady(Load),
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
+    if let Some(Other::Steady(load)) = args.other {
+        return run_steady(load);
+    }
     let comparison = run(args.sizes)?;
     println!("\n{}", comparison.table());
     if let Some(path) = args.json {

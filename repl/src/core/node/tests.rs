@@ -316,6 +316,44 @@ fn after_a_restart_it_follows_at_once_and_reports_what_it_has() {
     assert!(bench.trail.is_empty(), "nothing new to persist: {:?}", bench.trail);
 }
 
+/// What the node does in an hour in which the primary dies and comes back, with a clock on the wall that is set wrong by
+/// `jump` milliseconds again and again.
+fn an_hour_with_a_clock_that_jumps(jump: i64) -> Vec<String> {
+    let mut bench = Bench::following();
+    let mut seen = Vec::new();
+    for round in 0..60 {
+        let wrong = if round % 2 == 0 { jump } else { -jump };
+        bench.now.wall =
+            bson::DateTime::from_millis(bench.now.wall.timestamp_millis().saturating_add(wrong));
+        if (20..40).contains(&round) {
+            bench.fail(PRIMARY);
+        } else {
+            bench.hear(PRIMARY, 1, 100 + round);
+        }
+        bench.hear(OTHER, 2, 100 + round);
+        bench.pass(60);
+        let beats: Vec<String> =
+            bench.heartbeats.iter().map(|(to, seq, _)| format!("{to} {seq}")).collect();
+        seen.push(format!(
+            "{:?} {beats:?} {:?} {}",
+            bench.state(),
+            bench.data,
+            bench.reports.len()
+        ));
+    }
+    seen
+}
+
+#[test]
+fn a_clock_that_jumps_changes_nothing_that_it_does() {
+    const YEAR_MILLIS: i64 = 365 * 24 * 3600 * 1000;
+    let even = an_hour_with_a_clock_that_jumps(0);
+    for jump in [1, 60_000, YEAR_MILLIS, -YEAR_MILLIS, i64::MAX] {
+        assert_eq!(an_hour_with_a_clock_that_jumps(jump), even, "by {jump} ms");
+    }
+    assert!(even.iter().any(|line| line != &even[0]), "something happens in it");
+}
+
 #[test]
 fn reports_follow_progress_one_at_a_time() {
     let mut bench = Bench::following();
