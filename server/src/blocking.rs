@@ -11,8 +11,9 @@ use std::{
     },
 };
 
-use protocol::ErrorCode;
+use protocol::{ErrorCode, Timestamp};
 use query::{QueryError, collation::Collator, context::Context, value::OwnedValue};
+use storage::View;
 
 use crate::{
     context::{Call, Outcome},
@@ -52,6 +53,21 @@ pub fn command(call: Call, work: fn(&Call) -> Outcome) -> crate::commands::Waiti
 pub fn reading(call: Call, work: fn(&Call, ReadTime) -> Outcome) -> crate::commands::Waiting {
     Box::pin(async move {
         let time = read_time::resolve(&call, call.node().store()?).await?;
+        let inner = call.clone();
+        run(&call, move || work(&inner, time)).await
+    })
+}
+
+/// The same for a command that reads documents, once what it reads is decided (see [`read_time::decided`]).
+pub fn reading_documents(
+    call: Call,
+    held: fn(&Call, &View, Timestamp) -> Result<bool, Failure>,
+    work: fn(&Call, ReadTime) -> Outcome,
+) -> crate::commands::Waiting {
+    Box::pin(async move {
+        let store = call.node().store()?;
+        let time = read_time::resolve(&call, store).await?;
+        read_time::decided(&call, store, time, |view, until| held(&call, view, until)).await?;
         let inner = call.clone();
         run(&call, move || work(&inner, time)).await
     })

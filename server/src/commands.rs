@@ -45,6 +45,7 @@ mod plan_cache;
 mod profile;
 mod refused;
 mod repl_set;
+mod resize_oplog;
 mod roles_info;
 mod rotate_certificates;
 mod sasl;
@@ -60,6 +61,8 @@ mod validate;
 mod variables;
 mod view_rows;
 mod whats_my_uri;
+
+pub(crate) use build_info::build_document;
 
 use std::{collections::HashMap, future::Future, pin::Pin, sync::LazyLock};
 
@@ -330,6 +333,7 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
         set_parameter::COMMAND,
         shutdown::COMMAND,
         roles_info::COMMAND,
+        resize_oplog::COMMAND,
         rotate_certificates::COMMAND,
         users_info::COMMAND,
         top::COMMAND,

@@ -9,6 +9,7 @@
 
 mod generic;
 mod reply;
+mod transaction;
 
 use std::{
     sync::Arc,
@@ -145,7 +146,9 @@ fn prepare(
     {
         generic::refuse_unknown(&incoming.body, &name, own)?;
     }
-    generic.check_transaction(command)?;
+    let statement = generic.statement;
+    let (open, in_set) = (command.auth.is_open(profile), node.repl().is_some());
+    statement.check_fields(open, generic.lsid.is_some(), in_set)?;
     generic.check_concerns(command, &name)?;
     let who_digest = who.digest();
     let call = Call {
@@ -164,6 +167,7 @@ fn prepare(
         abandoned: Arc::default(),
     };
     command.auth.check(&call)?;
+    statement.check_command(command, &call.db)?;
     if let Some(time) = &generic.cluster_time {
         take_cluster_time(&call, time)?;
     }
@@ -248,13 +252,13 @@ fn gate(client: &Client, command: &Command, generic: &Generic, db: &str) -> Resu
         };
     };
     let hello_ok = client.hello_ok();
+    let statement = generic.statement;
+    if command.on == On::Primary || statement.in_transaction() {
+        return Err(Failure::NotWritablePrimary { hello_ok, label: statement.label(command) });
+    }
     match command.on {
-        On::Always => Ok(()),
-        On::Primary => Err(Failure::NotWritablePrimary { hello_ok, label: generic.label() }),
+        On::Always | On::Primary => Ok(()),
         On::Serving | On::Readable if db == "local" => Ok(()),
-        On::Readable if generic.in_transaction() => {
-            Err(Failure::NotWritablePrimary { hello_ok, label: Some("TransientTransactionError") })
-        }
         On::Readable if !generic.secondary_ok => Err(Failure::NotPrimaryNoSecondaryOk { hello_ok }),
         On::Serving | On::Readable => match repl.member_state() {
             MemberState::Primary | MemberState::Secondary => Ok(()),

@@ -1,13 +1,17 @@
 //! The database `local`: what belongs to this node alone.
 //!
-//! The oplog is the store's own; everything else is documents about the node, one or none in a collection.
+//! The oplog is the store's own; everything else is documents about the node: one or none in a collection, and one
+//! for each start in `startup_log`.
 
-use bson::{Binary, DateTime, RawDocumentBuf, rawdoc, spec::BinarySubtype};
-use protocol::RawDoc;
-use storage::Store;
+use bson::{
+    Binary, DateTime, Document, RawDocumentBuf, oid::ObjectId, raw::cstr, rawdoc,
+    spec::BinarySubtype,
+};
+use protocol::{RawDoc, Timestamp};
+use storage::{StorageError, Store};
 use uuid::Uuid;
 
-use crate::error::Failure;
+use crate::{commands::build_document, error::Failure, profile::Profile, system};
 
 /// The oplog.
 pub const OPLOG: &str = "oplog.rs";
@@ -18,23 +22,114 @@ pub const NODE_COLLECTIONS: &[&str] = &[
     "replset.initialSyncId",
     "replset.minvalid",
     "replset.oplogTruncateAfterPoint",
-    "startup_log",
+    STARTUP_LOG,
     "system.replset",
     "system.rollback.id",
 ];
+
+const STARTUP_LOG: &str = "startup_log";
+/// The size of `startup_log`, in bytes: the oldest starts are forgotten.
+const STARTUP_LOG_SIZE: i32 = 10 << 20;
+/// What the names of the starts begin with; the time follows.
+const START_PREFIX: &str = "local.startup_log/";
 
 /// The documents of a node collection; empty if there is no such collection.
 pub fn documents(store: &Store, coll: &str) -> Result<Vec<RawDoc>, Failure> {
     let doc = match coll {
         "replset.election" => store.vote()?,
         "replset.initialSyncId" => Some(initial_sync_id(store)?),
+        STARTUP_LOG => return Ok(starts(store)?.into_iter().map(|(_, doc)| doc).collect()),
         name if NODE_COLLECTIONS.contains(&name) => store.meta(&format!("local.{name}"))?,
         _ => None,
     };
     Ok(doc.into_iter().collect())
 }
 
-/// Names our copy of the data: who clones us sees by it that we have not been synced anew meanwhile.
+/// The options of a node collection.
+pub fn options(coll: &str) -> RawDocumentBuf {
+    match coll {
+        STARTUP_LOG => rawdoc! { "capped": true, "size": STARTUP_LOG_SIZE },
+        _ => rawdoc! {},
+    }
+}
+
+/// How the server is started.
+pub struct Start<'a> {
+    /// When.
+    pub now: DateTime,
+    /// The options given.
+    pub options: &'a Document,
+    /// The version that is shown.
+    pub profile: &'a Profile,
+    /// As a member of a set.
+    pub in_set: bool,
+}
+
+/// Writes what a mongod writes when it starts.
+pub fn note_start(store: &Store, start: &Start<'_>) -> anyhow::Result<()> {
+    if start.in_set {
+        // The data are those of a whole batch at any time, and the oplog has no holes: there is no later moment to
+        // reach before they can be read, and nothing to cut off.
+        let beginning = bson::Timestamp::from(Timestamp::NULL);
+        let minvalid = rawdoc! { "_id": ObjectId::new(), "t": -1_i64, "ts": beginning };
+        keep_first(store, "local.replset.minvalid", &minvalid)?;
+        let point = "oplogTruncateAfterPoint";
+        let mut cut = rawdoc! { "_id": point };
+        cut.append(cstr!("oplogTruncateAfterPoint"), beginning);
+        keep_first(store, "local.replset.oplogTruncateAfterPoint", &cut)?;
+    }
+    let now = start.now.timestamp_millis();
+    let host = system::host_name();
+    let doc = rawdoc! {
+        "_id": format!("{host}-{now}"),
+        "hostname": host.as_str(),
+        "startTime": DateTime::from_millis(now / 1000 * 1000),
+        "startTimeLocal": local_time(now)?,
+        "cmdLine": RawDocumentBuf::try_from(start.options)?,
+        "pid": i64::from(std::process::id()),
+        "buildinfo": build_document(start.profile),
+    };
+    store.put_meta(&format!("{START_PREFIX}{now:020}"), &doc)?;
+    let starts = starts(store)?;
+    let len = |doc: &RawDoc| i64::try_from(doc.as_bytes().len()).unwrap_or(i64::MAX);
+    let mut bytes: i64 = starts.iter().map(|(_, doc)| len(doc)).sum();
+    for (name, doc) in starts {
+        if bytes <= i64::from(STARTUP_LOG_SIZE) {
+            break;
+        }
+        bytes -= len(&doc);
+        store.remove_meta(&name)?;
+    }
+    Ok(())
+}
+
+fn keep_first(store: &Store, name: &str, doc: &RawDocumentBuf) -> Result<(), StorageError> {
+    match store.meta(name)? {
+        Some(_) => Ok(()),
+        None => store.put_meta(name, doc),
+    }
+}
+
+/// The starts, oldest first, with the names that they are kept by.
+fn starts(store: &Store) -> Result<Vec<(String, RawDoc)>, StorageError> {
+    let mut found = Vec::new();
+    for name in store.meta_names()?.into_iter().filter(|name| name.starts_with(START_PREFIX)) {
+        if let Some(doc) = store.meta(&name)? {
+            found.push((name, doc));
+        }
+    }
+    Ok(found)
+}
+
+/// `Mon Nov  6 19:40:47.876` in the zone of the machine.
+fn local_time(millis: i64) -> Result<String, jiff::Error> {
+    let time = jiff::Timestamp::from_millisecond(millis)?;
+    let zoned = time.to_zoned(jiff::tz::TimeZone::system());
+    Ok(zoned.strftime("%a %b %e %H:%M:%S%.3f").to_string())
+}
+
+/// Names our copy of the data: who clones us sees by it that we have not been synced anew meanwhile. A copy that was
+/// made without one gets it here.
 fn initial_sync_id(store: &Store) -> Result<RawDoc, Failure> {
     use repl::io::kept::INITIAL_SYNC_ID as NAME;
     if let Some(doc) = store.meta(NAME)? {
@@ -52,9 +147,53 @@ pub fn oplog_options(store: &Store) -> RawDocumentBuf {
     let size = i64::try_from(store.oplog().max_bytes()).unwrap_or(i64::MAX);
     let mut options = rawdoc! { "capped": true };
     match i32::try_from(size) {
-        Ok(size) => options.append(bson::raw::cstr!("size"), size),
-        Err(_) => options.append(bson::raw::cstr!("size"), size),
+        Ok(size) => options.append(cstr!("size"), size),
+        Err(_) => options.append(cstr!("size"), size),
     }
-    options.append(bson::raw::cstr!("autoIndexId"), false);
+    options.append(cstr!("autoIndexId"), false);
     options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use storage::StoreOptions;
+
+    #[test]
+    fn every_start_is_noted_and_the_points_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+        let options = bson::doc! { "net": { "port": 27017 } };
+        let start = |millis, in_set| {
+            let (now, profile) = (DateTime::from_millis(millis), Profile::newest());
+            note_start(&store, &Start { now, options: &options, profile, in_set }).unwrap();
+            documents(&store, "replset.minvalid").unwrap()
+        };
+        assert!(start(1500, false).is_empty());
+        let points = start(2700, true);
+        assert_eq!(points.len(), 1);
+        assert_eq!(start(3900, true), points);
+        assert_eq!(documents(&store, "replset.oplogTruncateAfterPoint").unwrap().len(), 1);
+        let starts = documents(&store, STARTUP_LOG).unwrap();
+        let times: Vec<_> =
+            starts.iter().map(|doc| doc.get_datetime("startTime").unwrap()).collect();
+        assert_eq!(times, [1000, 2000, 3000].map(DateTime::from_millis));
+        let last = starts.last().unwrap();
+        assert!(last.get_str("_id").unwrap().ends_with("-3900"));
+        assert!(last.get_str("startTimeLocal").unwrap().ends_with(":03.900"));
+        assert!(last.get_document("buildinfo").unwrap().get_str("version").is_ok());
+    }
+
+    #[test]
+    fn old_starts_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+        let options =
+            bson::doc! { "pad": "x".repeat(usize::try_from(STARTUP_LOG_SIZE / 3).unwrap()) };
+        for millis in 1..=5 {
+            let (now, profile) = (DateTime::from_millis(millis), Profile::newest());
+            note_start(&store, &Start { now, options: &options, profile, in_set: true }).unwrap();
+        }
+        assert_eq!(documents(&store, STARTUP_LOG).unwrap().len(), 2);
+    }
 }

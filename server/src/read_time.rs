@@ -8,11 +8,14 @@
 //!   afterClusterTime T        as the level says, once T is applied (or, for majority, committed)
 //!   a pinned connection       its moment, whatever the read concern says, unless that names another moment
 //! ```
+//! What a prepared transaction holds is not known until it is decided. Plain reads see the documents as they were
+//! before it; a read at a timestamp, after one or of a pinned moment waits for the decision ([`decided`]), because it
+//! may be a commit of before that moment.
 
-use std::time::Duration;
+use std::future::Future;
 
 use protocol::{ErrorCode, Fields, OpTimeAndWall, Timestamp};
-use storage::{ReadAt, Store};
+use storage::{ReadAt, Store, View};
 use tokio::sync::watch;
 
 use crate::{context::Call, error::Failure};
@@ -24,6 +27,8 @@ pub struct ReadTime {
     pub at: ReadAt,
     /// The timestamp, for a snapshot read.
     pub snapshot: Option<Timestamp>,
+    /// What was prepared until then must be decided before it is read.
+    pub decided: Option<Timestamp>,
 }
 
 /// A read concern as it was written.
@@ -32,6 +37,8 @@ struct Concern {
     level: Level,
     after: Option<Timestamp>,
     at: Option<Timestamp>,
+    /// The read must not pass over what is prepared.
+    waits_for_decisions: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,9 +57,9 @@ pub async fn resolve(call: &Call, store: &Store) -> Result<ReadTime, Failure> {
     }
     let marks = store.watermarks();
     if let Some(ts) = call.client.pinned().filter(|_| concern.at.is_none()) {
-        wait_for(marks.watch_applied(), ts, call.max_time).await?;
+        reached(call, marks.watch_applied(), ts).await?;
         let snapshot = (concern.level == Level::Snapshot).then_some(ts);
-        return Ok(ReadTime { at: ReadAt::Timestamp(ts), snapshot });
+        return Ok(ReadTime { at: ReadAt::Timestamp(ts), snapshot, decided: Some(ts) });
     }
     if let Some(ts) = concern.after.or(concern.at) {
         check_not_ahead(call, ts, concern.after.is_some(), marks.applied())?;
@@ -60,15 +67,73 @@ pub async fn resolve(call: &Call, store: &Store) -> Result<ReadTime, Failure> {
             Level::Majority => marks.watch_stable(),
             Level::Local | Level::Snapshot | Level::Linearizable => marks.watch_applied(),
         };
-        wait_for(watched, ts, call.max_time).await?;
+        reached(call, watched, ts).await?;
     }
-    Ok(match (concern.level, concern.at) {
-        (Level::Local | Level::Linearizable, _) => ReadTime { at: ReadAt::Newest, snapshot: None },
-        (Level::Majority, _) => ReadTime { at: ReadAt::Majority, snapshot: None },
-        (Level::Snapshot, at) => {
-            let ts = at.unwrap_or_else(|| marks.stable().op_time.ts);
-            ReadTime { at: ReadAt::Timestamp(ts), snapshot: Some(ts) }
+    let at = match (concern.level, concern.at) {
+        (Level::Local | Level::Linearizable, _) => ReadAt::Newest,
+        // Alone, everything is committed.
+        (Level::Majority, _) if call.node().repl().is_none() => ReadAt::Newest,
+        (Level::Majority, _) => {
+            // After a start nothing is known to be committed until another member says so.
+            reached(call, marks.watch_stable(), FIRST).await?;
+            ReadAt::Majority
         }
+        (Level::Snapshot, Some(ts)) => ReadAt::Timestamp(ts),
+        (Level::Snapshot, None) => ReadAt::Timestamp(newest_committed(call, store)?),
+    };
+    let (snapshot, until) = match at {
+        ReadAt::Newest => (None, marks.applied().op_time.ts),
+        ReadAt::Majority => (None, marks.stable().op_time.ts),
+        ReadAt::Timestamp(ts) => (Some(ts), ts),
+    };
+    Ok(ReadTime { at, snapshot, decided: concern.waits_for_decisions.then_some(until) })
+}
+
+/// Waits until nothing is in doubt about what is read. `held` tells whether a transaction that was prepared until
+/// the given time holds any of it.
+///
+/// Later ones do not matter: they cannot commit before their prepare, so the wait ends with those of now. What this
+/// asks for may be coarse, a whole collection where mongod looks at the documents that it comes by.
+pub async fn decided(
+    call: &Call,
+    store: &Store,
+    time: ReadTime,
+    held: impl Fn(&View, Timestamp) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let Some(until) = time.decided else { return Ok(()) };
+    let marks = store.watermarks();
+    let (mut applied, mut stable) = (marks.watch_applied(), marks.watch_stable());
+    let decision = async {
+        loop {
+            applied.mark_unchanged();
+            stable.mark_unchanged();
+            if !held(&store.view(time.at)?, until)? {
+                return Ok::<(), Failure>(());
+            }
+            // A majority's view shows the decision once that is committed too.
+            tokio::select! {
+                moved = applied.changed() => moved.map_err(|_| ending())?,
+                moved = stable.changed() => moved.map_err(|_| ending())?,
+            }
+        }
+    };
+    in_time(call, decision).await
+}
+
+/// The first timestamp that there can be.
+const FIRST: Timestamp = Timestamp::new(0, 1);
+
+fn newest_committed(call: &Call, store: &Store) -> Result<Timestamp, Failure> {
+    let ts = store.watermarks().stable().op_time.ts;
+    if !ts.is_null() {
+        return Ok(ts);
+    }
+    Err(if call.node().repl().is_none() {
+        let text = "node needs to be a replica set member to use readConcern: snapshot";
+        Failure::said(ErrorCode::from_code(123), text)
+    } else {
+        let text = "No committed OpTime for snapshot read";
+        Failure::said(ErrorCode::SnapshotUnavailable, text)
     })
 }
 
@@ -91,28 +156,37 @@ fn check_not_ahead(
     Err(Failure::said(ErrorCode::InvalidOptions, text))
 }
 
-async fn wait_for(
+/// Waits until a position is at a time or beyond.
+async fn reached(
+    call: &Call,
     mut position: watch::Receiver<OpTimeAndWall>,
     ts: Timestamp,
-    max: Option<Duration>,
 ) -> Result<(), Failure> {
-    let reached = position.wait_for(|at| at.op_time.ts >= ts);
-    let waited = match max {
-        None => reached.await.map(|_| ()),
-        Some(max) => match tokio::time::timeout(max, reached).await {
-            Ok(waited) => waited.map(|_| ()),
-            Err(_) => {
-                let text = "operation exceeded time limit";
-                return Err(Failure::said(ErrorCode::MaxTimeMSExpired, text));
-            }
-        },
+    let reached = async {
+        position.wait_for(|at| at.op_time.ts >= ts).await.map(|_| ()).map_err(|_| ending())
     };
-    waited.map_err(|_| Failure::said(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown"))
+    in_time(call, reached).await
+}
+
+/// Gives up when the time of the command is over.
+async fn in_time(
+    call: &Call,
+    wait: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let Some(max) = call.max_time else { return wait.await };
+    tokio::time::timeout_at((call.started + max).into(), wait).await.unwrap_or_else(|_| {
+        Err(Failure::said(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"))
+    })
+}
+
+fn ending() -> Failure {
+    Failure::said(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown")
 }
 
 impl Concern {
     fn parse(call: &Call) -> Result<Self, Failure> {
-        let mut concern = Self { level: Level::Local, after: None, at: None };
+        let mut concern =
+            Self { level: Level::Local, after: None, at: None, waits_for_decisions: false };
         let fields = Fields::idl(&call.name, &call.body);
         let Some(given) = fields.optional("readConcern")? else { return Ok(concern) };
         let doc = given.document()?;
@@ -137,6 +211,8 @@ impl Concern {
         }
         concern.after = given.optional("afterClusterTime")?.map(|ts| ts.timestamp()).transpose()?;
         concern.at = given.optional("atClusterTime")?.map(|ts| ts.timestamp()).transpose()?;
+        concern.waits_for_decisions =
+            concern.level == Level::Snapshot || concern.after.is_some() || concern.at.is_some();
         if let Some(op_time) = given.optional("afterOpTime")? {
             concern.after = Some(op_time.op_time()?.ts);
         }

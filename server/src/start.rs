@@ -20,6 +20,7 @@ use crate::{
     context::Node,
     history_window::Warner,
     listener::Listener,
+    local::{self, Start},
     logging::Log,
     replication::{Recovered, end_process},
     shutdown::Phase,
@@ -135,6 +136,13 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     };
     let repl = replication.as_ref().map(|member| member.repl.clone());
     let node = Node::new(settings, log, auth, process_id, repl, Some(store))?.with_delay(delay);
+    let start = Start {
+        now: bson::DateTime::now(),
+        options: &node.settings.parsed,
+        profile: node.profile(),
+        in_set: node.repl().is_some(),
+    };
+    local::note_start(node.store()?, &start)?;
     let node = Arc::new(node);
     tracing::info!(target: "NETWORK", id = 23015, ctx = "listener",
         address = node.settings.bind_ips.join(","), "Listening on");
@@ -196,6 +204,7 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
     if let Some(bytes) = settings.cache_bytes {
         options.cache_bytes = bytes;
     }
+    options.oplog_min_retention = settings.oplog_min_retention;
     std::fs::create_dir_all(&settings.db_path).with_context(|| {
         format!("Data directory {} cannot be created", settings.db_path.display())
     })?;

@@ -18,6 +18,7 @@ use protocol::{OpTime, OpTimeAndWall, RawDoc, Timestamp};
 
 use crate::{
     StorageError,
+    apply::prepared,
     engine::{Batch, Engine, Iter, Keyspace, Slice, Snapshot, Sync},
     layout::{Reader, meta_key, numbers, prefix_range},
     mvcc::Direction,
@@ -86,7 +87,7 @@ impl Oplog {
         make_marks: impl FnOnce(OpTimeAndWall) -> Watermarks,
     ) -> Result<Self, StorageError> {
         let snapshot = engine.snapshot();
-        let broken = || StorageError::corrupt("meta", "a stretch of the oplog");
+        let broken = || StorageError::corrupt("meta", "the extent of the oplog");
         let mut stretches: VecDeque<Stretch> = VecDeque::new();
         let (from, to) = prefix_range(b"o");
         let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
@@ -97,6 +98,10 @@ impl Oplog {
         let first = match snapshot.get(Keyspace::Meta, &first_key())? {
             Some(value) => Reader(&value).ts().ok_or_else(broken)?,
             None => Timestamp::NULL,
+        };
+        let max_bytes = match snapshot.get(Keyspace::Meta, &size_key())? {
+            Some(value) => Reader(&value).u64().ok_or_else(broken)?,
+            None => max_bytes,
         };
         let written = last_entry(&*snapshot, first, Timestamp::MAX)?
             .map_or(Ok(OpTimeAndWall::NULL), |entry| position(&entry))?;
@@ -309,7 +314,11 @@ impl Oplog {
 
     /// Lets the front go as far as size, retention and pins allow. Returns how many entries went.
     pub fn trim(&self, now: bson::DateTime) -> Result<u64, StorageError> {
-        let keep_from = self.marks.stable().op_time.ts;
+        let stable = self.marks.stable().op_time.ts;
+        if self.state.lock().to_trim(now, stable).is_none() {
+            return Ok(0);
+        }
+        let keep_from = stable.min(self.first_undecided()?);
         let mut state = self.state.lock();
         let Some((bound, stretches)) = state.to_trim(now, keep_from) else { return Ok(0) };
         let mut batch = Batch::default();
@@ -325,6 +334,28 @@ impl Oplog {
         self.engine.commit(batch, Sync::Yes)?;
         self.engine.forget(Keyspace::Oplog, &[], &entry_key(bound))?;
         Ok(gone)
+    }
+
+    /// The first entry of any prepared transaction: whoever syncs from us needs all of what is not decided. What is
+    /// prepared later lies after `stable`.
+    fn first_undecided(&self) -> Result<Timestamp, StorageError> {
+        let mut first = Timestamp::MAX;
+        for (_, ts) in prepared::list(&*self.engine.snapshot())? {
+            first = first.min(self.first_of_transaction(ts)?);
+        }
+        Ok(first)
+    }
+
+    /// A large transaction has several entries, and each names the one before it.
+    fn first_of_transaction(&self, mut ts: Timestamp) -> Result<Timestamp, StorageError> {
+        while let Some(entry) = self.entry_written(ts)? {
+            let before = entry.get_document("prevOpTime").ok().and_then(OpTime::from_raw);
+            match before.map(|before| before.ts).filter(|before| !before.is_null()) {
+                Some(before) if before < ts => ts = before,
+                _ => break,
+            }
+        }
+        Ok(ts)
     }
 
     /// Keeps everything from `from` on.
@@ -372,12 +403,16 @@ impl Oplog {
         self.state.lock().max_bytes
     }
 
-    /// `replSetResizeOplog`.
-    pub fn set_max_bytes(&self, bytes: u64) {
-        self.state.lock().max_bytes = bytes;
+    /// `replSetResizeOplog`: another size for good, whatever the store is opened with. On disk when it returns.
+    pub fn resize(&self, max_bytes: u64) -> Result<(), StorageError> {
+        let mut batch = Batch::default();
+        batch.put(Keyspace::Meta, size_key(), numbers([max_bytes]));
+        self.engine.commit(batch, Sync::Yes)?;
+        self.state.lock().max_bytes = max_bytes;
+        Ok(())
     }
 
-    /// `minRetentionHours`.
+    /// `minRetentionHours`, until the store is closed.
     pub fn set_min_retention(&self, retention: Duration) {
         self.state.lock().min_retention = retention;
     }
@@ -505,6 +540,11 @@ impl Iterator for OplogScan {
 
 fn first_key() -> Vec<u8> {
     meta_key(b'm', &[b"oplogFirst"])
+}
+
+/// The size that the oplog was given while it ran.
+fn size_key() -> Vec<u8> {
+    meta_key(b'm', &[b"oplogSize"])
 }
 
 pub(crate) fn entry_key(ts: Timestamp) -> [u8; 8] {

@@ -284,14 +284,10 @@ impl View {
         prepared::holder(&*self.reader.snapshot, coll.table, &key)
     }
 
-    /// True when no prepared transaction holds anything: the common case, asked once per read.
-    pub fn nothing_prepared(&self) -> Result<bool, StorageError> {
-        let mut held = self.reader.snapshot.range(
-            Keyspace::Prepared,
-            Bound::Included(b"k"),
-            Bound::Excluded(b"l"),
-        );
-        Ok(held.next().transpose()?.is_none())
+    /// True if a transaction that was prepared until then, and is not decided, holds a document of the collection;
+    /// without one, any document. Where nothing is prepared it costs one look.
+    pub fn holds(&self, coll: Option<&Collection>, until: Timestamp) -> Result<bool, StorageError> {
+        prepared::any_held(&*self.reader.snapshot, coll.map(|coll| coll.table), until)
     }
 
     /// Bytes of an index, estimated from its first entries.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bson::{RawArrayBuf, RawBsonRef};
-use protocol::{ErrorCode, Fields, Namespace, RawDoc};
+use protocol::{ErrorCode, Fields, Namespace, RawDoc, Timestamp};
 use query::{
     exec::Pipeline,
     matcher::ParseContext,
@@ -39,7 +39,7 @@ pub(super) const COMMAND: Command = Command {
     name: "aggregate",
     help: "Runs a pipeline over a collection.",
     auth: Auth::Body("`find` on each collection, and what its stages need", pipeline::check),
-    run: Run::Waiting(|call| blocking::reading(call, run)),
+    run: Run::Waiting(|call| blocking::reading_documents(call, is_held, run)),
     ..Command::READ
 };
 
@@ -83,6 +83,12 @@ const KNOWN: &[&str] = &[
     "isClusterQueryWithoutShardKeyCmd",
     "isHybridSearch",
 ];
+
+/// A pipeline may come by any collection; one over none tells of the server.
+fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> {
+    let over_collection = matches!(call.body.get("aggregate"), Ok(Some(RawBsonRef::String(_))));
+    Ok(over_collection && call.db != "local" && view.holds(None, until)?)
+}
 
 fn run(call: &Call, time: ReadTime) -> Outcome {
     let asked = Asked::parse(call)?;

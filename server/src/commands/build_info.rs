@@ -19,10 +19,11 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn run(call: &Call) -> Outcome {
-    Ok(build_info(call.profile()).into())
+    Ok(build_document(call.profile()).into())
 }
 
-fn build_info(profile: &Profile) -> RawDocumentBuf {
+/// What the command answers, for whoever shows it elsewhere.
+pub(crate) fn build_document(profile: &Profile) -> RawDocumentBuf {
     let versions: RawArrayBuf = profile.version_array.into_iter().collect();
     let mut body = RawDocumentBuf::new();
     body.append(cstr!("version"), profile.version);

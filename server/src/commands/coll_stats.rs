@@ -162,6 +162,13 @@ fn absent(
     let mut body = head(call, ns, size / scale, docs.len() as u64, size);
     body.append(cstr!("storageSize"), sizes::number(size / scale));
     body.append(cstr!("totalSize"), sizes::number(size / scale));
+    if let Ok(max) = local::options(ns.coll()).get_i32("size")
+        && ns.db() == "local"
+    {
+        body.append(cstr!("capped"), true);
+        body.append(cstr!("max"), 0);
+        body.append(cstr!("maxSize"), sizes::number(u64::from(max.unsigned_abs()) / scale));
+    }
     for name in [cstr!("nindexes"), cstr!("totalIndexSize")] {
         body.append(name, 0);
     }

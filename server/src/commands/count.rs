@@ -1,7 +1,7 @@
 //! count: how many documents match.
 
 use bson::{RawArrayBuf, RawBsonRef, raw::cstr, rawdoc};
-use protocol::{ErrorCode, Fields, RawDoc};
+use protocol::{ErrorCode, Fields, RawDoc, Timestamp};
 use query::{
     exec::{Input, Pipeline},
     matcher::{Matcher, ParseContext},
@@ -27,7 +27,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "count",
     help: "Counts documents of a collection.",
-    run: Run::Waiting(|call| blocking::reading(call, run)),
+    run: Run::Waiting(|call| blocking::reading_documents(call, is_held, run)),
     ..Command::READ
 };
 
@@ -88,6 +88,11 @@ impl Asked {
         let rest = all.saturating_sub(self.skip);
         if self.limit > 0 { rest.min(self.limit) } else { rest }
     }
+}
+
+/// How many there are in all is known without a look at them.
+fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> {
+    Ok(Asked::parse(call)?.query.is_some() && Target::parse(call)?.is_held(view, until)?)
 }
 
 fn run(call: &Call, time: ReadTime) -> Outcome {

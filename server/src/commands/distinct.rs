@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, raw::cstr, rawdoc};
-use protocol::{ErrorCode, Fields, RawDoc};
+use protocol::{ErrorCode, Fields, RawDoc, Timestamp};
 use query::{
     collation::Collator,
     exec::Input,
@@ -11,7 +11,7 @@ use query::{
     planner::{self, Request},
     source::Source,
 };
-use storage::keystring;
+use storage::{View, keystring};
 
 use super::{
     Api, Command, Run, aggregate, collation, find, first_batch::while_running, target::Target,
@@ -31,7 +31,7 @@ pub(super) const COMMAND: Command = Command {
     name: "distinct",
     help: "Returns the values of a field, each once.",
     api: Api::None,
-    run: Run::Waiting(|call| blocking::reading(call, run)),
+    run: Run::Waiting(|call| blocking::reading_documents(call, is_held, run)),
     ..Command::READ
 };
 
@@ -69,6 +69,10 @@ impl Asked {
         aggregate::with_hint(&mut request, self.hint.as_ref(), source)?;
         Ok((request, collator))
     }
+}
+
+fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> {
+    Target::parse(call)?.is_held(view, until)
 }
 
 fn run(call: &Call, time: ReadTime) -> Outcome {

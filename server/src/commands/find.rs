@@ -7,7 +7,7 @@ pub(super) use asked::{Asked, hint, stage_of};
 use std::sync::Arc;
 
 use bson::RawDocument;
-use protocol::{ErrorCode, Namespace, RawDoc};
+use protocol::{ErrorCode, Namespace, RawDoc, Timestamp};
 use query::{
     collation::Collator,
     exec::Project,
@@ -18,7 +18,7 @@ use query::{
     source::{Direction, IndexInfo, Source, WholeKeys},
     value::{OwnedValue, Value, compare_values},
 };
-use storage::Collection;
+use storage::{Collection, View};
 
 use super::{
     Command, OpClass, Run, Waiting, aggregate, collation, first_batch::first_batch,
@@ -50,13 +50,28 @@ fn run(call: Call) -> Waiting {
     Box::pin(async move {
         let asked = Asked::parse(&call)?;
         let target = Target::parse(&call)?;
-        let time = read_time::resolve(&call, call.node().store()?).await?;
+        let store = call.node().store()?;
+        let time = read_time::resolve(&call, store).await?;
+        read_time::decided(&call, store, time, |view, until| is_held(&asked, &target, view, until))
+            .await?;
         if asked.is_point_read() {
             return open(&call, &asked, &target, time);
         }
         let inner = call.clone();
         blocking::run(&call, move || open(&inner, &asked, &target, time)).await
     })
+}
+
+/// True if a transaction that was prepared until then holds a document that may be found.
+fn is_held(asked: &Asked, target: &Target, view: &View, until: Timestamp) -> Result<bool, Failure> {
+    if asked.is_point_read()
+        && let Some(collection) = target.collection(view)?.filter(|coll| coll.collator().is_none())
+        && let Ok(Some(id)) = asked.filter.get("_id")
+    {
+        let holder = view.prepared_conflict(&collection, id)?;
+        return Ok(holder.is_some_and(|(_, since)| since <= until));
+    }
+    target.is_held(view, until)
 }
 
 /// Opens the cursor and fills its first batch.

@@ -92,7 +92,7 @@ fn plain(name: &str) -> RawDocumentBuf {
     rawdoc! {
         "name": name,
         "type": "collection",
-        "options": {},
+        "options": local::options(name),
         "info": { "readOnly": false },
         "idIndex": { "v": 2, "key": { "_id": 1 }, "name": "_id_" },
     }

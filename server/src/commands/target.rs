@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bson::{RawBsonRef, spec::BinarySubtype};
-use protocol::{ErrorCode, Namespace, fields::type_name};
+use protocol::{ErrorCode, Namespace, Timestamp, fields::type_name};
 use storage::{Collection, View};
 use uuid::Uuid;
 
-use crate::{context::Call, error::Failure, local};
+use crate::{context::Call, error::Failure, local, views};
 
 /// What the first field of a command says.
 #[derive(Debug, Clone)]
@@ -46,6 +46,18 @@ impl Target {
                     Failure::said(ErrorCode::NamespaceNotFound, text)
                 })
             }
+        }
+    }
+
+    /// True if a transaction that was prepared until then holds a document of it; of a view, any document at all.
+    pub(super) fn is_held(&self, view: &View, until: Timestamp) -> Result<bool, Failure> {
+        match self {
+            // No transaction touches it.
+            Self::Name(ns) if ns.db() == "local" => Ok(false),
+            _ => match self.collection(view)? {
+                Some(collection) => Ok(view.holds(Some(&collection), until)?),
+                None => Ok(view.holds(None, until)? && views::exists(view, self.name()?)?),
+            },
         }
     }
 

@@ -119,7 +119,7 @@ impl Given {
                 written
                     .text
                     .parse()
-                    .map_err(|_| written.mistyped("double", "Did not consume whole number."))
+                    .map_err(|_| written.mistyped("double", "Did not consume whole string."))
             })
             .transpose()
     }
@@ -235,7 +235,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     no("validate", "validate", Switch, NO_JOB),
     no("restore", "restore", Switch, NO_JOB),
     no("queryableBackupMode", "storage.queryableBackupMode", Switch, NO_JOB),
-    no("oplogMinRetentionHours", "storage.oplogMinRetentionHours", Float, "give the oplog a size with --oplogSize"),
+    yes("oplogMinRetentionHours", "storage.oplogMinRetentionHours", Float, "Keep entries of the oplog for so many hours, whatever their size (default 0)"),
     no("grpcPort", "net.grpc.port", Int, "gRPC is not spoken"),
     no("grpcServerMaxThreads", "net.grpc.serverMaxThreads", Int, "gRPC is not spoken"),
     no("tlsOnNormalPorts", "tlsOnNormalPorts", Switch, "use --tlsMode requireTLS"),

@@ -1,6 +1,6 @@
 //! Step two: meanings, defaults and limits.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use bson::{Bson, Document};
 
@@ -40,6 +40,8 @@ pub struct Settings {
     pub repl_set: Option<String>,
     /// Size of our oplog.
     pub oplog_size_mb: Option<u64>,
+    /// For how long entries of our oplog are kept, whatever their size.
+    pub oplog_min_retention: Duration,
     /// The log.
     pub log: LogSettings,
     /// Operations slower than this are logged.
@@ -138,6 +140,7 @@ impl Settings {
                 .int("replication.oplogSizeMB")?
                 .map(|_| in_range("replication.oplogSizeMB", 0, 1, 1 << 31).map(narrow))
                 .transpose()?,
+            oplog_min_retention: min_retention(&given)?,
             log: log_settings(
                 &given,
                 narrow(in_range("systemLog.verbosity", 0, 0, VERBOSITY_MAX)?),
@@ -223,6 +226,17 @@ fn set_name(text: &str) -> Result<String, ConfigError> {
         return Err(ConfigError::Value("replication.replSetName must not be empty".to_owned()));
     }
     Ok(name.to_owned())
+}
+
+fn min_retention(given: &Given) -> Result<Duration, ConfigError> {
+    const KEY: &str = "storage.oplogMinRetentionHours";
+    const SECS_PER_HOUR: f64 = 3600.0;
+    let hours = given.float(KEY)?.unwrap_or(0.0);
+    match Duration::try_from_secs_f64(hours * SECS_PER_HOUR) {
+        Ok(retention) => Ok(retention),
+        Err(_) if hours > 0.0 => Ok(Duration::MAX),
+        Err(_) => Err(ConfigError::Value(format!("{KEY} must be greater than or equal to 0"))),
+    }
 }
 
 fn history_window(text: Option<&str>) -> Result<HistoryWindow, ConfigError> {

@@ -148,6 +148,21 @@ fn tls_goes_by_the_rules_of_mongod() {
 }
 
 #[test]
+fn the_oplog_is_kept_by_time_too() {
+    let kept = |args: &[&str]| settings(args).oplog_min_retention.as_secs();
+    assert_eq!(kept(&[]), 0);
+    assert_eq!(kept(&["--oplogMinRetentionHours", "1.5"]), 5400);
+    let Ok(Asked::Run(got)) = with_file("storage:\n  oplogMinRetentionHours: 2\n", &[]) else {
+        panic!("refused")
+    };
+    assert_eq!(got.oplog_min_retention.as_secs(), 7200);
+    for hours in ["-1", "nan"] {
+        let err = refusal(&["--oplogMinRetentionHours", hours]);
+        assert!(err.contains("must be greater than or equal to 0"), "{err}");
+    }
+}
+
+#[test]
 fn verbosity_counts_letters() {
     assert_eq!(settings(&["-vvv"]).log.verbosity, 3);
     assert_eq!(settings(&["--vv"]).log.verbosity, 2);

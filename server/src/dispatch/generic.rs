@@ -5,8 +5,9 @@ use std::time::Duration;
 use bson::{RawBsonRef, RawDocument, spec::BinarySubtype};
 use protocol::{ClusterTime, ErrorCode, RawDoc, repl_metadata::Signature};
 
+use super::transaction::Statement;
 use crate::{
-    commands::{Api, Command, On},
+    commands::{Api, Command},
     error::Failure,
     profile::Profile,
     sessions::SessionId,
@@ -23,10 +24,7 @@ pub(super) struct Generic {
     pub(super) repl_data: bool,
     pub(super) oplog_query_data: bool,
     pub(super) max_time: Option<Duration>,
-    has_txn_number: bool,
-    starts_transaction: bool,
-    /// `autocommit` was given.
-    autocommit: bool,
+    pub(super) statement: Statement,
     api_version: Option<String>,
     api_strict: bool,
     read_concern: Option<String>,
@@ -113,10 +111,12 @@ impl Generic {
             ("$readPreference", _) => return Err(mistyped(&["object"])),
             ("lsid", RawBsonRef::Document(lsid)) => self.lsid = Some(session_id(lsid, command)?),
             ("lsid", _) => return Err(mistyped(&["object"])),
-            ("txnNumber", RawBsonRef::Int64(_)) => self.has_txn_number = true,
+            ("txnNumber", RawBsonRef::Int64(number)) => self.statement.number = Some(number),
             ("txnNumber", _) => return Err(mistyped(&["long"])),
-            ("startTransaction", value) => self.starts_transaction = truthy(value),
-            ("autocommit", _) => self.autocommit = true,
+            ("autocommit", RawBsonRef::Boolean(flag)) => self.statement.autocommit = Some(flag),
+            ("autocommit", _) => return Err(mistyped(&["bool"])),
+            ("startTransaction", RawBsonRef::Boolean(flag)) => self.statement.start = Some(flag),
+            ("startTransaction", _) => return Err(mistyped(&["bool"])),
             ("$clusterTime", value) => {
                 let value = protocol::fields::Value::new(command, name, value);
                 self.cluster_time = Some(cluster_time(value)?);
@@ -205,46 +205,6 @@ impl Generic {
             return Err(Failure::said(ErrorCode::InvalidOptions, text));
         }
         Ok(())
-    }
-
-    /// A part of a transaction, which only a primary can have.
-    pub(super) fn in_transaction(&self) -> bool {
-        self.has_txn_number && self.autocommit
-    }
-
-    /// Fields of transactions and retryable writes where they make no sense.
-    pub(super) fn check_transaction(&self, command: &Command) -> Result<(), Failure> {
-        if command.on == On::Primary {
-            return Ok(());
-        }
-        let invalid = |text: &str| Err(Failure::said(ErrorCode::InvalidOptions, text));
-        match (self.has_txn_number, self.lsid, self.autocommit) {
-            (true, None, _) => {
-                invalid("Transaction number requires a session ID to also be specified")
-            }
-            (false, _, true) => {
-                invalid("'autocommit' field requires a transaction number to also be specified")
-            }
-            (true, Some(_), false) => {
-                let text = format!(
-                    "txnNumber may only be provided for multi-document transactions and retryable \
-                     write commands. autocommit:false was not provided, and {} is not a retryable \
-                     write command.",
-                    command.name
-                );
-                Err(Failure::said(ErrorCode::from_code(50_768), text))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// What a driver may do when a write is refused.
-    pub(super) fn label(&self) -> Option<&'static str> {
-        match (self.lsid.is_some() && self.has_txn_number, self.starts_transaction) {
-            (true, true) => Some("TransientTransactionError"),
-            (true, false) => Some("RetryableWriteError"),
-            (false, _) => None,
-        }
     }
 }
 

@@ -228,14 +228,19 @@ pub(crate) fn read(snapshot: &dyn Snapshot, txn: &TxnId) -> Result<Option<Prepar
 /// Every prepared transaction that is still held, with its prepare timestamp.
 pub(crate) fn list(snapshot: &dyn Snapshot) -> Result<Vec<(TxnId, Timestamp)>, StorageError> {
     let mut out = Vec::new();
-    for item in prefix(snapshot, b"t") {
-        let (key, value) = item?;
-        let (txn, n) = split_txn(key.get(1..).unwrap_or_default()).ok_or_else(broken)?;
-        if n.is_none() {
-            out.push((txn, Reader(&value).ts().ok_or_else(broken)?));
-        }
+    let mut from = b"t".to_vec();
+    loop {
+        let mut rows =
+            snapshot.range(Keyspace::Prepared, Bound::Included(&from), Bound::Excluded(b"u"));
+        let Some(head) = rows.next().transpose()? else { return Ok(out) };
+        let (txn, _) = split_txn(head.0.get(1..).unwrap_or_default()).ok_or_else(broken)?;
+        // On to the next: its writes may be many.
+        let Bound::Excluded(next) = prefix_range(&txn_key(b't', &txn, None)).1 else {
+            return Err(broken());
+        };
+        from = next;
+        out.push((txn, Reader(&head.1).ts().ok_or_else(broken)?));
     }
-    Ok(out)
 }
 
 fn split_txn(key: &[u8]) -> Option<(TxnId, Option<u32>)> {
@@ -305,4 +310,22 @@ pub(crate) fn holder(
     let mut reader = Reader(&value);
     let ts = reader.ts().ok_or_else(broken)?;
     Ok(Some((TxnId(reader.0.to_vec()), ts)))
+}
+
+/// Whether something of a table, or of any, is held by what was prepared until then.
+pub(crate) fn any_held(
+    snapshot: &dyn Snapshot,
+    table: Option<TableId>,
+    until: Timestamp,
+) -> Result<bool, StorageError> {
+    let mut rows = vec![b'k'];
+    if let Some(table) = table {
+        rows.extend_from_slice(&table.key(&[]));
+    }
+    for item in prefix(snapshot, &rows) {
+        if Reader(&item?.1).ts().ok_or_else(broken)? <= until {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

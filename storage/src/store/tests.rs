@@ -398,7 +398,7 @@ fn the_oplog_ends_for_readers_where_applied_ends() {
 fn the_front_of_the_oplog_goes_by_size_but_never_past_a_pin() {
     for fixture in fixtures() {
         let oplog = fixture.store.oplog();
-        oplog.set_max_bytes(1 << 20);
+        oplog.resize(1 << 20).unwrap();
         for secs in 1..=400 {
             oplog.append(&[entry(secs, 1, 10_000)]).unwrap();
         }
@@ -419,6 +419,49 @@ fn the_front_of_the_oplog_goes_by_size_but_never_past_a_pin() {
         let left = oplog.count();
         let fixture = fixture.reopen();
         assert_eq!(fixture.store.oplog().scan(Unbounded, Direction::Forward).count() as u64, left);
+    }
+}
+
+#[test]
+fn the_front_of_the_oplog_stays_while_a_transaction_is_undecided() {
+    use crate::TxnId;
+    for fixture in fixtures() {
+        let oplog = fixture.store.oplog();
+        oplog.resize(1 << 20).unwrap();
+        // Two entries of one transaction: the second prepares it.
+        let (begun, prepared) = (100, 120);
+        for secs in 1..=400 {
+            let mut next = entry(secs, 1, 10_000).as_raw().to_owned();
+            if [begun, prepared].contains(&secs) {
+                let before = if secs == prepared { ts(begun) } else { Timestamp::NULL };
+                let before = OpTime::new(before, 1).to_raw();
+                next.append(bson::raw::cstr!("prevOpTime"), before);
+            }
+            oplog.append(&[next.into()]).unwrap();
+        }
+        let txn = TxnId(b"session 7".to_vec());
+        fixture.apply(prepared, |apply, ts| apply.prepare(&txn, ts, Vec::new()).unwrap());
+        fixture.apply(399, |_, _| {});
+        oplog.sync().unwrap();
+        fixture.store.watermarks().set_commit_point(at(399));
+        let now = bson::DateTime::from_millis(1_000_000);
+        let first =
+            |oplog: &Oplog| oplog.first().unwrap().unwrap().get_timestamp("ts").unwrap().time;
+        assert!(oplog.trim(now).unwrap() > 0);
+        assert!((2..=begun).contains(&first(oplog)), "{}", first(oplog));
+        fixture.apply(400, |apply, ts| apply.abort_prepared(&txn, ts).unwrap());
+        oplog.trim(now).unwrap();
+        assert!(first(oplog) > 250, "{}", first(oplog));
+    }
+}
+
+#[test]
+fn a_resized_oplog_stays_so() {
+    for fixture in fixtures() {
+        assert_ne!(fixture.store.oplog().max_bytes(), 5 << 30);
+        fixture.store.oplog().resize(5 << 30).unwrap();
+        let fixture = fixture.reopen();
+        assert_eq!(fixture.store.oplog().max_bytes(), 5 << 30);
     }
 }
 
@@ -703,7 +746,10 @@ fn a_prepared_transaction_is_held_then_decided_and_a_rollback_holds_it_again() {
             let view = fixture.store.view(ReadAt::Newest).unwrap();
             let coll = view.catalog().by_uuid(uuid).unwrap();
             let found = view.prepared_conflict(&coll, 1.into()).unwrap();
-            assert_eq!(found.is_none(), view.nothing_prepared().unwrap());
+            for held in [Some(&*coll), None] {
+                assert_eq!(found.is_some(), view.holds(held, ts(3)).unwrap());
+                assert!(!view.holds(held, ts(2)).unwrap());
+            }
             found
         };
         assert_eq!(conflict(), Some((txn.clone(), ts(3))));
