@@ -167,8 +167,8 @@ pub enum DataEvent {
         task: TaskId,
         /// For the log.
         why: String,
-        /// When to try again; `None` after the last attempt.
-        retry_in: Option<Duration>,
+        /// When to try again.
+        retry_in: Duration,
     },
     /// The answer to `RollBack`.
     RollbackFinished {

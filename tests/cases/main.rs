@@ -33,6 +33,7 @@ mod bad_sources;
 mod chaining;
 mod clients;
 mod connections;
+mod cursors;
 mod delayed;
 mod differential;
 mod disk_full;

@@ -104,7 +104,7 @@ impl Connection {
         command: RawDocumentBuf,
         options: &ConnectOptions,
     ) -> Result<(), ClientError> {
-        let reply = self.exchange("admin", command, MsgFlags::NONE).await?;
+        let reply = self.exchange("admin", command, options.connect_timeout).await?;
         let host = || self.host.clone();
         let hello = HelloReply::parse(reply, options.compressors)
             .map_err(|source| ClientError::Reply { host: host(), source })?;
@@ -155,7 +155,20 @@ impl Connection {
         within: Duration,
     ) -> Result<RawDoc, ClientError> {
         let late = ClientError::TimedOut { host: self.host.clone(), after: within };
-        timeout(within, self.exchange(db, command, MsgFlags::NONE)).await.map_err(|_| late)?
+        timeout(within, self.exchange(db, command, within)).await.map_err(|_| late)?
+    }
+
+    /// The same for a reply that may be long: `within` bounds the silence before it and in it, not the whole.
+    pub async fn fetch(
+        &mut self,
+        db: &str,
+        command: RawDocumentBuf,
+        within: Duration,
+    ) -> Result<RawDoc, ClientError> {
+        let late = ClientError::TimedOut { host: self.host.clone(), after: within };
+        let send = self.send(db, command, MsgFlags::NONE);
+        let request_id = timeout(within, send).await.map_err(|_| late)??;
+        self.take_only_reply(request_id, within).await
     }
 
     /// Runs a command and lets the server reply as often as it likes: a getMore, or a hello with
@@ -176,10 +189,18 @@ impl Connection {
         &mut self,
         db: &str,
         command: RawDocumentBuf,
-        flags: MsgFlags,
+        silence: Duration,
     ) -> Result<RawDoc, ClientError> {
-        let request_id = self.send(db, command, flags).await?;
-        let reply = self.receive().await?;
+        let request_id = self.send(db, command, MsgFlags::NONE).await?;
+        self.take_only_reply(request_id, silence).await
+    }
+
+    async fn take_only_reply(
+        &mut self,
+        request_id: i32,
+        silence: Duration,
+    ) -> Result<RawDoc, ClientError> {
+        let reply = self.receive(silence).await?;
         let (body, more) = self.take_reply(&reply, request_id)?;
         if more {
             return Err(self.broke_protocol("it sends more than one reply without being asked"));
@@ -214,8 +235,9 @@ impl Connection {
         Ok(self.last_request_id)
     }
 
-    /// The next message. Safe to be dropped and called again: what has arrived is kept.
-    pub(super) async fn receive(&mut self) -> Result<Message, ClientError> {
+    /// The next message, as long as something of it arrives within each `silence`. Safe to be dropped and called again:
+    /// what has arrived is kept.
+    pub(super) async fn receive(&mut self, silence: Duration) -> Result<Message, ClientError> {
         let host = &self.host;
         loop {
             let frame = self.framing.next_frame();
@@ -225,7 +247,9 @@ impl Connection {
                 return Message::parse(frame, &self.accept)
                     .map_err(|source| ClientError::Parse { host: host.clone(), source });
             }
-            let read = self.stream.read_buf(self.framing.read_buf()).await;
+            let read = timeout(silence, self.stream.read_buf(self.framing.read_buf())).await;
+            let read =
+                read.map_err(|_| ClientError::TimedOut { host: host.clone(), after: silence })?;
             match read.map_err(|source| ClientError::Io { host: host.clone(), source })? {
                 0 => return Err(ClientError::Closed { host: host.clone() }),
                 _ => continue,

@@ -11,8 +11,6 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
-
 use super::{ClientError, Connection};
 use crate::RawDoc;
 
@@ -29,7 +27,8 @@ impl<'a> Exhaust<'a> {
         Self { connection, expected: request_id, finished: false }
     }
 
-    /// The next reply, or `None` after the last one.
+    /// The next reply, or `None` after the last one. `within` bounds the silence before it and in it: a long reply over
+    /// a slow line may take longer than that.
     ///
     /// A timeout leaves the stream as it was: `next` may be called again, and it may be dropped in
     /// the middle of a `select!` without losing anything.
@@ -37,10 +36,7 @@ impl<'a> Exhaust<'a> {
         if self.finished {
             return Ok(None);
         }
-        let received = timeout(within, self.connection.receive()).await;
-        let late =
-            |_| ClientError::TimedOut { host: self.connection.host().clone(), after: within };
-        let reply = received.map_err(late)??;
+        let reply = self.connection.receive(within).await?;
         let (body, more) = self.connection.take_reply(&reply, self.expected)?;
         self.expected = reply.request_id;
         if !more {

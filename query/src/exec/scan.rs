@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
-use protocol::RawDoc;
+use protocol::{ErrorCode, RawDoc};
 
 use super::{Examined, Input};
 use crate::{
     error::QueryError,
-    source::{Direction, IndexEntries, IndexEntry, KeyRange, RecordKey, Records},
+    source::{
+        Direction, IndexEntries, IndexEntry, IndexInfo, KeyRange, RecordKey, Records, Source,
+    },
     value::OwnedValue,
 };
 
@@ -29,8 +31,10 @@ pub enum Access {
 /// Ranges of one index in the order of the scan.
 #[derive(Debug, Clone)]
 pub struct IndexScan {
-    /// The index's place in the source's list.
+    /// The index's place in the source's list, where the plan was made or this batch began.
     pub index: usize,
+    /// What it was planned for: the list may be another one in the next batch.
+    pub planned: RawDoc,
     /// The ranges, in key order; a backward scan takes the last first.
     pub ranges: Vec<KeyRange>,
     /// Which way.
@@ -176,7 +180,8 @@ impl Scan {
             };
             if input.open.is_none() {
                 let after = self.after_entry.as_ref();
-                let entries = input.source.index_scan(branch.index, range, after, branch.direction);
+                let index = place(branch, input.source)?;
+                let entries = input.source.index_scan(index, range, after, branch.direction);
                 input.open = Some(Open::Entries(entries));
             }
             if let Some(Open::Entries(entries)) = &mut input.open
@@ -196,8 +201,29 @@ impl Scan {
         let Access::Indexes(branches) = &self.access else { return true };
         let twice = branches.len() > 1
             || branches.iter().any(|branch| {
-                input.source.indexes().get(branch.index).is_some_and(|i| i.is_multikey())
+                let at = place(branch, input.source).ok();
+                at.and_then(|at| input.source.indexes().get(at)).is_some_and(|i| i.is_multikey())
             });
         !twice || self.seen.get_or_insert_default().insert(record.clone())
     }
+}
+
+/// Where the index of a scan is in the source's list now. Indexes come and go between two batches.
+fn place(scan: &IndexScan, source: &dyn Source) -> Result<usize, QueryError> {
+    // Other options of an index can be changed under way.
+    let same = |index: &IndexInfo| {
+        let (now, then) = (&index.spec, &scan.planned);
+        let agrees =
+            |field| matches!((now.get(field), then.get(field)), (Ok(now), Ok(then)) if now == then);
+        now == then || (agrees("name") && agrees("key"))
+    };
+    let indexes = source.indexes();
+    if indexes.get(scan.index).is_some_and(same) {
+        return Ok(scan.index);
+    }
+    indexes.iter().position(same).ok_or_else(|| {
+        let name = scan.planned.get_str("name").unwrap_or_default();
+        let text = format!("query plan killed :: index '{name}' dropped");
+        QueryError::new(ErrorCode::QueryPlanKilled, text)
+    })
 }

@@ -109,7 +109,7 @@ fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Opt
         None => ranges(index, &bounds),
     };
     let direction = order.unwrap_or(Direction::Forward);
-    let scan = IndexScan { index: at, ranges, direction };
+    let scan = IndexScan { index: at, planned: index.spec.clone(), ranges, direction };
     Some(Candidate { access: Access::Indexes(vec![scan]), gives_order: order.is_some() })
 }
 
@@ -287,6 +287,7 @@ fn by_or(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candid
             let bounded = usable && bounds.first().is_some_and(Option::is_some);
             bounded.then(|| IndexScan {
                 index: at,
+                planned: index.spec.clone(),
                 ranges: ranges(index, &bounds),
                 direction: Direction::Forward,
             })

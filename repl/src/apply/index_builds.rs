@@ -104,6 +104,19 @@ impl IndexBuilds {
         running.cancel.store(true, Ordering::Release);
         running.end(build)
     }
+
+    /// Stops all of them: the copy that they were made for is thrown away, and so is what became of them.
+    pub(crate) fn cancel_all(&self) {
+        let running = std::mem::take(&mut *self.running.lock());
+        for build in running.values() {
+            build.cancel.store(true, Ordering::Release);
+        }
+        for (build, running) in running {
+            if let Err(error) = running.end(build) {
+                tracing::info!(%build, %error, "an index build of an earlier copy ended");
+            }
+        }
+    }
 }
 
 impl Build {

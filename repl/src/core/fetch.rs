@@ -79,6 +79,14 @@ pub enum FetchError {
 }
 
 impl FetchError {
+    /// True if the same source may do better when it is asked again.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Unusable(_) | Self::Network(_) | Self::Refused { .. } | Self::CursorClosed
+        )
+    }
+
     /// What to do next.
     pub fn remedy(&self) -> Remedy {
         match self {

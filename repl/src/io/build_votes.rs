@@ -1,11 +1,13 @@
 //! Tells the primary that our part of an index build is done.
 //!
 //! The primary commits a build when every voting member has said so. Without our word, as a voter,
-//! no index build on the set ever ends; so we repeat it, to whoever is primary, until it is taken.
+//! no index build on the set ever ends; so we repeat it, to whoever is primary, until it is
+//! taken or the primary knows of no such build.
 
 use std::time::Duration;
 
 use bson::{rawdoc, spec::BinarySubtype};
+use protocol::ErrorCode;
 use tokio::sync::{mpsc, watch};
 
 use crate::{MemberSettings, Repl, apply::BuildReady, core::backoff::Backoff, io::peer::Peer};
@@ -35,6 +37,11 @@ async fn vote(build: BuildReady, repl: Repl, peer: Peer, ours: MemberSettings) {
         if let Some(primary) = primary {
             match send(&build, &primary, &peer, &ours).await {
                 Ok(()) => return,
+                // It is committed or aborted without us.
+                Err(error) if error.code() == Some(ErrorCode::NoSuchKey) => {
+                    tracing::info!(build = %build.build, %primary, "the index build needs no vote any more");
+                    return;
+                }
                 Err(error) => {
                     tracing::info!(build = %build.build, %primary, %error, "the vote for an index build was not taken; trying again");
                 }

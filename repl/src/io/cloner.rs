@@ -8,7 +8,10 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc, spec::BinarySubtype};
 use parking_lot::Mutex;
-use protocol::{ErrorCode, HostAndPort, Namespace, OpTimeAndWall, RawDoc, client::Connection};
+use protocol::{
+    ErrorCode, HostAndPort, Namespace, OpTimeAndWall, RawDoc,
+    client::{ClientError, Connection},
+};
 use storage::{IndexState, StorageError, Store};
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -146,26 +149,58 @@ impl Cloner {
         connection: &mut Option<Connection>,
         listed: &Listed,
     ) -> Result<(), SyncError> {
-        if connection.is_none() {
-            *connection = Some(self.connect().await?);
-        }
-        let Some(open) = connection.as_mut() else {
-            return Err(SyncError::Bug("the connection was just opened".into()));
+        let Some(Shape { indexes, count, batch }) = self.look(connection, listed).await? else {
+            return Ok(());
         };
-        let Some(indexes) = self.indexes(open, listed).await? else { return Ok(()) };
-        let count = count(open, listed).await?;
         let builds = self.create(listed, &indexes)?;
         self.note(listed, |progress| {
             progress.documents_to_copy = count;
             progress.indexes = indexes.len().saturating_sub(1);
         });
-        let batch = if count < LARGE_COLLECTION { None } else { batch_size(open, listed).await? };
         self.load(connection, listed, batch).await?;
         self.note(listed, |progress| progress.done = true);
         if builds {
             tracing::info!(ns = %listed.ns, "an index build under way on the source goes on here");
         }
         Ok(())
+    }
+
+    /// What there is to clone; `None` if the collection is gone. A lost connection is made again.
+    async fn look(
+        &self,
+        connection: &mut Option<Connection>,
+        listed: &Listed,
+    ) -> Result<Option<Shape>, SyncError> {
+        let mut retries = Retries::new(self.retry_period);
+        loop {
+            match self.look_once(connection, listed).await {
+                Err(SyncError::Source(error)) if error.is_network() => {
+                    *connection = None;
+                    retries.wait(listed, error).await?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn look_once(
+        &self,
+        slot: &mut Option<Connection>,
+        listed: &Listed,
+    ) -> Result<Option<Shape>, SyncError> {
+        let mut connection = match slot.take() {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let mut shape = None;
+        if let Some(indexes) = self.indexes(&mut connection, listed).await? {
+            let count = count(&mut connection, listed).await?;
+            let large = count >= LARGE_COLLECTION;
+            let batch = if large { batch_size(&mut connection, listed).await? } else { None };
+            shape = Some(Shape { indexes, count, batch });
+        }
+        *slot = Some(connection);
+        Ok(shape)
     }
 
     fn note(&self, listed: &Listed, change: impl FnOnce(&mut CollectionProgress)) {
@@ -268,17 +303,12 @@ impl Cloner {
         batches: &mpsc::Sender<Vec<RawDoc>>,
     ) -> Result<Received, SyncError> {
         let mut resume: Option<RawDoc> = None;
-        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-        let deadline = tokio::time::Instant::now() + self.retry_period;
+        let mut retries = Retries::new(self.retry_period);
         loop {
             match self.receive_once(connection, listed, batch, batches, &mut resume).await {
                 Err(SyncError::Source(error)) if error.is_network() && resume.is_some() => {
-                    if tokio::time::Instant::now() >= deadline {
-                        return Err(SyncError::Source(error));
-                    }
-                    tracing::warn!(ns = %listed.ns, %error, "the clone lost its connection and takes it up again");
                     *connection = None;
-                    tokio::time::sleep(backoff.next_wait()).await;
+                    retries.wait(listed, error).await?;
                 }
                 other => return other,
             }
@@ -299,7 +329,7 @@ impl Cloner {
         };
         let db = listed.ns.db();
         let find = find_all_command(listed.uuid, resume.as_deref());
-        let reply = match connection.run(db, find, REPLY_TIMEOUT).await {
+        let reply = match connection.fetch(db, find, REPLY_TIMEOUT).await {
             Ok(reply) => reply,
             Err(e) if e.code() == Some(ErrorCode::NamespaceNotFound) => {
                 *slot = Some(connection);
@@ -356,6 +386,39 @@ impl Cloner {
             *resume = token;
         }
         Ok(cursor)
+    }
+}
+
+/// What is asked of a collection before its documents.
+struct Shape {
+    indexes: Vec<RawDoc>,
+    count: u64,
+    /// Documents in a reply; `None` leaves it to the source.
+    batch: Option<i64>,
+}
+
+/// A lost connection is no reason to begin anew, for a time.
+struct Retries {
+    backoff: Backoff,
+    deadline: tokio::time::Instant,
+}
+
+impl Retries {
+    fn new(period: Duration) -> Self {
+        Self {
+            backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(10)),
+            deadline: tokio::time::Instant::now() + period,
+        }
+    }
+
+    /// Pauses, or gives the error back if the time is over.
+    async fn wait(&mut self, listed: &Listed, error: ClientError) -> Result<(), SyncError> {
+        if tokio::time::Instant::now() >= self.deadline {
+            return Err(SyncError::Source(error));
+        }
+        tracing::warn!(ns = %listed.ns, %error, "the clone lost its connection and takes it up again");
+        tokio::time::sleep(self.backoff.next_wait()).await;
+        Ok(())
     }
 }
 

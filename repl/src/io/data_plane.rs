@@ -137,6 +137,8 @@ struct Running {
 enum Ended {
     Followed,
     InitialSync(TaskId, Result<protocol::OpTimeAndWall, String>),
+    /// Told to leave its source: not the fault of the attempt.
+    InitialSyncStopped(TaskId),
 }
 
 impl Running {
@@ -240,35 +242,44 @@ impl Running {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = tokio::spawn(async move {
-            let result = tokio::select! {
-                result = sync.run() => result.map_err(|e| e.to_string()),
-                () = stopped.cancelled() => Err("it was told to stop".to_owned()),
-            };
-            Ended::InitialSync(task, result)
+            tokio::select! {
+                result = sync.run() => Ended::InitialSync(task, result.map_err(|e| e.to_string())),
+                () = stopped.cancelled() => Ended::InitialSyncStopped(task),
+            }
         });
         self.current = Some((task, stop, running));
     }
 
     fn note_ended(&mut self, ended: Ended) {
         self.current = None;
-        let Ended::InitialSync(task, result) = ended else { return };
-        match result {
-            Ok(applied) => {
+        match ended {
+            Ended::Followed => {}
+            Ended::InitialSyncStopped(task) => {
+                let why = "it was told to stop".to_owned();
+                let retry_in = RETRY_INITIAL_SYNC_IN;
+                self.repl.tell(DataEvent::InitialSyncFailed { task, why, retry_in });
+            }
+            Ended::InitialSync(task, Ok(applied)) => {
                 self.failed_attempts = 0;
                 self.syncing.store(false, Ordering::Release);
                 tracing::info!(applied = %applied.op_time, "initial sync is done");
                 self.repl.tell(DataEvent::InitialSyncFinished { task, applied });
             }
-            Err(why) => {
+            Ended::InitialSync(task, Err(why)) => {
                 self.failed_attempts += 1;
-                let again = self.failed_attempts < ATTEMPTS_MAX;
                 tracing::error!(
                     attempt = self.failed_attempts,
                     of = ATTEMPTS_MAX,
                     why,
                     "initial sync failed"
                 );
-                let retry_in = again.then_some(RETRY_INITIAL_SYNC_IN);
+                // A mongod ends here too, and whoever looks after the process starts it again.
+                if self.failed_attempts == ATTEMPTS_MAX {
+                    (self.fatal)(&format!(
+                        "the initial sync failed for the last time: {why}; mend the cause and start the node again"
+                    ));
+                }
+                let retry_in = RETRY_INITIAL_SYNC_IN;
                 self.repl.tell(DataEvent::InitialSyncFailed { task, why, retry_in });
             }
         }

@@ -51,7 +51,7 @@ pub(crate) async fn fetch_oplog(
     let oldest = oldest_entry(&mut connection).await?;
     let find = find_command(from.start.ts, from.term);
     let within = INITIAL_FIND_MAX + NETWORK_BUFFER;
-    let reply = connection.run("local", find, within).await.map_err(unusable)?;
+    let reply = connection.fetch("local", find, within).await.map_err(unusable)?;
     let mut batch = OplogBatch::parse(&reply)?;
     let first = batch.entries.first().cloned();
     accept_first_batch(from.start, &mut batch, oldest)?;

@@ -16,6 +16,7 @@ use crate::{
     DataEvent, MemberSettings, Repl, TaskId,
     apply::{Applier, ApplyError, IndexBuilds, Mode},
     core::{
+        backoff::Backoff,
         fetch::{FetchError, OplogBatch},
         initial_sync::{
             Progress, fcv_command, fcv_refusal, oldest_transaction_command, top_of_oplog_command,
@@ -35,6 +36,8 @@ use crate::{
 const RETRY_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
 /// A request outside the clone that is not answered for this long has failed.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+/// `oplogFetcherInitialSyncMaxFetcherRestarts`: so often without getting any further.
+const FETCH_RESTARTS_MAX: u32 = 10;
 /// How often progress is shown.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 /// Entries applied at a time after the clone.
@@ -116,8 +119,9 @@ impl InitialSync {
         let mut connection = self.peer.connect(&self.source).await?;
         let rbid = rollback_id(&mut connection).await?;
         self.blocking({
-            let store = self.store.clone();
+            let (store, builds) = (self.store.clone(), self.builds.clone());
             move || {
+                builds.cancel_all();
                 store.begin_initial_sync()?;
                 // What comes is another copy: scans of the old one must not be resumed in it.
                 store.remove_meta(INITIAL_SYNC_ID)
@@ -174,20 +178,36 @@ impl InitialSync {
         Ok(stop)
     }
 
-    /// Fetches the source's oplog into ours until the attempt ends.
+    /// Fetches the source's oplog into ours until the attempt ends. A cursor that breaks is opened again where it broke.
     async fn fetch(self, start: OpTime, fetched: watch::Sender<OpTime>) -> Result<(), SyncError> {
-        let from = FetchFrom {
-            start,
-            keep_first: true,
-            term: self.repl.snapshot().term,
-            last_known_committed: OpTime::NULL,
-            election_timeout: self.settings.election_timeout,
-        };
         let mut sink = Fetched { buffer: self.buffer.clone(), fetched };
-        match fetch_oplog(&self.peer, &self.source, from, &mut sink).await {
-            Ok(never) => match never {},
-            Err(FetchError::Stopped(_)) => Ok(()),
-            Err(e) => Err(e.into()),
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        let mut restarts = 0;
+        loop {
+            let reached = *sink.fetched.borrow();
+            let begun = reached != OpTime::NULL;
+            let from = FetchFrom {
+                start: if begun { reached } else { start },
+                keep_first: !begun,
+                term: self.repl.snapshot().term,
+                last_known_committed: OpTime::NULL,
+                election_timeout: self.settings.election_timeout,
+            };
+            let error = match fetch_oplog(&self.peer, &self.source, from, &mut sink).await {
+                Ok(never) => match never {},
+                Err(FetchError::Stopped(_)) => return Ok(()),
+                Err(error) => error,
+            };
+            if *sink.fetched.borrow() != reached {
+                restarts = 0;
+                backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+            }
+            if restarts == FETCH_RESTARTS_MAX || !error.is_transient() {
+                return Err(error.into());
+            }
+            restarts += 1;
+            tracing::info!(%error, restarts, of = FETCH_RESTARTS_MAX, "opening the oplog cursor of the initial sync again");
+            tokio::time::sleep(backoff.next_wait()).await;
         }
     }
 

@@ -217,7 +217,7 @@ fn ended(task: TaskId, kind: Kind, remedy: Remedy) -> DataEvent {
     let why = "simulated".to_owned();
     match kind {
         Kind::InitialSync => {
-            let retry_in = Some(Duration::from_secs(1));
+            let retry_in = Duration::from_secs(1);
             DataEvent::InitialSyncFailed { task, why, retry_in }
         }
         Kind::Follow => DataEvent::FollowEnded { task, remedy, why },

@@ -267,7 +267,7 @@ impl Node {
             }
             DataEvent::InitialSyncFailed { task, why, retry_in } => {
                 if let Some(task) = self.following.end(task) {
-                    self.initial_sync_failed(now, &task, why, retry_in);
+                    self.initial_sync_failed(now, &task, &why, retry_in);
                 }
             }
             DataEvent::RollbackFinished { task, positions } => {
@@ -406,17 +406,12 @@ impl Node {
         }
     }
 
-    fn initial_sync_failed(&mut self, now: Now, task: &Task, why: String, retry: Option<Duration>) {
+    fn initial_sync_failed(&mut self, now: Now, task: &Task, why: &str, retry_in: Duration) {
         self.following.source = None;
-        match retry {
-            _ if task.stopping => self.following.next_choice_at = now.mono,
-            Some(pause) => {
-                self.warn(format!("initial sync from {} failed: {why}", task.source.host));
-                self.following.next_choice_at = now.mono + pause;
-            }
-            None => self.halt(format!(
-                "initial sync failed for the last time: {why}; mend the cause and start the node again"
-            )),
+        self.following.next_choice_at = now.mono;
+        if !task.stopping {
+            self.warn(format!("initial sync from {} failed: {why}", task.source.host));
+            self.following.next_choice_at += retry_in;
         }
     }
 

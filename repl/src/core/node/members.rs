@@ -400,7 +400,9 @@ impl Node {
             );
         }
         if arbiter {
-            self.halt("the config makes this member an arbiter, which it cannot be: remove it and add it without arbiterOnly".to_owned());
+            self.halt(ARBITER.to_owned());
+        } else if self.halted.as_deref() == Some(ARBITER) {
+            self.halted = None;
         }
     }
 
@@ -440,6 +442,8 @@ fn search_pause(done: u32) -> Duration {
     let factor = 1 << done.min(5);
     (SEARCH_PAUSE * factor).min(SEARCH_PAUSE_MAX)
 }
+
+const ARBITER: &str = "the config makes this member an arbiter, which it cannot be: remove it and add it without arbiterOnly";
 
 /// Before a config says otherwise.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);

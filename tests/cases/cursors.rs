@@ -1,0 +1,77 @@
+//! Cursors that are open while the collection changes under them: the same documents or the same error as from a mongod.
+
+use anyhow::{Context, Result, ensure};
+use bson::{Bson, Document, doc};
+use tests::driver;
+use tests::node::Node;
+use tests::repl_set::ReplSet;
+use tests::wait::PATIENCE;
+
+#[test]
+fn indexes_that_go_away_under_a_cursor() -> Result<()> {
+    let set = ReplSet::named("cursors").ours_hidden(1).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    let index = |field: &str| doc! { "key": { field: 1 }, "name": format!("{field}_1") };
+    set.primary()?.run(
+        "shop",
+        doc! { "createIndexes": "c", "indexes": [index("a"), index("b"), index("c")] },
+    )?;
+    let documents: Vec<Document> = (0..500)
+        .map(|i| doc! { "_id": i, "a": i % 7, "b": 1000 - i, "c": (i * 31) % 500 })
+        .collect();
+    set.primary()?.run("shop", doc! { "insert": "c", "documents": documents })?;
+    set.await_caught_up()?;
+    // Which cursors are opened, and which index is dropped while they are open: another one, then their own.
+    for dropped in ["a_1", "b_1"] {
+        let nodes = [set.primary()?, set.ours()?];
+        let mut cursors = Vec::new();
+        for node in nodes {
+            for (sort, filter) in [("b", doc! {}), ("c", doc! { "c": { "$gt": 100 } })] {
+                cursors.push((node, open(node, sort, filter)?));
+            }
+        }
+        set.primary()?.run("shop", doc! { "dropIndexes": "c", "index": dropped })?;
+        set.await_caught_up()?;
+        let ends = cursors.into_iter().map(|(node, cursor)| rest(node, cursor));
+        let ends = ends.collect::<Result<Vec<Result<Vec<Bson>, i32>>>>()?;
+        let (theirs, ours) = ends.split_at(ends.len() / 2);
+        ensure!(theirs == ours, "after {dropped} was dropped: {ours:?} instead of {theirs:?}");
+        let killed = theirs.iter().filter(|end| **end == Err(QUERY_PLAN_KILLED)).count();
+        ensure!(killed == usize::from(dropped == "b_1"), "{killed} cursors of the primary ended");
+    }
+    set.finish()
+}
+
+const QUERY_PLAN_KILLED: i32 = 175;
+
+struct Cursor {
+    id: i64,
+    first: Vec<Bson>,
+}
+
+fn open(node: &Node, sort: &str, filter: Document) -> Result<Cursor> {
+    let reply = node.run(
+        "shop",
+        doc! {
+            "find": "c", "filter": filter, "sort": { sort: 1 }, "batchSize": 5,
+            "$readPreference": { "mode": "secondaryPreferred" },
+        },
+    )?;
+    let cursor = reply.get_document("cursor")?;
+    Ok(Cursor { id: cursor.get_i64("id")?, first: cursor.get_array("firstBatch")?.clone() })
+}
+
+/// Everything that a cursor gives, or the code that it ends with.
+fn rest(node: &Node, cursor: Cursor) -> Result<Result<Vec<Bson>, i32>> {
+    let (mut id, mut all) = (cursor.id, cursor.first);
+    while id != 0 {
+        let reply = match node.run("shop", doc! { "getMore": id, "collection": "c" }) {
+            Ok(reply) => reply,
+            Err(error) => return driver::code_of(&error).map(Err).context("no code"),
+        };
+        let batch = reply.get_document("cursor")?;
+        id = batch.get_i64("id")?;
+        all.extend(batch.get_array("nextBatch")?.iter().cloned());
+    }
+    Ok(Ok(all))
+}
