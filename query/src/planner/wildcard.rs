@@ -34,6 +34,7 @@ pub(super) fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candid
             found.extend(ranges(index, part).map(|ranges| Candidate {
                 access: Access::Indexes(vec![IndexScan {
                     index: at,
+                    planned: index.spec.clone(),
                     ranges,
                     direction: Direction::Forward,
                 }]),
