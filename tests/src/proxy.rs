@@ -272,7 +272,7 @@ async fn accept_until_cut(
     }
 }
 
-/// One connection, until one side has closed or failed, or the link is cut.
+/// One connection, until both sides have closed (one is enough before a server), one has failed, or the link is cut.
 async fn serve(
     mut client: TcpStream,
     target: u16,
@@ -288,10 +288,16 @@ async fn serve(
         let (from_server, to_server) = server.split();
         let up = pump(from_client, to_server, Direction::ToServer, link.clone(), &shared);
         let down = pump(from_server, to_client, Direction::ToClient, link.clone(), &shared);
+        let ended = async {
+            if shared.by_message {
+                // A server whose client is gone may go on sending, to nobody.
+                tokio::select! { up = up => up, down = down => down }
+            } else {
+                tokio::try_join!(up, down).map(|_| ())
+            }
+        };
         tokio::select! {
-            // Nobody who speaks this protocol closes one half: an end of either is the end of both.
-            up = up => up.is_err(),
-            down = down => down.is_err(),
+            ended = ended => ended.is_err(),
             _ = link.wait_for(|link| link.mode == Mode::Cut) => true,
         }
     };
