@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 use tests::node::Node;
 use tests::repl_set::{Member, ReplSet};
 use tests::scripts::understudy_tools;
 use tests::servers::Version;
 use tests::understudy;
 use tests::wait::PATIENCE;
+use tests::workload::noise;
 
 on_each_version!(another_member_starts_from_a_backup);
 
@@ -167,11 +168,7 @@ fn while_it_writes(set: &ReplSet, act: impl FnOnce() -> Result<()>) -> Result<()
 /// Some megabytes that hardly compress.
 fn fill(primary: &Node) -> Result<()> {
     for batch in 0..20_i32 {
-        let document = |i: i32| {
-            let noise: Vec<u8> = (0..1500).map(|_| rand::random()).collect();
-            let noise = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: noise };
-            doc! { "_id": batch * 200 + i, "n": i, "noise": Bson::Binary(noise) }
-        };
+        let document = |i: i32| doc! { "_id": batch * 200 + i, "n": i, "noise": noise(1500) };
         let documents: Vec<Document> = (0..200).map(document).collect();
         primary.run("shop", doc! { "insert": "bulk", "documents": documents })?;
     }

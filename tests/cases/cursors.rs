@@ -50,13 +50,8 @@ struct Cursor {
 }
 
 fn open(node: &Node, sort: &str, filter: Document) -> Result<Cursor> {
-    let reply = node.run(
-        "shop",
-        doc! {
-            "find": "c", "filter": filter, "sort": { sort: 1 }, "batchSize": 5,
-            "$readPreference": { "mode": "secondaryPreferred" },
-        },
-    )?;
+    let reply = node
+        .run("shop", doc! { "find": "c", "filter": filter, "sort": { sort: 1 }, "batchSize": 5 })?;
     let cursor = reply.get_document("cursor")?;
     Ok(Cursor { id: cursor.get_i64("id")?, first: cursor.get_array("firstBatch")?.clone() })
 }

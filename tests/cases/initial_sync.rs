@@ -10,7 +10,7 @@ use tests::repl_set::{Member, ReplSet};
 use tests::servers::Version;
 use tests::understudy;
 use tests::wait::{PATIENCE, wait_for, wait_until};
-use tests::workload::{Workload, seeds};
+use tests::workload::{Workload, noise, seeds};
 
 on_each_version!(
     everything_is_copied_while_the_primary_writes,
@@ -51,15 +51,14 @@ fn everything_is_copied_while_the_primary_writes(version: Version) -> Result<()>
 #[test]
 fn another_source_is_chosen_during_the_copy() -> Result<()> {
     let mut set = ReplSet::named("other-source").mongods(2).proxied().start()?;
-    let filling = "x".repeat(1000);
     for i in 0..20 {
         let documents: Vec<Document> =
-            (0..500).map(|n| doc! { "_id": i * 1000 + n, "s": &filling }).collect();
+            (0..500).map(|n| doc! { "_id": i * 1000 + n, "b": noise(1000) }).collect();
         set.primary()?.run("shop", doc! { "insert": "c", "documents": documents })?;
     }
     set.await_caught_up()?;
     for node in set.nodes() {
-        node.proxy()?.throttle(400_000);
+        node.proxy()?.throttle(600_000);
     }
     let options = understudy::options("ours", Some(set.name()))?;
     set.add(options, Member { votes: 0 })?;

@@ -11,7 +11,7 @@ mod values;
 mod writes;
 
 use anyhow::{Context, Result};
-use bson::Document;
+use bson::{Binary, Document, spec::BinarySubtype};
 use mongodb::sync::Client;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -123,6 +123,11 @@ pub fn seeds(n: u64) -> Vec<u64> {
         Some(seed) => vec![seed],
         None => (1..=n).collect(),
     }
+}
+
+/// Random bytes, so that they do not compress.
+pub fn noise(len: usize) -> Binary {
+    Binary { subtype: BinarySubtype::Generic, bytes: (0..len).map(|_| rand::random()).collect() }
 }
 
 type Operation = fn(&mut Workload) -> Result<()>;
