@@ -133,6 +133,10 @@ impl DurableMark {
             .map_err(map())?;
         let mut content = Vec::new();
         Read::by_ref(&mut file).take(1024).read_to_end(&mut content).map_err(map())?;
+        if content.is_empty() {
+            // Its name must outlive a power cut, too: a store without a mark acknowledged nothing.
+            sync_dir(dbpath)?;
+        }
         let state = content.chunks(SLOT_LEN).filter_map(parse_slot).max_by_key(|s| s.sequence);
         let state = match state {
             Some(state) => state,
