@@ -19,11 +19,12 @@ use std::{
 };
 
 use fjall::{
-    AbstractTree, CompressionType, Database, KeyspaceCreateOptions, KvSeparationOptions,
+    AbstractTree, AnyTree, CompressionType, Database, KeyspaceCreateOptions, KvSeparationOptions,
     PersistMode, Readable,
     compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict},
     config::{BlockSizePolicy, CompressionPolicy},
 };
+use lsm_tree::{Tree, ValueType};
 use parking_lot::RwLock;
 
 use super::{
@@ -39,8 +40,8 @@ const BLOB_THRESHOLD: u32 = 64 << 10;
 /// The journal is cut by flushing memtables when it grows beyond this.
 const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 
-/// How many memtables of a keyspace may wait for their flush before writers wait for it: they are what memory goes to
-/// when the disk or the processor is slow.
+/// How many memtables of all keyspaces together may wait for their flush before writers wait for it: they are what
+/// memory goes to when the disk or the processor is slow.
 const SEALED_MAX: usize = 1;
 /// How often writers look whether the flush is done.
 const FLUSH_WAIT: Duration = Duration::from_millis(2);
@@ -83,11 +84,12 @@ impl Fjall {
         Ok(Self { db, keyspaces, forgotten, place, writers: RwLock::default() })
     }
 
-    /// Waits until no keyspace has more than so many memtables on their way to disk. The engine has no signal for it,
-    /// and waits in the same way itself, but only at four of them, and then for 100 ms.
+    /// Waits until no more than so many memtables are on their way to disk. The engine has no signal for it, and waits
+    /// in the same way itself, but only at four of one keyspace, and then for 100 ms.
     fn wait_for_flushes(&self, sealed_max: usize, waits_max: u32) {
         for _ in 0..waits_max {
-            if self.keyspaces.iter().all(|ks| ks.sealed_memtable_count() <= sealed_max) {
+            let sealed: usize = self.keyspaces.iter().map(|ks| ks.sealed_memtable_count()).sum();
+            if sealed <= sealed_max {
                 return;
             }
             std::thread::sleep(FLUSH_WAIT);
@@ -208,12 +210,49 @@ impl Snapshot for FjallSnapshot {
         if crate::layout::is_empty_range(from, to) {
             return Box::new(std::iter::empty());
         }
-        let place = Arc::clone(&self.place);
-        Box::new(
-            self.at
-                .range::<&[u8], _>(&self.keyspaces[ks as usize], (from, to))
-                .map(move |guard| guard.into_inner().map_err(|e| place.error(e))),
-        )
+        let keyspace = &self.keyspaces[ks as usize];
+        let AnyTree::Blob(tree) = &keyspace.tree else {
+            let place = Arc::clone(&self.place);
+            let rows = self.at.range::<&[u8], _>(keyspace, (from, to));
+            return Box::new(rows.map(move |row| row.into_inner().map_err(|e| place.error(e))));
+        };
+        let at = self.at.seqno();
+        let version = tree.get_version_history_lock().get_version_for_snapshot(at);
+        let rows = Tree::create_internal_range::<&[u8], _>(version, &(from, to), at, None);
+        let blobs = Blobs {
+            at: self.at.clone(),
+            keyspace: keyspace.clone(),
+            place: Arc::clone(&self.place),
+        };
+        Box::new(rows.map(move |row| match row {
+            Ok(row) if row.key.value_type != ValueType::Indirection => {
+                Ok((row.key.user_key, row.value))
+            }
+            Ok(row) => blobs.fetch(row.key.user_key),
+            Err(e) => Err(blobs.place.error(e.into())),
+        }))
+    }
+}
+
+/// What a walk needs beside its rows. The engine's own walk hands out each row with shared pointers to its tree and
+/// version, in case that the value lies in a blob file. Here such a value, one of [`BLOB_THRESHOLD`] or more, is got
+/// by its key.
+struct Blobs {
+    /// Keeps what the walk shows, too.
+    at: fjall::Snapshot,
+    keyspace: fjall::Keyspace,
+    place: Arc<Place>,
+}
+
+impl Blobs {
+    fn fetch(&self, key: Slice) -> Item {
+        match self.at.get(&self.keyspace, &key).map_err(|e| self.place.error(e))? {
+            Some(value) => Ok((key, value)),
+            None => Err(StorageError::corrupt(
+                self.place.path.display().to_string(),
+                "a large value is not where its row says",
+            )),
+        }
     }
 }
 

@@ -15,12 +15,30 @@ pub(crate) mod faulty;
 pub(crate) mod fjall;
 pub(crate) mod memory;
 
-use std::{any::Any, fmt, ops::Bound, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    fmt,
+    ops::{Bound, RangeBounds},
+    path::PathBuf,
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
+
+use byteview::ByteView;
 
 use crate::StorageError;
 
 /// Bytes of a key or a value; cheap to clone, short ones are kept inline.
 pub(crate) use ::fjall::Slice;
+
+/// A part of such bytes, nothing of what lies beyond their end. A long one shares their memory.
+pub(crate) fn part(bytes: Slice, range: impl RangeBounds<usize>) -> Slice {
+    let len = bytes.len();
+    let end = range.end_bound().map(|end| *end.min(&len));
+    let start = range.start_bound().map(|start| *start.min(&len));
+    ByteView::from(bytes).slice((start, end)).into()
+}
 
 /// The longest key an engine must take. fjall ends at 65,535 bytes, and then panics and poisons itself.
 pub(crate) const KEY_LEN_MAX: usize = 32 * 1024;

@@ -92,6 +92,38 @@ fn an_ingested_run_appears_whole_between_other_keys() {
 }
 
 #[test]
+fn a_walk_shows_small_and_large_values_of_its_own_moment_both_ways() {
+    let value = |i: u8, round: u8| vec![round; if i.is_multiple_of(3) { 100_000 } else { 40 }];
+    for (engine, _dir) in engines() {
+        // In tables and blob files, then in memory, too.
+        let mut run = (0..20u8).map(|i| Ok(([i].into(), value(i, 1).into())));
+        engine.ingest(Keyspace::Current, &mut run).unwrap();
+        let mut batch = Batch::default();
+        for i in (0..20u8).step_by(2) {
+            batch.put(Keyspace::Current, [i], value(i, 2));
+        }
+        batch.remove(Keyspace::Current, [5]);
+        engine.commit(batch, Sync::No).unwrap();
+        let snapshot = engine.snapshot();
+        let mut later = Batch::default();
+        for i in 0..20u8 {
+            later.put(Keyspace::Current, [i], value(i, 3));
+        }
+        engine.commit(later, Sync::No).unwrap();
+        let want: Vec<_> = (0..20u8)
+            .filter(|i| *i != 5)
+            .map(|i| (vec![i], value(i, if i.is_multiple_of(2) { 2 } else { 1 })))
+            .collect();
+        let all = || snapshot.range(Keyspace::Current, Bound::Unbounded, Bound::Unbounded);
+        let pair = |item: super::Item| item.map(|(key, value)| (key.to_vec(), value.to_vec()));
+        let forward: Result<Vec<_>, _> = all().map(pair).collect();
+        assert!(forward.unwrap() == want);
+        let backward: Result<Vec<_>, _> = all().rev().map(pair).collect();
+        assert!(backward.unwrap().into_iter().rev().eq(want));
+    }
+}
+
+#[test]
 fn forgotten_ranges_leave_the_rest_alone() {
     for (engine, _dir) in engines() {
         let mut batch = Batch::default();

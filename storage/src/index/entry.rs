@@ -7,7 +7,7 @@
 
 use crate::{
     StorageError,
-    engine::Slice,
+    engine::{Slice, part},
     layout::{Reader, push_varint},
     mvcc::Version,
 };
@@ -29,8 +29,8 @@ pub(crate) fn payload_with_record(key_len: usize, record: &[u8]) -> Vec<u8> {
 /// Key and record of an entry.
 pub(crate) fn split(row: &Slice, version: &Version) -> Result<(Slice, Slice), StorageError> {
     let mut payload = Reader(version.payload());
-    let split = payload.varint().and_then(|len| row.split_at_checked(len));
-    let (key, record) = split.ok_or_else(|| StorageError::corrupt("an index", "a bad entry"))?;
-    let record = if record.is_empty() { payload.0 } else { record };
-    Ok((key.into(), record.into()))
+    let len = payload.varint().filter(|len| *len <= row.len());
+    let len = len.ok_or_else(|| StorageError::corrupt("an index", "a bad entry"))?;
+    let record = if len == row.len() { payload.0.into() } else { part(row.clone(), len..) };
+    Ok((part(row.clone(), ..len), record))
 }

@@ -12,7 +12,7 @@ use protocol::Timestamp;
 use super::{Direction, LowKeys, Reader, Version};
 use crate::{
     StorageError,
-    engine::{Iter, Keyspace, Slice},
+    engine::{Iter, Keyspace, Slice, part},
     layout::{CUT_AT, Epoch, TableId, is_empty_range, split_history_key},
 };
 
@@ -103,6 +103,9 @@ impl Iterator for Scan {
     }
 }
 
+/// The number of the table before each key.
+const TABLE_LEN: usize = size_of::<TableId>();
+
 /// The rows as the engine orders them.
 enum Merge {
     Present(Walk),
@@ -160,7 +163,7 @@ impl Merge {
                 Some(found) => found,
             },
         };
-        Ok(Some((row.get(4..).unwrap_or_default().into(), version)))
+        Ok(Some((part(row, TABLE_LEN..), version)))
     }
 }
 

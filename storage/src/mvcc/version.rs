@@ -1,6 +1,6 @@
 //! One version of one key, as `current` and `history` hold it.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use protocol::Timestamp;
 
 use crate::{
@@ -174,7 +174,9 @@ impl Version {
     /// What it holds, shared with the engine's buffer.
     pub(crate) fn into_payload(self) -> Bytes {
         let at = self.payload_at;
-        Bytes::from_owner(self.bytes).slice(at..)
+        let mut bytes = Bytes::from_owner(self.bytes);
+        bytes.advance(at);
+        bytes
     }
 
     /// As stored.
