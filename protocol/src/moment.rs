@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   2026-11-16T12:00:00Z     what was there when the clock struck twelve; any offset will do, none will not
-//!   -15m, -1h30m             so long before now
+//!   -15m, -1h30m, now        so long before now
 //!   Timestamp(1794792414,3)  a position in the oplog: the entry that has it is part of what is seen
 //! ```
 
@@ -50,6 +50,9 @@ impl FromStr for Moment {
     fn from_str(text: &str) -> Result<Self, MomentError> {
         let wrong = |why: &str| MomentError { text: text.to_owned(), why: why.to_owned() };
         let trimmed = text.trim();
+        if trimmed == "now" {
+            return Ok(Self::Ago(Duration::ZERO));
+        }
         if let Some(rest) = trimmed.strip_prefix('-') {
             return ago(rest).map(Self::Ago).ok_or_else(|| wrong(" (units are s, m, h and d)"));
         }
@@ -117,6 +120,7 @@ mod tests {
         assert_eq!("Timestamp(1794792414, 3)".parse(), at(1_794_792_414, 3));
         assert_eq!("-15m".parse(), Ok(Moment::Ago(Duration::from_secs(900))));
         assert_eq!("-1h30m".parse(), Ok(Moment::Ago(Duration::from_secs(5400))));
+        assert_eq!("now".parse(), Ok(Moment::Ago(Duration::ZERO)));
         let now = bson::DateTime::from_millis(1_794_830_400_999);
         assert_eq!(
             Moment::Ago(Duration::from_secs(60)).resolve(now),

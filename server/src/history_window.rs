@@ -5,6 +5,8 @@
 //!   20GB         as long as it fits                    24h,half    that long, at most half as large as the data
 //!   0            only what a rollback may need         (default)   24h,half
 //! ```
+//! Collections that were dropped are part of the past. `half` is about old versions alone: what was dropped stays for
+//! the whole time.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -107,12 +109,23 @@ impl HistoryWindow {
         }
     }
 
+    /// What of the past the bound by size is about.
+    fn bounded_bytes(&self, store: &Store) -> u64 {
+        match self.size {
+            SizeBound::Bytes(_) => store.history_bytes(),
+            _ => store.history_bytes().saturating_sub(store.dropped_bytes()),
+        }
+    }
+
     /// Tells the store, which trims by it from now on.
     pub fn set(&self, store: &Store) {
         let length = self.length.unwrap_or(Duration::from_secs(u64::from(u32::MAX)));
         // Told to keep nothing, the store would forget what a rollback to the stable point needs, too.
         let length = length.max(Duration::from_secs(1));
-        store.set_history_window(length, self.bytes_max(store.data_bytes()));
+        // A number of bytes is never exceeded. The default must not cut off the one large collection whose drop it is
+        // there to undo.
+        let dropped_too = matches!(self.size, SizeBound::Bytes(_));
+        store.set_history_window(length, self.bytes_max(store.data_bytes()), dropped_too);
     }
 }
 
@@ -120,13 +133,15 @@ impl HistoryWindow {
 #[derive(Debug, Default)]
 pub struct Warner {
     warned: bool,
+    warned_of_dropped: bool,
 }
 
 impl Warner {
     /// To be called every now and then.
     pub fn look(&mut self, window: &HistoryWindow, store: &Store) {
+        self.look_at_dropped(window, store);
         let Some(max) = window.bytes_max(store.data_bytes()) else { return };
-        let bytes = store.history_bytes();
+        let bytes = window.bounded_bytes(store);
         let marks = store.watermarks();
         let (oldest, applied) = (marks.oldest(), marks.applied().op_time.ts);
         let reach = u64::from(applied.secs().saturating_sub(oldest.secs()));
@@ -138,6 +153,21 @@ impl Warner {
                 "The history window is about to be cut by its size; raise the size by setParameter historyWindow to keep more");
         }
         self.warned = near;
+    }
+}
+
+impl Warner {
+    /// Says once that what was dropped takes more than what is there.
+    fn look_at_dropped(&mut self, window: &HistoryWindow, store: &Store) {
+        let (dropped, data) = (store.dropped_bytes(), store.data_bytes());
+        let bounded = matches!(window.size, SizeBound::Bytes(_));
+        let large = !bounded && dropped > data.max(HALF_MIN);
+        if large && !self.warned_of_dropped {
+            tracing::warn!(target: "STORAGE", ctx = "history", droppedBytes = dropped, dataBytes = data,
+                window = %window,
+                "Dropped collections that can still be read take more than the data; lower the time, or set a number of bytes, by setParameter historyWindow to let them go sooner");
+        }
+        self.warned_of_dropped = large;
     }
 }
 

@@ -1,8 +1,11 @@
 //! Connections pinned to a moment by their appName: for tools that cannot set a read concern.
 //!
 //! ```text
-//!   appName=@2026-11-16T12:00:00Z     appName=@-15m     appName=@Timestamp(1794792414,3)
+//!   appName=@2026-11-16T12:00:00Z     appName=@-15m     appName=@Timestamp(1794792414,3)     appName=@now
 //! ```
+//! mongodump and its like always send their own names. Their driver tells the region of a cloud function, which it
+//! takes from the environment (`FUNCTION_NAME=x FUNCTION_REGION=@-15m`): a region that begins with `@` counts, too.
+//!
 //! Every read of such a connection sees that moment, whatever its read concern. Connections of one program (the same
 //! host and the same client metadata) share the moment for as long as one of them is open: an offset means the same
 //! to all connections of a mongodump.
@@ -45,6 +48,7 @@ impl Pins {
     pub fn pin(
         &self,
         store: &Store,
+        cluster_time: Timestamp,
         from: IpAddr,
         metadata: &RawDoc,
     ) -> Result<Option<Arc<Pin>>, Failure> {
@@ -58,7 +62,7 @@ impl Pins {
         if let Some(pin) = pins.get(&program).and_then(Weak::upgrade) {
             return Ok(Some(pin));
         }
-        let ts = within_window(store, moment, DateTime::now())?;
+        let ts = within_window(store, moment, cluster_time, DateTime::now())?;
         let held = match store.pin(ts) {
             Ok(held) => Some(held),
             Err(StorageError::NotYetApplied { .. }) => None,
@@ -70,10 +74,13 @@ impl Pins {
     }
 }
 
-/// The text after the `@` of an appName. `@scope/name` is what packages are called, and no moment.
+/// The text after the `@` of an appName or a region. `@scope/name` is what packages are called, and no moment.
 fn wanted(metadata: &RawDoc) -> Option<&str> {
-    let name = metadata.get_document("application").ok()?.get_str("name").ok()?;
-    let text = name.strip_prefix('@')?;
+    let said = |part: &str, name: &str| {
+        let text = metadata.get_document(part).ok()?.get_str(name).ok()?;
+        text.strip_prefix('@')
+    };
+    let text = said("application", "name").or_else(|| said("env", "region"))?;
     let like_a_time = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
     (like_a_time || !text.contains('/')).then_some(text)
 }
@@ -82,6 +89,7 @@ fn wanted(metadata: &RawDoc) -> Option<&str> {
 fn within_window(
     store: &Store,
     moment: moment::Moment,
+    cluster_time: Timestamp,
     now: DateTime,
 ) -> Result<Timestamp, Failure> {
     let marks = store.watermarks();
@@ -91,8 +99,8 @@ fn within_window(
         return Err(Failure::said(ErrorCode::SnapshotUnavailable, why));
     }
     let ts = moment.resolve(now);
-    let present = moment::Moment::Ago(std::time::Duration::ZERO).resolve(now).max(applied);
-    if ts > present {
+    let second = moment::Moment::Ago(std::time::Duration::ZERO).resolve(now).secs();
+    if ts > Timestamp::new(second, u32::MAX).max(cluster_time).max(applied) {
         let why = format!("{ts} ({}) lies in the future", moment::shown(ts));
         return Err(refused(ErrorCode::BadValue, &why, store));
     }
@@ -111,7 +119,7 @@ fn refused(code: ErrorCode, why: &dyn std::fmt::Display, store: &Store) -> Failu
     let marks = store.watermarks();
     let (oldest, newest) = (marks.oldest(), marks.applied().op_time.ts);
     let text = format!(
-        "This connection asks by its appName to read the past, and cannot: {why}. Readable are {oldest} ({}) to {newest} ({})",
+        "This connection asks by its appName (or region) to read the past, and cannot: {why}. Readable are {oldest} ({}) to {newest} ({})",
         moment::shown(oldest),
         moment::shown(newest)
     );
@@ -131,6 +139,12 @@ mod tests {
         assert_eq!(wanted(&named("@2026/11/16")), Some("2026/11/16"));
         assert_eq!(wanted(&named("@acme/app")), None);
         assert_eq!(wanted(&named("mongodump")), None);
+        let from = |region: &str| {
+            let env = rawdoc! { "name": "gcp.func", "region": region };
+            RawDoc::from(rawdoc! { "application": { "name": "mongodump" }, "env": env })
+        };
+        assert_eq!(wanted(&from("@-15m")), Some("-15m"));
+        assert_eq!(wanted(&from("us-central1")), None);
         assert_eq!(wanted(&RawDoc::from(rawdoc! {})), None);
     }
 }

@@ -63,16 +63,22 @@ impl Store {
 
     /// Bytes of all documents, as they stand now.
     pub fn data_bytes(&self) -> u64 {
-        self.0.counts.lock().values().map(|counts| counts.bytes).sum()
+        let all: u64 = self.0.counts.lock().values().map(|counts| counts.bytes).sum();
+        all.saturating_sub(self.dropped_bytes())
     }
 
-    /// Bytes of all old versions.
+    /// Bytes of all that is kept for readers of earlier moments: old versions, and collections that were dropped.
     pub fn history_bytes(&self) -> u64 {
         self.0.history.bytes()
     }
 
-    /// Old versions and their bytes by collection, the largest first. What the present does not name any more has
-    /// no name here.
+    /// How much of that are collections and indexes that were dropped.
+    pub fn dropped_bytes(&self) -> u64 {
+        self.0.history.dropped().values().map(|dropped| dropped.bytes).sum()
+    }
+
+    /// What the past costs by collection, in versions and bytes, the largest first; of one that was dropped its last
+    /// documents are versions, too. The catalog, and what is older than it tells, has no name here.
     pub fn history_by_collection(&self) -> Vec<(Option<Namespace>, u64, u64)> {
         let mut names: HashMap<TableId, Namespace> = HashMap::new();
         for coll in self.0.present().catalog.all() {
@@ -82,6 +88,12 @@ impl Store {
             }
         }
         let mut sums: HashMap<Option<Namespace>, (u64, u64)> = HashMap::new();
+        for (table, dropped) in self.0.history.dropped() {
+            let sum = sums.entry(dropped.ns.clone()).or_default();
+            sum.0 += dropped.documents;
+            sum.1 += dropped.bytes;
+            names.extend(dropped.ns.map(|ns| (table, ns)));
+        }
         for (_, table, held) in self.0.history.held() {
             let sum = sums.entry(names.get(&table).cloned()).or_default();
             sum.0 += held.versions;

@@ -1,7 +1,7 @@
 //! The store: what is opened, shared and closed.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     ops::Bound,
     path::{Path, PathBuf},
     sync::{
@@ -14,7 +14,7 @@ use std::{
 use bson::RawDocument;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
-use protocol::{OpTime, OpTimeAndWall, RawDoc, Timestamp};
+use protocol::{Namespace, OpTime, OpTimeAndWall, RawDoc, Timestamp};
 use uuid::Uuid;
 
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
         Apply,
         prepared::{self, TxnId},
     },
-    catalog::Catalog,
+    catalog::{Catalog, Collection},
     checkpoint,
     engine::{
         Batch, Engine, EngineKind, Keyspace, Slice, Snapshot, Sync,
@@ -32,8 +32,11 @@ use crate::{
         memory::Memory,
     },
     initial_sync::forget_tables,
-    layout::{Reader as Bytewise, TableId, meta_key, numbers, prefix_range},
-    mvcc::{History, LowKeys, Reader, history::Window},
+    layout::{Reader as Bytewise, TableId, meta_key, numbers, prefix_range, split_history_key},
+    mvcc::{
+        History, LowKeys, Reader, Version,
+        history::{Dropped, Window},
+    },
     node_files::{self, DurableMark, Lock},
     oplog::Oplog,
     pins::Pins,
@@ -224,8 +227,11 @@ impl Store {
             None => engine,
         };
         let snapshot = engine.snapshot();
-        let window =
-            Window { length: options.history_window, bytes_max: options.history_max_bytes };
+        let window = Window {
+            length: options.history_window,
+            bytes_max: options.history_max_bytes,
+            dropped_too: false,
+        };
         let history = Arc::new(History::open(&*snapshot, window)?);
         if let Some(epoch) = history.first_epoch() {
             engine.forget(Keyspace::History, &[], &epoch.prefix())?;
@@ -394,9 +400,10 @@ impl Store {
         View::open(&self.0, at)
     }
 
-    /// Changes how much past is kept, from now on.
-    pub fn set_history_window(&self, window: Duration, max_bytes: Option<u64>) {
-        self.0.history.set_window(Window { length: window, bytes_max: max_bytes });
+    /// Changes how much past is kept, from now on. With `dropped_too`, collections that were dropped count for
+    /// `bytes_max` as old versions do; else they stay for the whole of `length`, whatever their size.
+    pub fn set_history_window(&self, length: Duration, bytes_max: Option<u64>, dropped_too: bool) {
+        self.0.history.set_window(Window { length, bytes_max, dropped_too });
     }
 
     /// Every prepared transaction that is held, with its prepare timestamp.
@@ -523,15 +530,17 @@ impl Inner {
         let readable = if self.history.keeps() { self.marks.oldest() } else { stable };
         let snapshot = self.engine.snapshot();
         let mut batch = Batch::default();
-        for item in snapshot.range(Keyspace::Meta, Bound::Included(b"x"), Bound::Excluded(b"y")) {
-            let (key, value) = item?;
-            let row =
-                (|| Some((TableId(Bytewise(key.get(1..)?).u32()?), Bytewise(&value).ts()?)))();
-            let (table, dropped) =
-                row.ok_or_else(|| StorageError::corrupt("meta", "the row of a dropped table"))?;
-            if dropped >= readable.min(stable) {
-                continue;
-            }
+        let Abandoned { kept, gone } = self.abandoned(&*snapshot, readable.min(stable))?;
+        self.history.set_dropped(kept);
+        let marked = read_mark(&*snapshot, "oldest")?.map_or(Timestamp::NULL, Timestamp::from_u64);
+        if self.history.keeps() && gone.iter().any(|(_, at)| *at >= marked) {
+            // On disk before anything goes: a store that came back without this would show moments with holes.
+            let mut mark = Batch::default();
+            mark.put(Keyspace::Meta, mark_key("oldest"), numbers([readable.as_u64()]));
+            self.engine.commit(mark, Sync::Yes)?;
+        }
+        for (table, _) in gone {
+            let key = meta_key(b'x', &[&table.0.to_be_bytes()]);
             let (from, to) = (table.key(&[]), table.end());
             self.engine.forget(Keyspace::Current, &from, &to)?;
             let rest = self.engine.snapshot();
@@ -554,6 +563,67 @@ impl Inner {
         Ok(())
     }
 
+    /// Looks at all tables that nothing of the present names.
+    fn abandoned(
+        &self,
+        snapshot: &dyn Snapshot,
+        readable: Timestamp,
+    ) -> Result<Abandoned, StorageError> {
+        let mut known = self.history.dropped();
+        let Abandoned { mut kept, mut gone } = Abandoned::default();
+        let mut names: Option<HashMap<TableId, Namespace>> = None;
+        for item in snapshot.range(Keyspace::Meta, Bound::Included(b"x"), Bound::Excluded(b"y")) {
+            let (key, value) = item?;
+            let row =
+                (|| Some((TableId(Bytewise(key.get(1..)?).u32()?), Bytewise(&value).ts()?)))();
+            let (table, at) =
+                row.ok_or_else(|| StorageError::corrupt("meta", "the row of a dropped table"))?;
+            if at < readable {
+                gone.push((table, at));
+                continue;
+            }
+            let dropped = match known.remove(&table).filter(|known| known.at == at) {
+                Some(known) => known,
+                None => {
+                    let Counts { documents, bytes, .. } = self.counts_of(table);
+                    let names = match &mut names {
+                        Some(names) => names,
+                        None => names.insert(self.names_in_history(snapshot)?),
+                    };
+                    Dropped { at, documents, bytes, ns: names.get(&table).cloned() }
+                }
+            };
+            kept.insert(table, dropped);
+        }
+        Ok(Abandoned { kept, gone })
+    }
+
+    /// Whose tables the earlier catalogs name.
+    fn names_in_history(
+        &self,
+        snapshot: &dyn Snapshot,
+    ) -> Result<HashMap<TableId, Namespace>, StorageError> {
+        let mut names = HashMap::new();
+        for epoch in self.history.epochs_from(Timestamp::NULL, TableId::CATALOG) {
+            let from = [epoch.prefix(), TableId::CATALOG.0.to_be_bytes()].concat();
+            let to = [epoch.prefix(), TableId::CATALOG.end()].concat();
+            let rows =
+                snapshot.range(Keyspace::History, Bound::Included(&from), Bound::Excluded(&to));
+            for item in rows {
+                let (key, value) = item?;
+                let row = split_history_key(&key).and_then(|(row, _)| row.get(4..));
+                let row =
+                    row.ok_or_else(|| StorageError::corrupt("history", "a key is cut short"))?;
+                let coll = Collection::from_row(row, &Version::parse(value)?)?;
+                let indexes = coll.indexes.iter().flat_map(|index| [index.table, index.side]);
+                for table in [coll.table].into_iter().chain(coll.id_table).chain(indexes) {
+                    names.insert(table, coll.ns().clone());
+                }
+            }
+        }
+        Ok(names)
+    }
+
     pub(crate) fn new_table(&self) -> TableId {
         TableId(self.next_table.fetch_add(1, Ordering::SeqCst))
     }
@@ -561,6 +631,15 @@ impl Inner {
     pub(crate) fn counts_of(&self, table: TableId) -> Counts {
         self.counts.lock().get(&table).copied().unwrap_or_default()
     }
+}
+
+/// Tables that nothing of the present names.
+#[derive(Default)]
+struct Abandoned {
+    /// Those that readers may still ask for.
+    kept: BTreeMap<TableId, Dropped>,
+    /// The others, and when they were dropped.
+    gone: Vec<(TableId, Timestamp)>,
 }
 
 impl Drop for Inner {

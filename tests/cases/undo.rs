@@ -12,7 +12,7 @@ use tests::mongod;
 use tests::node::Node;
 use tests::process::Process;
 use tests::repl_set::{ReplSet, applied};
-use tests::scripts::{mongosh_as, tool, understudy_tools};
+use tests::scripts::{mongosh_as, tool, tool_at, understudy_tools};
 use tests::servers::Version;
 use tests::understudy;
 use tests::wait::{PATIENCE, wait_until};
@@ -24,8 +24,8 @@ fn what_was_dropped_is_read_dumped_and_restored(version: Version) -> Result<()> 
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
     let primary = set.primary()?;
     fill(primary)?;
-    let before = applied(primary)?;
     let picture = Picture::take(primary, None)?;
+    let before = applied(primary)?;
     primary.run("shop", doc! { "drop": "orders" })?;
     primary.run("depot", doc! { "dropDatabase": 1 })?;
     primary.run("shop", doc! { "insert": "other", "documents": [{ "_id": 1 }] })?;
@@ -70,9 +70,9 @@ fn a_restore_goes_on_after_its_target_died() -> Result<()> {
     ensure!(gone.is_some_and(|e| !format!("{e:#}").contains("panicked")));
     target.restart()?;
     let done = understudy_tools(&restore, dir.path())?;
-    ensure!(done.contains("(done already)") && done.contains("restored 3 collections"), "{done}");
+    ensure!(done.contains("(done already)") && done.contains("restored 6 collections"), "{done}");
     let restored = Picture::take(&target, None)?;
-    for (db, name) in DROPPED {
+    for (db, name) in dropped(Version::V8_2) {
         let (want, got) = (picture.hash(db, name), restored.hash(db, name));
         ensure!(want.is_some() && want == got, "{db}.{name}: {want:?} and {got:?}");
         let (want, got) = (picture.indexes(db, name), restored.indexes(db, name));
@@ -99,6 +99,29 @@ fn fill(primary: &Node) -> Result<()> {
     primary.run("depot", doc! { "create": "names", "collation": collation })?;
     let names = [doc! { "_id": "ä" }, doc! { "_id": "Z" }, doc! { "_id": 1.5 }];
     primary.run("depot", doc! { "insert": "names", "documents": names.to_vec() })?;
+    primary.run(
+        "depot",
+        doc! { "create": "small", "viewOn": "ring", "pipeline": [{ "$limit": 3 }] },
+    )?;
+    let version = primary.version();
+    if version >= Some(Version::V5_0) {
+        let series = doc! { "timeField": "at", "metaField": "who" };
+        primary.run("depot", doc! { "create": "series", "timeseries": series })?;
+        let measured =
+            |i: i64| doc! { "at": bson::DateTime::from_millis(i * 1000), "who": i % 3, "n": i };
+        let measured: Vec<Document> = (0..60).map(measured).collect();
+        primary.run("depot", doc! { "insert": "series", "documents": measured })?;
+        let index = doc! { "key": { "who": 1, "at": -1 }, "name": "latest" };
+        primary.run("depot", doc! { "createIndexes": "series", "indexes": [index] })?;
+    }
+    if version >= Some(Version::V8_2) {
+        let by_id = doc! { "key": { "_id": 1 }, "unique": true, "name": "clustered" };
+        primary.run("depot", doc! { "create": "near", "clusteredIndex": by_id })?;
+        let rows: Vec<Document> = (0..9).map(|i| doc! { "_id": i, "n": 9_i64 - i }).collect();
+        primary.run("depot", doc! { "insert": "near", "documents": rows })?;
+        let index = doc! { "key": { "n": 1_i64 }, "name": "long" };
+        primary.run("depot", doc! { "createIndexes": "near", "indexes": [index] })?;
+    }
     let set = doc! { "q": { "_id": 7 }, "u": { "$set": { "n": 57 } } };
     primary.run("shop", doc! { "update": "orders", "updates": [set] })?;
     Ok(())
@@ -112,7 +135,16 @@ struct Case<'a> {
 }
 
 /// What is compared: in the database where it was.
-const DROPPED: [(&str, &str); 3] = [("shop", "orders"), ("depot", "ring"), ("depot", "names")];
+fn dropped(version: Version) -> Vec<(&'static str, &'static str)> {
+    let mut names = vec![("shop", "orders"), ("depot", "ring"), ("depot", "names")];
+    if version >= Version::V5_0 {
+        names.push(("depot", "system.buckets.series"));
+    }
+    if version >= Version::V8_2 {
+        names.push(("depot", "near"));
+    }
+    names
+}
 
 impl Case<'_> {
     fn tools(&self, args: &[&str]) -> Result<String> {
@@ -126,13 +158,18 @@ impl Case<'_> {
     /// The collections stand in the primary as they were, under these names of databases.
     fn is_back(&self, shop: &str, depot: &str) -> Result<()> {
         let now = Picture::take(self.set.primary()?, None)?;
-        for (db, name) in DROPPED {
+        let version = self.set.primary()?.version().context("a mongod")?;
+        for (db, name) in dropped(version) {
             let to = if db == "shop" { shop } else { depot };
             let (want, got) = (self.picture.hash(db, name), now.hash(to, name));
             ensure!(want.is_some() && want == got, "{db}.{name}: {want:?} and {got:?} in {to}");
             let (want, got) = (self.picture.indexes(db, name), now.indexes(to, name));
             ensure!(want.is_some() && want == got, "{db}.{name}: {want:?} and {got:?} in {to}");
+            let (want, got) = (self.picture.options(db, name), now.options(to, name));
+            ensure!(want.is_some() && want == got, "{db}.{name}: {want:?} and {got:?} in {to}");
         }
+        let (want, got) = (self.picture.options("depot", "small"), now.options(depot, "small"));
+        ensure!(want.is_some() && want == got, "the view: {want:?} and {got:?} in {depot}");
         Ok(())
     }
 
@@ -142,11 +179,20 @@ impl Case<'_> {
         {
             ensure!(drops.contains(part), "{drops}");
         }
+        // A database goes collection by collection: the way back leads before the first of them.
+        let way_back = drops.split("database dropped  depot").nth(1).context("the database")?;
+        let way_back = way_back.split('\'').nth(1).context("a moment")?;
+        for at in [self.at, way_back] {
+            let at = self.tools(&["at", at])?;
+            ensure!(at.contains("depot.ring") && at.contains("depot.names"), "{at}");
+        }
         let at = self.tools(&["at", self.at])?;
-        ensure!(at.contains("2500") && at.contains("depot.ring"), "{at}");
+        ensure!(at.contains("2500") && at.contains("depot.small (view)"), "{at}");
         let diff = self.tools(&["diff", self.at, "now"])?;
         ensure!(diff.contains("shop.orders: 0 added, 2500 removed"), "{diff}");
         ensure!(diff.contains("shop.other: 1 added"), "{diff}");
+        let misspelt = self.tools(&["diff", self.at, "now", "shop.odrers"]).err();
+        ensure!(misspelt.is_some_and(|e| format!("{e:#}").contains("there was no shop.odrers")));
         let log = self.tools(&["log", "shop.orders", "7"])?;
         ensure!(log.contains("insert") && log.contains("update") && log.contains("57"), "{log}");
         Ok(())
@@ -169,10 +215,12 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// The database tools cannot be given a name: they go through a port that gives it to them.
+    /// The database tools cannot be given a name: they tell the moment as their region, or go through a port that
+    /// gives them a name.
     fn mongodump_dumps_it(&self) -> Result<()> {
         let primary = self.set.primary()?.port();
-        let from = format!("mongodb://127.0.0.1:{}", self.set.ours()?.port());
+        let ours = self.set.ours()?.port();
+        let from = format!("mongodb://127.0.0.1:{ours}");
         let mut command = Command::new(understudy::tools()?);
         command.args(["serve", "--from", &from, "--at", self.at]);
         let log = self.dir.join("serve");
@@ -182,7 +230,10 @@ impl Case<'_> {
             let port = said.split("127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next());
             Ok(port.and_then(|port| port.parse::<u16>().ok()))
         })?;
-        tool("mongodump", port, &["--archive=dumped"], self.dir)?;
+        tool_at("mongodump", self.at, ours, &["--archive=dumped"], self.dir)?;
+        let refused = tool_at("mongodump", "-9999d", ours, &["--archive=refused"], self.dir).err();
+        let refused = refused.map(|e| format!("{e:#}")).unwrap_or_default();
+        ensure!(refused.contains("Readable are Timestamp("), "{refused}");
         let args = [
             "--archive=dumped",
             "--nsInclude=shop.*",
@@ -214,15 +265,41 @@ impl Case<'_> {
         self.tools(&restore)?;
         self.is_back("shop", "depot")?;
         let again = self.tools(&restore).err().map(|e| format!("{e:#}")).unwrap_or_default();
-        ensure!(again.contains("has shop.orders") && again.contains("--drop"), "{again}");
+        ensure!(again.contains("target has") && again.contains("--drop"), "{again}");
         self.tools(&[&restore[..], &["--drop"]].concat())?;
         self.is_back("shop", "depot")?;
         let renamed = ["--rename", "shop.orders=beside.orders", "--rename", "depot=beside"];
         self.tools(&[&restore[..], &renamed].concat())?;
         self.is_back("beside", "beside")?;
+        self.a_state_of_another_restore_is_not_taken_up(&to)?;
+        self.renamed_time_series_have_their_data(&to)?;
         self.set.await_caught_up()?;
         let equal = self.tools(&["verify", "--primary", &to])?;
         ensure!(equal.contains("are equal"), "{equal}");
+        Ok(())
+    }
+
+    fn a_state_of_another_restore_is_not_taken_up(&self, to: &str) -> Result<()> {
+        let other = json!({ "command": "--at -1h", "ts": null, "collections": {} });
+        let path = self.dir.join("other.json");
+        std::fs::write(&path, other.to_string())?;
+        let restore = ["restore", "--at", self.at, "--to", to, "--state", "other.json"];
+        let refused = self.tools(&restore).err().map(|e| format!("{e:#}")).unwrap_or_default();
+        ensure!(refused.contains("the state of another restore"), "{refused}");
+        Ok(())
+    }
+
+    fn renamed_time_series_have_their_data(&self, to: &str) -> Result<()> {
+        if self.set.primary()?.version() < Some(Version::V5_0) {
+            return Ok(());
+        }
+        let rename = "depot.series=depot.again";
+        let restore =
+            ["restore", "--at", self.at, "--ns", "depot.series", "--to", to, "--rename", rename];
+        self.tools(&restore)?;
+        let counted =
+            self.set.primary()?.client().database("depot").collection::<Document>("again");
+        ensure!(counted.count_documents(doc! {}).run()? == 60);
         Ok(())
     }
 

@@ -103,6 +103,11 @@ impl Picture {
         hashes.get_str(collection).ok()
     }
 
+    /// Its options.
+    pub fn options(&self, db: &str, collection: &str) -> Option<&Bson> {
+        self.databases.get(db)?.collections.get(collection)?.as_document()?.get("options")
+    }
+
     /// The indexes of a collection, by name.
     pub fn indexes(&self, db: &str, collection: &str) -> Option<&BTreeMap<String, Bson>> {
         self.databases.get(db)?.indexes.get(collection)

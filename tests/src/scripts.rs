@@ -63,6 +63,14 @@ pub fn tool(name: &str, port: u16, args: &[&str], dir: &Path) -> Result<String> 
     output_of(name, &command)
 }
 
+/// The same at a moment: it is told as the region of a cloud function, which the tools take from the environment.
+pub fn tool_at(name: &str, at: &str, port: u16, args: &[&str], dir: &Path) -> Result<String> {
+    let mut command = Command::new(servers::tool(name)?);
+    command.env("FUNCTION_NAME", "past").env("FUNCTION_REGION", format!("@{at}"));
+    command.arg(format!("--uri={}", uri(port, name))).args(args).current_dir(dir);
+    output_of(name, &command)
+}
+
 /// Runs `understudy-tools` in a directory.
 pub fn understudy_tools(args: &[&str], dir: &Path) -> Result<String> {
     let mut command = Command::new(understudy::tools()?);

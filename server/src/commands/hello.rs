@@ -171,7 +171,8 @@ fn pin(call: &Call, asked: &Asked) -> Result<Option<Arc<Pin>>, Failure> {
     if client.handshake().metadata.is_some() {
         return Ok(None);
     }
-    call.node().pins.pin(call.node().store()?, client.remote.ip(), metadata)
+    let node = call.node();
+    node.pins.pin(node.store()?, node.cluster_time(), client.remote.ip(), metadata)
 }
 
 fn settle(call: &Call, asked: &Asked) -> Result<(), Failure> {

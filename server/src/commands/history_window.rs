@@ -23,6 +23,7 @@ pub(super) fn extent(node: &Node) -> RawDocumentBuf {
         "newestReadableDate": date(newest),
         "reachSecs": i64::from(newest.secs().saturating_sub(oldest.secs())),
         "bytes": sizes::long(store.history_bytes()),
+        "droppedBytes": sizes::long(store.dropped_bytes()),
     };
     if let Some(max) = window.bytes_max(store.data_bytes()) {
         doc.append(cstr!("bytesMax"), sizes::long(max));
@@ -35,13 +36,13 @@ pub(super) fn section(node: &Node) -> RawDocumentBuf {
     let mut doc = extent(node);
     let Ok(store) = node.store() else { return doc };
     let mut collections = RawDocumentBuf::new();
-    let (mut dropped, mut others) = ((0, 0), (0, 0));
+    let (mut unnamed, mut others) = ((0, 0), (0, 0));
     for (at, (ns, versions, bytes)) in store.history_by_collection().into_iter().enumerate() {
         let cost = rawdoc! { "versions": sizes::long(versions), "bytes": sizes::long(bytes) };
         let name = ns.as_ref().filter(|_| at < COLLECTIONS_MAX);
         match (name.and_then(|ns| CString::try_from(ns.as_str()).ok()), ns) {
             (Some(name), _) => collections.append(name, cost),
-            (None, None) => dropped = (dropped.0 + versions, dropped.1 + bytes),
+            (None, None) => unnamed = (unnamed.0 + versions, unnamed.1 + bytes),
             (None, Some(_)) => others = (others.0 + versions, others.1 + bytes),
         }
     }
@@ -50,6 +51,6 @@ pub(super) fn section(node: &Node) -> RawDocumentBuf {
     };
     doc.append(cstr!("collections"), collections);
     doc.append(cstr!("otherCollections"), sum(others));
-    doc.append(cstr!("droppedAndCatalog"), sum(dropped));
+    doc.append(cstr!("catalogAndUnnamed"), sum(unnamed));
     doc
 }

@@ -28,6 +28,9 @@ pub fn verify_backup(dir: &Path, each: &mut dyn FnMut(u64)) -> Result<Verified, 
     for file in &manifest.files {
         let name = &file.path;
         match files::sha256(&dir.join(name), &|| true) {
+            Err(BackupError::Io { source, .. }) => {
+                problems.push(format!("{name} cannot be read: {source}"));
+            }
             Err(error) => problems.push(format!("{name} cannot be read: {error}")),
             Ok((bytes, _)) if bytes != file.bytes => {
                 problems.push(format!("{name} has {bytes} bytes instead of {}", file.bytes));

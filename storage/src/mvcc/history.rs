@@ -11,7 +11,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
-use protocol::Timestamp;
+use protocol::{Namespace, Timestamp};
 
 use crate::{
     StorageError,
@@ -27,6 +27,18 @@ const EPOCHS_PER_WINDOW: u32 = 96;
 pub(crate) struct Window {
     pub(crate) length: Duration,
     pub(crate) bytes_max: Option<u64>,
+    /// Whether tables that were dropped count for `bytes_max`; else they stay for the whole length.
+    pub(crate) dropped_too: bool,
+}
+
+/// A table that nothing of the present names any more, kept for readers of earlier moments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    pub(crate) at: Timestamp,
+    pub(crate) documents: u64,
+    pub(crate) bytes: u64,
+    /// Whose table it was.
+    pub(crate) ns: Option<Namespace>,
 }
 
 /// What an epoch holds of a table.
@@ -52,6 +64,8 @@ struct State {
     /// First time of each epoch, ascending.
     epochs: Vec<(Epoch, Timestamp)>,
     held: BTreeMap<(Epoch, TableId), Held>,
+    /// As the last upkeep found them.
+    dropped: BTreeMap<TableId, Dropped>,
     window: Window,
     /// The number of the first epoch when there is none.
     next: u32,
@@ -62,7 +76,13 @@ impl History {
     pub(crate) fn open(snapshot: &dyn Snapshot, window: Window) -> Result<Self, StorageError> {
         let next = snapshot.get(Keyspace::Meta, &meta_key(b'm', &[b"nextEpoch"]))?;
         let next = next.and_then(|value| u32::try_from(Reader(&value).u64()?).ok()).unwrap_or(1);
-        let mut state = State { epochs: Vec::new(), held: BTreeMap::new(), window, next };
+        let mut state = State {
+            epochs: Vec::new(),
+            held: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+            window,
+            next,
+        };
         for item in family(snapshot, b'e') {
             let (key, value) = item?;
             let row = (|| Some((Epoch(Reader(key.get(1..)?).u32()?), Reader(&value).ts()?)))();
@@ -148,9 +168,20 @@ impl History {
         self.0.lock().held.iter().map(|((epoch, table), held)| (*epoch, *table, *held)).collect()
     }
 
-    /// Bytes of all that is held.
+    /// Bytes of all that is held: versions, and dropped tables.
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.lock().held.values().map(|held| held.bytes).sum()
+        let state = self.0.lock();
+        state.held.values().map(|held| held.bytes).sum::<u64>() + state.dropped_bytes(|_| true)
+    }
+
+    /// The tables that were dropped and can still be read.
+    pub(crate) fn dropped(&self) -> BTreeMap<TableId, Dropped> {
+        self.0.lock().dropped.clone()
+    }
+
+    /// Upkeep has looked at them.
+    pub(crate) fn set_dropped(&self, dropped: BTreeMap<TableId, Dropped>) {
+        self.0.lock().dropped = dropped;
     }
 
     /// How far `oldest` could move: the window's begin at `now`, or further if there is too much. A pinned moment
@@ -160,9 +191,9 @@ impl History {
         let wanted = state.begin_of(now, state.window);
         match pinned {
             Some(pinned) if pinned < wanted => {
-                let Window { length, bytes_max } = state.window;
+                let Window { length, bytes_max, dropped_too } = state.window;
                 let bytes_max = bytes_max.map(|max| max.saturating_mul(2));
-                let bound = Window { length: length.saturating_mul(2), bytes_max };
+                let bound = Window { length: length.saturating_mul(2), bytes_max, dropped_too };
                 pinned.max(state.begin_of(now, bound))
             }
             _ => wanted,
@@ -241,6 +272,7 @@ impl History {
         state.next = state.epochs.last().map_or(state.next, |(epoch, _)| epoch.0 + 1);
         state.epochs.clear();
         state.held.clear();
+        state.dropped.clear();
         Epoch(state.next)
     }
 
@@ -281,15 +313,25 @@ impl State {
     fn begin_of(&self, now: Timestamp, window: Window) -> Timestamp {
         let secs = u32::try_from(window.length.as_secs()).unwrap_or(u32::MAX);
         let mut oldest = Timestamp::new(now.secs().saturating_sub(secs), now.inc());
-        let mut bytes: u64 = self.held.values().map(|held| held.bytes).sum();
+        let versions: u64 = self.held.values().map(|held| held.bytes).sum();
+        let mut gone = 0;
         for (epoch, next) in self.epochs.iter().zip(self.epochs.iter().skip(1)) {
+            let dropped = match window.dropped_too {
+                true => self.dropped_bytes(|at| at >= oldest),
+                false => 0,
+            };
+            let bytes = (versions + dropped).saturating_sub(gone);
             if window.bytes_max.is_none_or(|max| bytes <= max) {
                 break;
             }
-            bytes = bytes.saturating_sub(self.bytes_in(epoch.0));
+            gone += self.bytes_in(epoch.0);
             oldest = oldest.max(next.1);
         }
         oldest
+    }
+
+    fn dropped_bytes(&self, which: impl Fn(Timestamp) -> bool) -> u64 {
+        self.dropped.values().filter(|it| which(it.at)).map(|it| it.bytes).sum()
     }
 
     fn is_due(&self, now: Timestamp) -> bool {
@@ -300,7 +342,11 @@ impl State {
         let secs = self.window.length.as_secs() / u64::from(EPOCHS_PER_WINDOW);
         let old = u64::from(now.secs().saturating_sub(from.secs())) >= secs.max(1);
         let share = self.window.bytes_max.map(|max| max / u64::from(EPOCHS_PER_WINDOW));
-        old || share.is_some_and(|share| self.bytes_in(*epoch) > share)
+        let dropped = match self.window.dropped_too {
+            true => self.dropped_bytes(|at| at >= *from),
+            false => 0,
+        };
+        old || share.is_some_and(|share| self.bytes_in(*epoch) + dropped > share)
     }
 
     fn bytes_in(&self, epoch: Epoch) -> u64 {

@@ -468,7 +468,7 @@ fn a_resized_oplog_stays_so() {
 #[test]
 fn old_epochs_go_and_reads_below_oldest_are_refused() {
     for fixture in fixtures() {
-        fixture.store.set_history_window(std::time::Duration::from_secs(48), None);
+        fixture.store.set_history_window(std::time::Duration::from_secs(48), None, false);
         let uuid = fixture.make(1, "c", &rawdoc! {});
         for secs in 2..200 {
             fixture.put(secs, uuid, rawdoc! { "_id": 1, "n": i64::from(secs) });
@@ -658,7 +658,7 @@ fn partial_indexes_hold_what_their_filter_means() {
 #[test]
 fn a_dropped_table_is_reclaimed_when_nobody_can_read_it() {
     for fixture in fixtures() {
-        fixture.store.set_history_window(std::time::Duration::from_secs(24), None);
+        fixture.store.set_history_window(std::time::Duration::from_secs(24), None, false);
         let uuid = fixture.make(1, "c", &rawdoc! {});
         let kept = fixture.make(2, "d", &rawdoc! {});
         for n in 0..100 {

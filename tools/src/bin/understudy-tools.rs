@@ -117,7 +117,7 @@ enum Command {
         /// The file; - for standard output.
         out: PathBuf,
     },
-    /// Opens a port on which every client reads that moment: for mongodump and its like, whose name cannot be set.
+    /// Opens a port on which every client reads that moment: for those that can set neither name nor region.
     Serve {
         #[command(flatten)]
         from: From,

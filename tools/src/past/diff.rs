@@ -5,14 +5,14 @@
 
 use std::{cmp::Ordering, collections::BTreeMap, io::Write};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use clap::ValueEnum;
 use protocol::moment;
 use query::value::compare;
 
 use super::{
-    json,
+    canonical, json,
     source::{Collection, Node, Order, Past},
 };
 
@@ -37,6 +37,11 @@ pub fn run(from: &str, then: &str, now: &str, wanted: &[String], form: Form) -> 
         }
     }
     let mut names: BTreeMap<String, [Option<Collection>; 2]> = BTreeMap::new();
+    for name in wanted {
+        if !then.has(name)? && !now.has(name)? {
+            bail!("there was no {name} at either of the two moments");
+        }
+    }
     for (at, past) in [&then, &now].into_iter().enumerate() {
         for collection in chosen(past, wanted)? {
             if let Some(slot) = names.entry(collection.ns()).or_default().get_mut(at) {
@@ -57,13 +62,13 @@ fn chosen(past: &Past, wanted: &[String]) -> Result<Vec<Collection>> {
     if wanted.is_empty() {
         return past.chosen(wanted);
     }
-    let mut found = Vec::new();
+    let mut here = Vec::new();
     for name in wanted {
-        if let Ok(some) = past.chosen(std::slice::from_ref(name)) {
-            found.extend(some);
+        if past.has(name)? {
+            here.push(name.clone());
         }
     }
-    Ok(found)
+    if here.is_empty() { Ok(Vec::new()) } else { past.chosen(&here) }
 }
 
 struct Differ<'a> {
@@ -83,8 +88,15 @@ impl Differ<'_> {
             (Some(a), Some(b)) if a.uuid != b.uuid => {
                 self.say(out, "! the collection was dropped and made anew")?;
             }
-            (Some(a), Some(b)) if hash(old.0, a)? == hash(new.0, b)? => return Ok(()),
-            _ => {}
+            (Some(a), Some(b)) => {
+                if a.options != b.options {
+                    self.say(out, "! its options are not what they were")?;
+                }
+                if a.has_data() && hash(old.0, a)? == hash(new.0, b)? {
+                    return Ok(());
+                }
+            }
+            (None, None) => {}
         }
         let mut left = documents(old)?;
         let mut right = documents(new)?;
@@ -148,9 +160,11 @@ impl Differ<'_> {
                 let (old, new) = (parse(old)?, parse(new)?);
                 let id = new.as_ref().or(old.as_ref()).and_then(|doc| doc.get("_id").cloned());
                 line.insert("_id", id.unwrap_or(Bson::Null));
+                let alike = old.as_ref().map(json) == new.as_ref().map(json);
                 line.extend(old.map(|old| ("before".to_owned(), Bson::Document(old))));
                 line.extend(new.map(|new| ("after".to_owned(), Bson::Document(new))));
-                writeln!(out, "{}", json(&line))?;
+                // Where only the type of a number differs, it is told.
+                writeln!(out, "{}", if alike { canonical(line) } else { json(&line) })?;
             }
             Form::Unified => {
                 let (old, new) = (parse(old)?.unwrap_or_default(), parse(new)?.unwrap_or_default());
@@ -164,16 +178,35 @@ impl Differ<'_> {
 }
 
 fn unified(old: &Document, new: &Document, out: &mut impl Write) -> Result<()> {
+    let mut told = false;
     for (name, was) in old {
-        if new.get(name) != Some(was) {
-            writeln!(out, "- {}", json(&doc! { name: was.clone() }))?;
+        let is = new.get(name);
+        if is == Some(was) {
+            continue;
         }
-        if let Some(is) = new.get(name).filter(|is| *is != was) {
-            writeln!(out, "+ {}", json(&doc! { name: is.clone() }))?;
+        told = true;
+        let was = doc! { name: was.clone() };
+        let is = is.map(|is| doc! { name: is.clone() });
+        // Where only the type of a number differs, it is told.
+        let alike = is.as_ref().is_some_and(|is| json(is) == json(&was));
+        let shown = |doc: Document| if alike { canonical(doc) } else { json(&doc) };
+        writeln!(out, "- {}", shown(was))?;
+        if let Some(is) = is {
+            writeln!(out, "+ {}", shown(is))?;
         }
     }
     for (name, is) in new.iter().filter(|(name, _)| !old.contains_key(name.as_str())) {
+        told = true;
         writeln!(out, "+ {}", json(&doc! { name: is.clone() }))?;
+    }
+    if !told {
+        let names = |doc: &Document| doc.keys().cloned().collect::<Vec<_>>().join(", ");
+        writeln!(
+            out,
+            "- fields in the order {}\n+ fields in the order {}",
+            names(old),
+            names(new)
+        )?;
     }
     Ok(())
 }

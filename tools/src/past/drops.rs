@@ -1,5 +1,7 @@
 //! `find-drop`: when collections and databases were dropped, and how to read them again.
 
+use std::collections::HashMap;
+
 use anyhow::Result;
 use bson::{Bson, Document, doc};
 use protocol::{Timestamp, moment};
@@ -16,17 +18,19 @@ pub fn run(from: &str, wanted: Option<&str>) -> Result<()> {
         { "o.renameCollection": exists, "o.dropTarget": { "$type": "binData" } },
     ] };
     let mut found = 0;
+    let mut groups = Groups::default();
     for entry in node.oplog(filter)? {
         let entry = entry?;
         let Some(drop) = Drop::parse(&entry) else { continue };
+        let first = groups.first_of(&node, &drop)?;
         if wanted.is_some_and(|wanted| !drop.concerns(wanted)) {
             continue;
         }
         found += 1;
         println!("{}", drop.line());
-        let before = Timestamp::from_u64(drop.ts.as_u64() - 1);
-        match node.resolve(&format!("Timestamp({},{})", before.secs(), before.inc())) {
-            Ok(_) => println!("    readable --at 'Timestamp({},{})'", before.secs(), before.inc()),
+        let before = Timestamp::from_u64(first.as_u64() - 1);
+        match node.check(before) {
+            Ok(()) => println!("    readable --at 'Timestamp({},{})'", before.secs(), before.inc()),
             Err(why) => println!("    no longer readable: {why}"),
         }
     }
@@ -39,12 +43,47 @@ pub fn run(from: &str, wanted: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+/// A database is dropped collection by collection, and then itself: what it was is read before the first of them.
+#[derive(Default)]
+struct Groups {
+    /// By database: the first drop after which nothing but drops happened there, and the last.
+    running: HashMap<String, (Timestamp, Timestamp)>,
+}
+
+impl Groups {
+    /// When what this drop took away began to go.
+    fn first_of(&mut self, node: &Node, drop: &Drop) -> Result<Timestamp> {
+        let db = drop.ns.split_once('.').map_or(drop.ns.as_str(), |(db, _)| db);
+        let group = match self.running.get(db).copied() {
+            Some((first, last)) if !drop.is_replaced() && !touched(node, db, last, drop.ts)? => {
+                (first, drop.ts)
+            }
+            _ => (drop.ts, drop.ts),
+        };
+        self.running.insert(db.to_owned(), group);
+        Ok(if drop.is_database() { group.0 } else { drop.ts })
+    }
+}
+
+/// Whether anything happened in a database between two drops.
+fn touched(node: &Node, db: &str, after: Timestamp, before: Timestamp) -> Result<bool> {
+    let ts = |ts: Timestamp| bson::Timestamp::from(ts);
+    // '/' follows '.': everything that begins with "db.".
+    let filter = doc! {
+        "ts": { "$gt": ts(after), "$lt": ts(before) },
+        "ns": { "$gte": format!("{db}."), "$lt": format!("{db}/") },
+    };
+    Ok(node.oplog(filter)?.next().transpose()?.is_some())
+}
+
 struct Drop {
     ts: Timestamp,
     what: &'static str,
     ns: String,
     documents: Option<i64>,
 }
+
+const REPLACED: &str = "collection replaced by a rename";
 
 impl Drop {
     fn parse(entry: &Document) -> Option<Self> {
@@ -61,9 +100,18 @@ impl Drop {
         } else if o.contains_key("dropDatabase") {
             ("database dropped", db.to_owned())
         } else {
-            ("collection replaced by a rename", o.get_str("to").ok()?.to_owned())
+            (REPLACED, o.get_str("to").ok()?.to_owned())
         };
         Some(Self { ts, what, ns, documents })
+    }
+
+    fn is_database(&self) -> bool {
+        !self.ns.contains('.')
+    }
+
+    /// By a rename: something lives on under this name.
+    fn is_replaced(&self) -> bool {
+        self.what == REPLACED
     }
 
     fn concerns(&self, wanted: &str) -> bool {

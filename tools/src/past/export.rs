@@ -6,13 +6,13 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use indicatif::ProgressBar;
 
 use super::{
     archive::{Archive, Crc64, Metadata},
-    json,
+    canonical,
     source::{BUCKETS, Collection, Node, Order, Past},
 };
 
@@ -26,8 +26,12 @@ pub fn run(from: &str, at: &str, wanted: &[String], out: &Path) -> Result<()> {
     if out == Path::new("-") {
         return write(&past, &chosen, std::io::stdout().lock()).map(|_| ());
     }
+    if out.exists() {
+        bail!("{} is there already; name another file, or remove it first", out.display());
+    }
     // Made under another name: what stands at `out` is whole.
-    let unfinished = out.with_extension("unfinished");
+    let name = out.file_name().with_context(|| format!("{} names no file", out.display()))?;
+    let unfinished = out.with_file_name(format!("{}.unfinished", name.to_string_lossy()));
     let file = File::create_new(&unfinished).with_context(|| {
         format!("cannot make {}: remove it if an export failed before", unfinished.display())
     })?;
@@ -54,24 +58,19 @@ fn write<W: Write>(past: &Past, chosen: &[Collection], out: W) -> Result<W> {
     }
     let mut archive = Archive::begin(out, &version, &content)?;
     for collection in chosen {
-        if let Some(name) = shown_name(collection) {
-            copy(past, collection, &name, &mut archive)?;
+        match collection.kind.as_str() {
+            // The data of a time series stands under the name of its buckets.
+            "timeseries" => {}
+            // mongorestore waits for the end of each namespace, of those without documents too.
+            "view" => archive.end(&collection.db, &collection.name, Crc64::new())?,
+            _ => copy(past, collection, &mut archive)?,
         }
     }
     archive.finish()
 }
 
-/// The data of a time series stands under the name of its buckets; views have none.
-fn shown_name(collection: &Collection) -> Option<String> {
-    collection.has_data().then(|| collection.name.clone())
-}
-
-fn copy<W: Write>(
-    past: &Past,
-    collection: &Collection,
-    name: &str,
-    archive: &mut Archive<W>,
-) -> Result<()> {
+fn copy<W: Write>(past: &Past, collection: &Collection, archive: &mut Archive<W>) -> Result<()> {
+    let name = &collection.name;
     let bar = ProgressBar::new(past.count(collection)?).with_message(collection.ns());
     let mut crc = Crc64::new();
     let mut block: Vec<RawDocumentBuf> = Vec::new();
@@ -105,5 +104,5 @@ fn metadata(past: &Past, collection: &Collection) -> Result<String> {
     if let Some(uuid) = collection.uuid {
         doc.insert("uuid", uuid.to_string().replace('-', ""));
     }
-    Ok(json(&doc))
+    Ok(canonical(doc))
 }

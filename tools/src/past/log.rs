@@ -27,7 +27,16 @@ pub fn run(from: &str, ns: &str, id: &str) -> Result<()> {
             found += 1;
             println!("{}  {ts}  {operation}{}", moment::shown(ts), session(&entry));
         }
-        println!("    {}", version(&node, db, name, &id, ts)?);
+        match takes_effect(&node, &entry, ts)? {
+            Effect::At(then) => {
+                if then != ts {
+                    println!("    committed at {}  {then}", moment::shown(then));
+                }
+                println!("    {}", version(&node, db, name, &id, then)?);
+            }
+            Effect::Never => println!("    (the transaction was aborted)"),
+            Effect::Undecided => println!("    (the transaction is not decided yet)"),
+        }
     }
     if found == 0 {
         println!(
@@ -38,15 +47,65 @@ pub fn run(from: &str, ns: &str, id: &str) -> Result<()> {
     Ok(())
 }
 
+/// As the server compares: numbers of different types may be equal.
+fn alike(a: &Bson, b: &Bson) -> bool {
+    let number = |value: &Bson| match value {
+        Bson::Int32(n) => Some(f64::from(*n)),
+        #[allow(clippy::cast_precision_loss, reason = "what it was found by was compared exactly")]
+        Bson::Int64(n) => Some(*n as f64),
+        Bson::Double(n) => Some(*n),
+        _ => None,
+    };
+    a == b || number(a).is_some_and(|a| number(b) == Some(a))
+}
+
 fn operations(entry: &Document, ns: &str, id: &Bson) -> Vec<&'static str> {
     let Some(list) = entry.get_document("o").ok().and_then(|o| o.get_array("applyOps").ok()) else {
         return vec![word(entry)];
     };
     let ours = |op: &&Document| {
         let of = |part: &str| op.get_document(part).ok().and_then(|part| part.get("_id"));
-        op.get_str("ns").is_ok_and(|it| it == ns) && (of("o") == Some(id) || of("o2") == Some(id))
+        let is = |part: &str| of(part).is_some_and(|have| alike(have, id));
+        op.get_str("ns").is_ok_and(|it| it == ns) && (is("o") || is("o2"))
     };
     list.iter().filter_map(Bson::as_document).filter(ours).map(word).collect()
+}
+
+/// When the operations of an entry can be seen.
+enum Effect {
+    At(Timestamp),
+    Never,
+    Undecided,
+}
+
+/// At once, unless the entry is but a part of a transaction, or prepares one: then the last of its entries decides.
+fn takes_effect(node: &Node, entry: &Document, ts: Timestamp) -> Result<Effect> {
+    let says = |entry: &Document, what: &str| {
+        entry.get_document("o").is_ok_and(|o| o.get_bool(what).unwrap_or(false))
+    };
+    if !says(entry, "partialTxn") && !says(entry, "prepare") {
+        return Ok(Effect::At(ts));
+    }
+    let filter = doc! {
+        "ts": { "$gt": bson::Timestamp::from(ts) },
+        "lsid": entry.get("lsid").cloned().unwrap_or(Bson::Null),
+        "txnNumber": entry.get("txnNumber").cloned().unwrap_or(Bson::Null),
+        "op": "c",
+    };
+    for later in node.oplog(filter)? {
+        let later = later?;
+        let o = later.get_document("o")?;
+        if o.contains_key("abortTransaction") {
+            return Ok(Effect::Never);
+        }
+        if o.contains_key("commitTransaction") {
+            return Ok(Effect::At(o.get_timestamp("commitTimestamp")?.into()));
+        }
+        if !says(&later, "partialTxn") && !says(&later, "prepare") {
+            return Ok(Effect::At(later.get_timestamp("ts")?.into()));
+        }
+    }
+    Ok(Effect::Undecided)
 }
 
 fn word(operation: &Document) -> &'static str {
@@ -66,16 +125,18 @@ fn session(entry: &Document) -> String {
         return String::new();
     };
     let number = entry.get_i64("txnNumber").map_or(String::new(), |n| format!(" number {n}"));
+    // Since 8.0 a retryable insert of many documents is one entry, too.
+    let many = entry.get_i32("multiOpType").is_ok_and(|kind| kind != 0);
     let kind = match entry.get_document("o").is_ok_and(|o| o.contains_key("applyOps")) {
-        true => "transaction of session",
-        false => "session",
+        true if !many => "transaction of session",
+        _ => "session",
     };
     format!("  {kind} {lsid}{number}")
 }
 
 /// The document as it was right after.
 fn version(node: &Node, db: &str, name: &str, id: &Bson, ts: Timestamp) -> Result<String> {
-    if let Err(why) = node.resolve(&format!("Timestamp({},{})", ts.secs(), ts.inc())) {
+    if let Err(why) = node.check(ts) {
         return Ok(format!("no longer readable: {why}"));
     }
     let concern = doc! { "level": "snapshot", "atClusterTime": bson::Timestamp::from(ts) };

@@ -19,14 +19,52 @@ pub mod verify;
 
 pub use source::{Node, Past};
 
-use bson::Bson;
+use bson::{Bson, doc};
 
 /// A value as one line of extended JSON.
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| error.to_string())
 }
 
+/// A value as one line of canonical extended JSON, which keeps the types of numbers.
+fn canonical(value: impl Into<Bson>) -> String {
+    json(&spelled(value.into()))
+}
+
+/// Numbers as documents that name their types, in place of numbers.
+fn spelled(value: Bson) -> Bson {
+    let number = |kind: &str, text: String| Bson::Document(doc! { kind: text });
+    match value {
+        Bson::Int32(n) => number("$numberInt", n.to_string()),
+        Bson::Int64(n) => number("$numberLong", n.to_string()),
+        Bson::Double(n) if n.is_infinite() => {
+            number("$numberDouble", if n > 0.0 { "Infinity" } else { "-Infinity" }.to_owned())
+        }
+        Bson::Double(n) => number("$numberDouble", format!("{n:?}")),
+        Bson::Array(values) => Bson::Array(values.into_iter().map(spelled).collect()),
+        Bson::Document(doc) => {
+            Bson::Document(doc.into_iter().map(|(name, value)| (name, spelled(value))).collect())
+        }
+        other => other,
+    }
+}
+
 /// A value from extended JSON.
 fn from_json(text: &str) -> anyhow::Result<Bson> {
     Ok(serde_json::from_str(text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_json_keeps_the_types_of_numbers_and_the_order_of_fields() {
+        let doc = doc! { "b": 1, "a": [1_i64, 1.0, -0.5], "n": f64::NAN, "i": f64::NEG_INFINITY };
+        let text = canonical(doc.clone());
+        let start = r#"{"b":{"$numberInt":"1"},"a":[{"$numberLong":"1"},{"$numberDouble":"1.0"}"#;
+        assert!(text.starts_with(start), "{text}");
+        let back = from_json(&text).unwrap();
+        assert_eq!(canonical(back), text);
+    }
 }

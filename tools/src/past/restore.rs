@@ -6,7 +6,7 @@
 mod plan;
 mod state;
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt::Write, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use bson::{Bson, Document, RawDocumentBuf, doc};
@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use mongodb::sync::Client;
 use protocol::moment;
 
-use super::source::{Node, Order, Past, connect_cluster, number};
+use super::source::{Collection, Node, Order, Past, connect_cluster, number, without_password};
 use plan::{Step, Target};
 use state::State;
 
@@ -47,18 +47,34 @@ const BATCH_MAX: usize = 1_000;
 pub fn run(what: &Restore) -> Result<()> {
     let node = Node::connect(&what.from)?;
     let to = connect_cluster(&what.to)?;
-    let mut state = State::load(&what.state, &what.to)?;
+    let mut state = State::load(&what.state, &what.shown())?;
     let past = match state.ts() {
-        Some(ts) => node.at(ts)?,
+        Some(ts) => {
+            node.check(ts).context("this restore can no longer be finished")?;
+            node.at(ts)?
+        }
         None => node.past(&what.at)?,
     };
     let steps = plan::plan(&past, what)?;
     println!("{} collections of {} ({})", steps.len(), past.ts, moment::shown(past.ts));
+    let in_the_way = in_the_way(&to, &steps, &state)?;
     for step in &steps {
-        let done = if state.is_done(&step.ns()) { "  (done already)" } else { "" };
-        println!("  {} -> {}, {} documents{done}", step.from.ns(), step.ns(), step.documents);
+        let note = if state.is_done(&step.ns()) {
+            "  (done already)"
+        } else if in_the_way.contains(&step.ns()) {
+            if what.drop { "  (replaces what is there)" } else { "  (in the way)" }
+        } else {
+            ""
+        };
+        println!("  {} -> {}, {}{note}", step.from.ns(), step.ns(), step.amount());
     }
-    refuse_what_is_in_the_way(&to, &steps, &state, what.drop)?;
+    if !in_the_way.is_empty() && !what.drop {
+        bail!(
+            "the target has {} already, and nothing was written; use --drop to replace it, or --rename FROM=TO to \
+             restore beside it",
+            in_the_way.join(", ")
+        );
+    }
     if what.dry_run {
         println!("nothing was written: this was a dry run");
         return Ok(());
@@ -80,7 +96,24 @@ pub fn run(what: &Restore) -> Result<()> {
     Ok(())
 }
 
-fn refuse_what_is_in_the_way(to: &Client, steps: &[Step], state: &State, drop: bool) -> Result<()> {
+impl Restore {
+    /// What makes it the same restore when it is run again.
+    fn shown(&self) -> String {
+        let mut shown = format!("--from {} --at {}", without_password(&self.from), self.at);
+        for ns in &self.ns {
+            // Writing to a String cannot fail.
+            let _ = write!(shown, " --ns {ns}");
+        }
+        for rename in &self.rename {
+            let _ = write!(shown, " --rename {rename}");
+        }
+        let _ = write!(shown, " --to {}", without_password(&self.to));
+        shown
+    }
+}
+
+/// What stands in the cluster under the names that are to be written, and was not made by this restore.
+fn in_the_way(to: &Client, steps: &[Step], state: &State) -> Result<Vec<String>> {
     let mut in_the_way = Vec::new();
     for step in steps.iter().filter(|step| !state.is_begun(&step.ns())) {
         let Target { db, name } = &step.to;
@@ -91,42 +124,41 @@ fn refuse_what_is_in_the_way(to: &Client, steps: &[Step], state: &State, drop: b
             in_the_way.push(step.ns());
         }
     }
-    if in_the_way.is_empty() || drop {
-        return Ok(());
-    }
-    bail!(
-        "the target has {} already, and nothing was written; use --drop to replace it, or --rename FROM=TO to \
-         restore beside it",
-        in_the_way.join(", ")
-    );
+    Ok(in_the_way)
 }
 
 fn restore(past: &Past, to: &Client, step: &Step, state: &mut State, drop: bool) -> Result<()> {
     let ns = step.ns();
     let db = to.database(&step.to.db);
-    if !state.is_begun(&ns) {
-        if drop {
-            db.run_command(doc! { "drop": &step.to.name }).run().or_else(|error| {
-                // NamespaceNotFound before 7.0.
-                let gone = error.to_string().contains("ns not found");
-                if gone { Ok(Document::new()) } else { Err(error) }
-            })?;
-        }
-        if step.is_created() {
-            let mut create = doc! { "create": &step.to.name };
-            create.extend(step.options());
-            db.run_command(create).run().with_context(|| format!("create {ns}"))?;
-        }
+    if !state.is_created(&ns) {
+        // From here on what stands under this name is known to be ours, or was to be replaced.
+        let again = state.is_begun(&ns);
         state.note_begun(&ns)?;
+        if drop {
+            db.run_command(doc! { "drop": &step.to.name })
+                .run()
+                .or_else(|error| if has_code(&error, NOT_FOUND) { Ok(doc! {}) } else { Err(error) })
+                .with_context(|| format!("drop {ns}"))?;
+        }
+        let mut create = doc! { "create": &step.to.name };
+        create.extend(step.options());
+        db.run_command(create)
+            .run()
+            .or_else(|error| match again && has_code(&error, EXISTS) {
+                true => Ok(doc! {}),
+                false => Err(error),
+            })
+            .with_context(|| format!("create {ns}"))?;
+        state.note_created(&ns)?;
     }
-    if step.from.has_data() {
-        copy(past, to, step, state)?;
+    if let Some(data) = &step.data {
+        copy(past, to, step, data, state)?;
         let specs = step.index_specs();
         if !specs.is_empty() {
             let command = doc! { "createIndexes": &step.to.name, "indexes": specs };
             db.run_command(command).run().with_context(|| format!("create the indexes of {ns}"))?;
         }
-        let count = db.run_command(doc! { "count": &step.to.name }).run()?;
+        let count = db.run_command(doc! { "count": step.data_name() }).run()?;
         let count = number(count.get("n"))?;
         if count != step.documents {
             bail!(
@@ -138,10 +170,17 @@ fn restore(past: &Past, to: &Client, step: &Step, state: &mut State, drop: bool)
     state.note_done(&ns)
 }
 
-fn copy(past: &Past, to: &Client, step: &Step, state: &mut State) -> Result<()> {
+const NOT_FOUND: i32 = 26;
+const EXISTS: i32 = 48;
+
+fn has_code(error: &mongodb::error::Error, code: i32) -> bool {
+    matches!(&*error.kind, mongodb::error::ErrorKind::Command(failed) if failed.code == code)
+}
+
+fn copy(past: &Past, to: &Client, step: &Step, data: &Collection, state: &mut State) -> Result<()> {
     let ns = step.ns();
     let (copied, last) = state.progress(&ns);
-    let order = match step.from.is_capped() {
+    let order = match data.is_capped() {
         true => Order::Natural { skip: copied },
         false => Order::ById { after: last.as_ref() },
     };
@@ -154,13 +193,14 @@ fn copy(past: &Past, to: &Client, step: &Step, state: &mut State) -> Result<()> 
         let Some(last) = batch.last() else { return Ok(()) };
         let id = last.get("_id")?.map(Bson::try_from).transpose()?;
         let n = batch.len() as u64;
-        insert(to, step, std::mem::take(batch))?;
+        insert(to, step, batch)?;
+        batch.clear();
         *copied += n;
         state.note_copied(&ns, *copied, id)?;
         bar.set_position(*copied);
         Ok(())
     };
-    for document in past.documents(&step.from, order)? {
+    for document in past.documents(data, order)? {
         let document = document?;
         bytes += document.as_bytes().len();
         batch.push(document);
@@ -171,33 +211,43 @@ fn copy(past: &Past, to: &Client, step: &Step, state: &mut State) -> Result<()> 
     }
     flush(&mut batch, &mut copied)?;
     bar.finish_and_clear();
-    println!("  {ns}: {copied} documents");
+    println!("  {ns}: {}", step.amount());
     Ok(())
 }
 
-/// What a run that died has inserted after its last word is there already: that is no error.
-fn insert(to: &Client, step: &Step, batch: Vec<RawDocumentBuf>) -> Result<()> {
-    let mut documents = bson::RawArrayBuf::new();
-    for document in batch {
-        documents.push(document);
-    }
-    let command = bson::rawdoc! {
-        "insert": step.to.name.as_str(),
-        "documents": documents,
-        "ordered": step.from.is_capped(),
-        "bypassDocumentValidation": true,
-        "writeConcern": { "w": "majority", "j": true },
-    };
-    let reply = to.database(&step.to.db).run_raw_command(command).run()?;
-    if let Some(error) = reply.get("writeConcernError") {
-        bail!("the target did not keep a batch: {error}");
-    }
-    let errors = reply.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
-    for error in errors.iter().filter_map(Bson::as_document) {
-        let twice = error.get_i32("code").is_ok_and(|code| code == DUPLICATE_KEY);
-        if !twice || !is_of_id(error) {
-            bail!("the target refused a document: {error}");
+/// What a run that died has inserted after its last word is there already: that is no error. Where order matters, an
+/// insert ends at the first of those, and goes on after it.
+fn insert(to: &Client, step: &Step, batch: &[RawDocumentBuf]) -> Result<()> {
+    let ordered = step.from.is_capped();
+    let mut rest = batch;
+    while !rest.is_empty() {
+        let mut documents = bson::RawArrayBuf::new();
+        for document in rest {
+            documents.push(document.as_ref());
         }
+        let command = bson::rawdoc! {
+            "insert": step.data_name(),
+            "documents": documents,
+            "ordered": ordered,
+            "bypassDocumentValidation": true,
+            "writeConcern": { "w": "majority", "j": true },
+        };
+        let reply = to.database(&step.to.db).run_raw_command(command).run()?;
+        if let Some(error) = reply.get("writeConcernError") {
+            bail!("the target did not keep a batch: {error}");
+        }
+        let errors = reply.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
+        let mut stopped_at = rest.len();
+        for error in errors.iter().filter_map(Bson::as_document) {
+            let twice = error.get_i32("code").is_ok_and(|code| code == DUPLICATE_KEY);
+            if !twice || !is_of_id(error) {
+                bail!("the target refused a document: {error}");
+            }
+            if ordered {
+                stopped_at = usize::try_from(number(error.get("index"))?)? + 1;
+            }
+        }
+        rest = rest.get(stopped_at..).unwrap_or_default();
     }
     Ok(())
 }

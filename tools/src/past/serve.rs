@@ -1,8 +1,7 @@
 //! `serve --at TIME`: a port on which every client reads that moment, whatever name it gives itself.
 //!
-//! The database tools (mongodump, mongoexport) always call themselves by their own names, so they cannot ask for a
-//! moment. This stands between: it gives every connection the appName of the moment in its first message and passes
-//! on everything after it as it is.
+//! For clients that can set neither their name nor their region. This stands between: it gives every connection the
+//! appName of the moment in its first message and passes on everything after it as it is.
 
 use std::{
     io::{self, Read, Write},
@@ -114,6 +113,11 @@ fn renamed(message: &[u8], name: &str) -> Result<Vec<u8>> {
     let len = usize::try_from(int(&message, at)?)?;
     let hello = message.get(at..at + len).context("a handshake")?;
     let mut hello = Document::from_reader(hello)?;
+    if !hello.contains_key("client") {
+        // One that says nothing of itself would read the present.
+        let own = doc! { "name": "understudy-tools", "version": env!("CARGO_PKG_VERSION") };
+        hello.insert("client", doc! { "driver": own, "os": { "type": "Linux" } });
+    }
     if let Ok(client) = hello.get_document_mut("client") {
         client.insert("application", doc! { "name": name });
     }

@@ -1,6 +1,6 @@
 //! A running node, and its past.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
@@ -105,9 +105,19 @@ impl Node {
         Ok(Past { client: connect(&self.uri, Some(name))?, ts })
     }
 
+    /// The same for a moment that may still be ahead of the node, because another member named it: reads wait for it.
+    pub fn awaited(&self, ts: bson::Timestamp) -> Result<Past> {
+        self.at(ts.into())
+    }
+
     /// The same, for a moment as a person writes it.
     pub fn past(&self, text: &str) -> Result<Past> {
         self.at(self.resolve(text)?)
+    }
+
+    /// Whether a moment can still be read; says how far back one can go if not.
+    pub fn check(&self, ts: Timestamp) -> Result<()> {
+        self.resolve(&format!("Timestamp({},{})", ts.secs(), ts.inc())).map(|_| ())
     }
 
     /// Entries of the node's oplog.
@@ -167,9 +177,8 @@ impl Past {
 
     /// The collections, views and time series of a database, by name.
     pub fn collections(&self, db: &str) -> Result<Vec<Collection>> {
-        let reply = self.run(db, doc! { "listCollections": 1, "cursor": { "batchSize": ALL } })?;
         let mut found = Vec::new();
-        for info in first_batch(&reply)? {
+        for info in self.list(db, doc! { "listCollections": 1 })? {
             let uuid = info.get_document("info").ok().and_then(|info| match info.get("uuid") {
                 Some(Bson::Binary(uuid)) => uuid.to_uuid().ok(),
                 _ => None,
@@ -210,13 +219,30 @@ impl Past {
             }
         }
         found.retain(|collection| collection.name != "system.views");
+        // A database and one of its collections may both be named.
+        let mut seen = HashSet::new();
+        found.retain(|collection| seen.insert(collection.ns()));
         Ok(found)
+    }
+
+    /// Whether there was a database or collection of that name.
+    pub fn has(&self, name: &str) -> Result<bool> {
+        Ok(match name.split_once('.') {
+            None => self.databases()?.iter().any(|have| have == name),
+            Some((db, name)) => self.collections(db)?.iter().any(|have| have.name == name),
+        })
     }
 
     /// The indexes of a collection.
     pub fn indexes(&self, collection: &Collection) -> Result<Vec<Document>> {
-        let command = doc! { "listIndexes": &collection.name, "cursor": { "batchSize": ALL } };
-        first_batch(&self.run(&collection.db, command)?)
+        self.list(&collection.db, doc! { "listIndexes": &collection.name })
+    }
+
+    /// All that a command with a cursor lists.
+    fn list(&self, db: &str, command: Document) -> Result<Vec<Document>> {
+        let name = command.keys().next().cloned().unwrap_or_default();
+        let listed = self.client.database(db).run_cursor_command(command).run();
+        listed.and_then(Iterator::collect).with_context(|| format!("{name} on {db} at {}", self.ts))
     }
 
     /// How many documents, exactly.
@@ -268,7 +294,6 @@ pub enum Order<'a> {
 /// Where a time series keeps its data.
 pub(super) const BUCKETS: &str = "system.buckets.";
 
-const ALL: i32 = 1_000_000;
 const BATCH: u32 = 1_000;
 
 impl Collection {
@@ -286,11 +311,6 @@ impl Collection {
     pub fn is_capped(&self) -> bool {
         self.options.get_bool("capped").unwrap_or_default()
     }
-}
-
-fn first_batch(reply: &Document) -> Result<Vec<Document>> {
-    let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
-    Ok(batch.iter().filter_map(|entry| entry.as_document().cloned()).collect())
 }
 
 /// A number of whatever type.

@@ -3,13 +3,17 @@
 //! Each collection is read on both at one moment T, the primary's own last one, by snapshot reads. What is compared is
 //! the sum of the hashes of its documents, whatever their order. A primary of 4.4 has no snapshot reads outside of
 //! transactions: there the present of both is compared, again and again until nothing was written meanwhile.
+//!
+//! No primary lists its collections of a moment. Ours does: if the node's lists right before and right after the
+//! primary was asked are equal, nothing was created, changed or dropped meanwhile, and the primary's must be the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
-use bson::{Timestamp, doc};
+use bson::{Bson, Document, Timestamp, doc};
 use indicatif::ProgressBar;
 use mongodb::{
+    error::ErrorKind,
     options::{ReadPreference, SelectionCriteria},
     sync::Client,
 };
@@ -24,8 +28,13 @@ const TRIES_MAX: u32 = 20;
 pub fn run(from: &str, primary: &str, wanted: &[String]) -> Result<()> {
     let node = Node::connect(from)?;
     let primary = connect_cluster(primary)?;
-    let mut differing = 0;
-    let names = namespaces(&primary, wanted)?;
+    let catalog = catalogs(&node, &primary, wanted)?;
+    let found = catalog.differences();
+    for text in &found {
+        println!("DIFFERS {text}");
+    }
+    let mut differing = found.len();
+    let names = catalog.with_data();
     let bar = ProgressBar::new(names.len() as u64);
     for (db, name) in &names {
         bar.set_message(format!("{db}.{name}"));
@@ -33,46 +42,138 @@ pub fn run(from: &str, primary: &str, wanted: &[String]) -> Result<()> {
         bar.inc(1);
         if want != got {
             differing += 1;
-            bar.println(format!(
-                "DIFFERS {db}.{name}: the primary has {} documents, the node {}",
-                want.documents, got.documents
-            ));
+            bar.suspend(|| {
+                println!(
+                    "DIFFERS {db}.{name}: the primary has {} documents, the node {}",
+                    want.documents, got.documents
+                )
+            });
         }
     }
     bar.finish_and_clear();
     if differing > 0 {
-        bail!("{differing} of {} collections differ: this node must be synced anew", names.len());
+        bail!(
+            "{differing} differences: this node must be synced anew (stop it, empty its dbpath, start it)"
+        );
     }
     println!("{} collections are equal", names.len());
     Ok(())
 }
 
-fn namespaces(primary: &Client, wanted: &[String]) -> Result<BTreeSet<(String, String)>> {
-    let mut names = BTreeSet::new();
-    for db in primary.list_database_names().run().context("ask the primary")? {
-        if matches!(db.as_str(), "local" | "config" | "admin") {
-            continue;
-        }
-        for info in primary.database(&db).list_collections().run()? {
-            let info = info?;
-            let kind = info.collection_type;
-            let ns = format!("{db}.{}", info.name);
-            let asked = wanted.is_empty() || wanted.iter().any(|it| *it == db || *it == ns);
-            if asked && kind == mongodb::results::CollectionType::Collection {
-                names.insert((db.clone(), info.name));
-            }
+/// What two servers have at the same moment.
+struct Catalogs {
+    primary: Catalog,
+    node: Catalog,
+}
+
+/// By database and name: what listCollections and listIndexes tell.
+type Catalog = BTreeMap<(String, String), Listed>;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Listed {
+    kind: String,
+    options: Document,
+    uuid: Option<Bson>,
+    /// By name: members may have built them in another order.
+    indexes: BTreeMap<String, Document>,
+}
+
+fn catalogs(node: &Node, primary: &Client, wanted: &[String]) -> Result<Catalogs> {
+    for _ in 0..TRIES_MAX {
+        let before = operation_time(primary)?;
+        let asked = list(primary, wanted);
+        let after = operation_time(primary)?;
+        // What is listed may be dropped before its indexes are.
+        let Ok(asked) = asked else { continue };
+        gossip(primary, &node.client)?;
+        let of = |ts: Timestamp| list(&node.awaited(ts)?.client, wanted);
+        let (first, last) = (of(before)?, of(after)?);
+        if first == last {
+            return Ok(Catalogs { primary: asked, node: first });
         }
     }
-    Ok(names)
+    bail!("collections are created and dropped all the time; try it at a quieter time")
+}
+
+fn list(client: &Client, wanted: &[String]) -> Result<Catalog> {
+    let mut found = Catalog::new();
+    let primary =
+        || SelectionCriteria::ReadPreference(ReadPreference::PrimaryPreferred { options: None });
+    let admin = client.database("admin");
+    let names = admin.run_command(doc! { "listDatabases": 1, "nameOnly": true });
+    let names = names.selection_criteria(primary()).run().context("list the databases")?;
+    for db in names.get_array("databases")?.iter().filter_map(Bson::as_document) {
+        let name = db.get_str("name")?;
+        if matches!(name, "local" | "config" | "admin") {
+            continue;
+        }
+        let db = client.database(name);
+        let listed = db.run_cursor_command(doc! { "listCollections": 1 });
+        for info in listed.selection_criteria(primary()).run()? {
+            let info = info?;
+            let coll = info.get_str("name")?.to_owned();
+            let ns = format!("{name}.{coll}");
+            let asked = wanted.is_empty() || wanted.iter().any(|it| it == name || *it == ns);
+            if !asked {
+                continue;
+            }
+            let kind = info.get_str("type").unwrap_or("collection").to_owned();
+            let mut indexes = BTreeMap::new();
+            if kind == "collection" {
+                let listed = db.run_cursor_command(doc! { "listIndexes": &coll });
+                for spec in listed.selection_criteria(primary()).run()? {
+                    let spec = spec?;
+                    // One that is being built is there sooner or later from member to member.
+                    if !spec.contains_key("buildUUID") {
+                        indexes.insert(spec.get_str("name")?.to_owned(), spec);
+                    }
+                }
+            }
+            let uuid = info.get_document("info").ok().and_then(|info| info.get("uuid").cloned());
+            let options = info.get_document("options").cloned().unwrap_or_default();
+            found.insert((name.to_owned(), coll), Listed { kind, options, uuid, indexes });
+        }
+    }
+    Ok(found)
+}
+
+impl Catalogs {
+    /// In words, one for each collection.
+    fn differences(&self) -> Vec<String> {
+        let names: BTreeSet<_> = self.primary.keys().chain(self.node.keys()).collect();
+        let differs = |key: &&(String, String)| {
+            let what = match (self.primary.get(key), self.node.get(key)) {
+                (Some(_), None) => "the node does not have it",
+                (None, Some(_)) => "the primary does not have it",
+                (Some(a), Some(b)) if a.uuid != b.uuid => "they are two different collections",
+                (Some(a), Some(b)) if a.kind != b.kind || a.options != b.options => {
+                    "their options differ"
+                }
+                (Some(a), Some(b)) if a.indexes != b.indexes => "their indexes differ",
+                _ => return None,
+            };
+            Some(format!("{}.{}: {what}", key.0, key.1))
+        };
+        names.iter().filter_map(differs).collect()
+    }
+
+    /// Collections of both that hold documents.
+    fn with_data(&self) -> Vec<(String, String)> {
+        let both = self.primary.iter().filter(|(key, _)| self.node.contains_key(key));
+        both.filter(|(_, listed)| listed.kind == "collection").map(|(key, _)| key.clone()).collect()
+    }
 }
 
 /// The same moment of both.
 fn both(node: &Client, primary: &Client, db: &str, name: &str) -> Result<(Sum, Sum)> {
     for _ in 0..TRIES_MAX {
         let before = operation_time(primary)?;
+        gossip(primary, node)?;
         match Sum::of(primary, db, name, Some(before)) {
             Ok(want) => return Ok((want, Sum::of(node, db, name, Some(before))?)),
             Err(error) if is_without_snapshots(&error) => {}
+            // The collection has changed: then a moment after that.
+            Err(error) if is_of_another_catalog(&error) => continue,
             Err(error) => return Err(error),
         }
         let want = Sum::of(primary, db, name, None)?;
@@ -93,10 +194,37 @@ fn operation_time(primary: &Client) -> Result<Timestamp> {
     Ok(reply.get_timestamp("operationTime")?)
 }
 
+/// Tells the node of the primary's time: it waits for moments that it has heard of, and refuses others.
+fn gossip(primary: &Client, node: &Client) -> Result<()> {
+    let mut heard = primary.start_session().run().context("ask the primary")?;
+    let admin = primary.database("admin");
+    let ping = admin.run_command(doc! { "ping": 1 });
+    ping.session(&mut heard).run().context("ask the primary")?;
+    let mut told = node.start_session().run().context("ask the node")?;
+    if let Some(time) = heard.cluster_time() {
+        told.advance_cluster_time(time);
+    }
+    let admin = node.database("admin");
+    let ping = admin.run_command(doc! { "ping": 1 });
+    ping.session(&mut told).run().context("ask the node")?;
+    Ok(())
+}
+
 fn is_without_snapshots(error: &anyhow::Error) -> bool {
     let text = format!("{error:#}");
     text.contains("snapshot is only valid in a transaction") || text.contains("not supported")
 }
+
+fn is_of_another_catalog(error: &anyhow::Error) -> bool {
+    let codes = |error: &mongodb::error::Error| match &*error.kind {
+        ErrorKind::Command(failed) => failed.code,
+        _ => 0,
+    };
+    let failed = error.chain().find_map(|cause| cause.downcast_ref::<mongodb::error::Error>());
+    failed.is_some_and(|failed| codes(failed) == SNAPSHOT_UNAVAILABLE)
+}
+
+const SNAPSHOT_UNAVAILABLE: i32 = 246;
 
 /// The hashes of all documents, added up.
 #[derive(Debug, Default, PartialEq, Eq)]

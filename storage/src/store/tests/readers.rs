@@ -8,7 +8,7 @@ use super::*;
 fn a_pin_holds_oldest_back_up_to_twice_the_window() {
     for fixture in fixtures() {
         let store = &fixture.store;
-        store.set_history_window(Duration::from_secs(48), None);
+        store.set_history_window(Duration::from_secs(48), None, false);
         let uuid = fixture.make(1, "c", &rawdoc! {});
         let put = |from: u32, to: u32| {
             for secs in from..to {
@@ -45,7 +45,7 @@ fn a_pin_holds_oldest_back_up_to_twice_the_window() {
 fn the_window_can_be_changed_while_it_runs_by_time_and_by_size() {
     for fixture in fixtures() {
         let store = &fixture.store;
-        store.set_history_window(Duration::from_secs(480), None);
+        store.set_history_window(Duration::from_secs(480), None, false);
         let uuid = fixture.make(1, "c", &rawdoc! {});
         let held = || store.stats().history.iter().map(|(_, _, bytes)| bytes).sum::<u64>();
         let put = |from: u32, to: u32| {
@@ -58,10 +58,10 @@ fn the_window_can_be_changed_while_it_runs_by_time_and_by_size() {
         };
         put(2, 300);
         assert!(store.watermarks().oldest() <= ts(1));
-        store.set_history_window(Duration::from_secs(480), Some(100_000));
+        store.set_history_window(Duration::from_secs(480), Some(100_000), false);
         put(300, 400);
         assert!(held() < 150_000, "{}", held());
-        store.set_history_window(Duration::from_secs(24), None);
+        store.set_history_window(Duration::from_secs(24), None, false);
         put(400, 410);
         assert_eq!(store.watermarks().oldest(), ts(409 - 24));
     }
@@ -147,5 +147,63 @@ fn the_front_of_a_queue_is_found_wherever_it_is() {
         fixture.store.watermarks().set_commit_point(at(2));
         fixture.store.rollback_to(at(2), &mut |_| {}).unwrap();
         assert_eq!(first(ReadAt::Newest), Some(0));
+    }
+}
+
+/// What is dropped is part of what the past costs, under the name that it had, and is bounded by size where that is
+/// wanted.
+#[test]
+fn dropped_collections_cost_and_are_bounded_by_size_on_demand() {
+    for fixture in fixtures() {
+        let store = &fixture.store;
+        store.set_history_window(Duration::from_secs(9600), Some(20_000), false);
+        let (big, other) = (fixture.make(1, "big", &rawdoc! {}), fixture.make(2, "c", &rawdoc! {}));
+        for n in 0..50_i32 {
+            let secs = u32::try_from(n).unwrap() + 3;
+            fixture.put(secs, big, rawdoc! { "_id": n, "text": "x".repeat(1000) });
+        }
+        let data = store.data_bytes();
+        fixture.apply(60, |apply, ts| assert!(apply.drop_collection(ts, big).unwrap()));
+        let put = |from: u32, to: u32| {
+            for secs in from..to {
+                fixture.put(secs, other, rawdoc! { "_id": 1, "n": i64::from(secs) });
+            }
+            store.watermarks().set_commit_point(at(to - 1));
+            store.maintain(bson::DateTime::from_millis(0)).unwrap();
+        };
+        put(61, 400);
+        assert!(store.dropped_bytes() > 50_000 && store.data_bytes() < data);
+        let costs = store.history_by_collection();
+        let (ns, documents, bytes) = costs.first().unwrap();
+        assert_eq!(ns.as_ref().unwrap().coll(), "big");
+        assert!(*documents == 50 && *bytes > 50_000, "{costs:?}");
+        assert_eq!(fixture.docs(ReadAt::Timestamp(ts(59)), "big", Direction::Forward).len(), 50);
+        store.set_history_window(Duration::from_secs(9600), Some(20_000), true);
+        put(400, 600);
+        put(600, 601);
+        assert_eq!(store.dropped_bytes(), 0);
+        assert!(store.watermarks().oldest() > ts(60));
+        assert!(matches!(
+            store.view(ReadAt::Timestamp(ts(59))),
+            Err(StorageError::HistoryGone { .. })
+        ));
+    }
+}
+
+/// The rows of a dropped table go before the epoch of its last moment does: no restart may bring that moment back.
+#[test]
+fn what_was_reclaimed_is_not_readable_after_a_restart() {
+    for fixture in fixtures() {
+        // Epochs of a hundred seconds.
+        fixture.store.set_history_window(Duration::from_secs(9600), None, false);
+        let (gone, kept) = (fixture.make(1, "c", &rawdoc! {}), fixture.make(2, "d", &rawdoc! {}));
+        fixture.put(3, gone, rawdoc! { "_id": 1 });
+        fixture.apply(50, |apply, ts| assert!(apply.drop_collection(ts, gone).unwrap()));
+        fixture.put(9660, kept, rawdoc! { "_id": 1 });
+        fixture.store.watermarks().set_commit_point(at(9660));
+        fixture.store.maintain(bson::DateTime::from_millis(0)).unwrap();
+        assert_eq!(fixture.store.watermarks().oldest(), ts(60));
+        let fixture = fixture.reopen();
+        assert_eq!(fixture.store.watermarks().oldest(), ts(60));
     }
 }

@@ -6,10 +6,12 @@ use bson::{Bson, Document};
 use super::Restore;
 use crate::past::source::{BUCKETS, Collection, Past};
 
-/// One collection, and where it goes.
+/// One collection, view or time series, and where it goes.
 pub(super) struct Step {
     pub(super) from: Collection,
     pub(super) to: Target,
+    /// Where its documents lie: for a time series its buckets, for a view nowhere.
+    pub(super) data: Option<Collection>,
     pub(super) documents: u64,
     indexes: Vec<Document>,
 }
@@ -20,7 +22,7 @@ pub(super) struct Target {
     pub(super) name: String,
 }
 
-/// Collections first, then views, which need them.
+/// Collections and time series first, then views, which need them.
 pub(super) fn plan(past: &Past, what: &Restore) -> Result<Vec<Step>> {
     let renames: Vec<(&str, &str)> = what
         .rename
@@ -32,25 +34,48 @@ pub(super) fn plan(past: &Past, what: &Restore) -> Result<Vec<Step>> {
             bail!("--rename {from}={to}: name two databases or two collections");
         }
     }
-    let mut steps = Vec::new();
-    for from in past.chosen(&what.ns)? {
-        let to = renamed(&from, &renames);
-        let with_data = from.has_data();
-        let documents = if with_data { past.count(&from)? } else { 0 };
-        let indexes = if with_data && !from.name.starts_with(BUCKETS) {
-            past.indexes(&from)?
-        } else {
-            Vec::new()
-        };
-        steps.push(Step { from, to, documents, indexes });
+    let chosen = past.chosen(&what.ns)?;
+    for (from, _) in &renames {
+        if !chosen.iter().any(|have| have.db == *from || have.ns() == *from) {
+            bail!("--rename {from}: nothing of that name is restored");
+        }
     }
-    // A time series is made before its buckets, a view after what it is on.
-    steps.sort_by_key(|step| match step.from.kind.as_str() {
-        "timeseries" => 0,
-        "view" => 2,
-        _ => 1,
-    });
+    let mut steps = Vec::new();
+    for from in &chosen {
+        let series = |name: &str| {
+            chosen.iter().any(|it| it.db == from.db && it.name == name && it.kind == "timeseries")
+        };
+        // Buckets go with their time series.
+        if !from.name.strip_prefix(BUCKETS).is_some_and(series) {
+            steps.push(step(past, from, &chosen, &renames)?);
+        }
+    }
+    steps.sort_by_key(|step| step.from.kind == "view");
+    for (at, step) in steps.iter().enumerate() {
+        if steps.iter().skip(at + 1).any(|other| other.ns() == step.ns()) {
+            bail!("two collections would become {}: name others with --rename", step.ns());
+        }
+    }
     Ok(steps)
+}
+
+fn step(
+    past: &Past,
+    from: &Collection,
+    chosen: &[Collection],
+    renames: &[(&str, &str)],
+) -> Result<Step> {
+    let data = match from.kind.as_str() {
+        "view" => None,
+        "timeseries" => {
+            let name = format!("{BUCKETS}{}", from.name);
+            chosen.iter().find(|it| it.db == from.db && it.name == name).cloned()
+        }
+        _ => Some(from.clone()),
+    };
+    let documents = data.as_ref().map_or(Ok(0), |data| past.count(data))?;
+    let indexes = if from.kind == "view" { Vec::new() } else { past.indexes(from)? };
+    Ok(Step { from: from.clone(), to: renamed(from, renames), data, documents, indexes })
 }
 
 fn renamed(from: &Collection, renames: &[(&str, &str)]) -> Target {
@@ -61,11 +86,9 @@ fn renamed(from: &Collection, renames: &[(&str, &str)]) -> Target {
         {
             return Target { db: db.to_owned(), name: name.to_owned() };
         }
-        if *old == from.db {
-            return Target { db: (*new).to_owned(), name: from.name.clone() };
-        }
     }
-    Target { db: from.db.clone(), name: from.name.clone() }
+    let db = renames.iter().find(|(old, _)| *old == from.db).map_or(from.db.as_str(), |it| it.1);
+    Target { db: db.to_owned(), name: from.name.clone() }
 }
 
 impl Step {
@@ -74,9 +97,12 @@ impl Step {
         format!("{}.{}", self.to.db, self.to.name)
     }
 
-    /// Buckets come into being with their time series.
-    pub(super) fn is_created(&self) -> bool {
-        !self.from.name.starts_with(BUCKETS)
+    /// The collection of the cluster that takes the documents.
+    pub(super) fn data_name(&self) -> String {
+        match self.from.kind.as_str() {
+            "timeseries" => format!("{BUCKETS}{}", self.to.name),
+            _ => self.to.name.clone(),
+        }
     }
 
     /// The options that `create` takes.
@@ -101,5 +127,14 @@ impl Step {
                 Bson::Document(spec)
             })
             .collect()
+    }
+
+    /// What it is and how much of it, for people.
+    pub(super) fn amount(&self) -> String {
+        match self.from.kind.as_str() {
+            "view" => "a view".to_owned(),
+            "timeseries" => format!("a time series of {} buckets", self.documents),
+            _ => format!("{} documents", self.documents),
+        }
     }
 }

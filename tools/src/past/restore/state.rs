@@ -12,7 +12,7 @@ use bson::Bson;
 use protocol::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::past::{from_json, json};
+use crate::past::{canonical, from_json};
 
 /// The file and what is in it.
 pub(super) struct State {
@@ -22,7 +22,8 @@ pub(super) struct State {
 
 #[derive(Default, Serialize, Deserialize)]
 struct Kept {
-    to: String,
+    /// The command line, without what may differ from run to run and without passwords.
+    command: String,
     ts: Option<u64>,
     collections: BTreeMap<String, Progress>,
 }
@@ -32,13 +33,15 @@ struct Progress {
     copied: u64,
     /// The last `_id`, as extended JSON.
     last: Option<String>,
+    /// The collection stands there empty, or with what was copied.
+    created: bool,
     done: bool,
 }
 
 impl State {
     /// What a run before this one has left, if there was one.
-    pub(super) fn load(path: &Path, to: &str) -> Result<Self> {
-        let kept = match std::fs::read(path) {
+    pub(super) fn load(path: &Path, command: &str) -> Result<Self> {
+        let kept: Kept = match std::fs::read(path) {
             Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| {
                 format!(
                     "{} is not the state of a restore; name another with --state",
@@ -46,17 +49,18 @@ impl State {
                 )
             })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Kept { to: to.to_owned(), ..Kept::default() }
+                Kept { command: command.to_owned(), ..Kept::default() }
             }
             Err(error) => {
                 return Err(error).with_context(|| format!("read {}", path.display()));
             }
         };
-        if kept.to != to {
+        if kept.command != command {
             bail!(
-                "{} is the state of a restore to {}; finish that, remove the file, or name another with --state",
+                "{} is the state of another restore that did not end ({}); finish that, remove the file to give it \
+                 up, or name another file with --state",
                 path.display(),
-                kept.to
+                kept.command
             );
         }
         Ok(Self { path: path.to_owned(), kept })
@@ -76,6 +80,11 @@ impl State {
         self.kept.collections.contains_key(ns)
     }
 
+    /// Whether the collection was made: what is in it now was copied there.
+    pub(super) fn is_created(&self, ns: &str) -> bool {
+        self.kept.collections.get(ns).is_some_and(|progress| progress.created)
+    }
+
     pub(super) fn is_done(&self, ns: &str) -> bool {
         self.kept.collections.get(ns).is_some_and(|progress| progress.done)
     }
@@ -91,10 +100,15 @@ impl State {
         self.save()
     }
 
+    pub(super) fn note_created(&mut self, ns: &str) -> Result<()> {
+        self.kept.collections.entry(ns.to_owned()).or_default().created = true;
+        self.save()
+    }
+
     pub(super) fn note_copied(&mut self, ns: &str, copied: u64, last: Option<Bson>) -> Result<()> {
         let progress = self.kept.collections.entry(ns.to_owned()).or_default();
         progress.copied = copied;
-        progress.last = last.map(|id| json(&id));
+        progress.last = last.map(canonical);
         self.save()
     }
 
