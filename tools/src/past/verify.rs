@@ -2,7 +2,7 @@
 //!
 //! Each collection is read on both at one moment T, the primary's own last one, by snapshot reads. What is compared is
 //! the sum of the hashes of its documents, whatever their order. A primary of 4.4 has no snapshot reads outside of
-//! transactions: there the present of both is compared, again and again until nothing was written meanwhile.
+//! transactions: there its present is compared with the node right before and right after, until these are equal.
 //!
 //! No primary lists its collections of a moment. Ours does: if the node's lists right before and right after the
 //! primary was asked are equal, nothing was created, changed or dropped meanwhile, and the primary's must be the same.
@@ -177,8 +177,12 @@ fn both(node: &Client, primary: &Client, db: &str, name: &str) -> Result<(Sum, S
             Err(error) => return Err(error),
         }
         let want = Sum::of(primary, db, name, None)?;
-        if operation_time(primary)? == before {
-            return Ok((want, Sum::of(node, db, name, Some(before))?));
+        let after = operation_time(primary)?;
+        gossip(primary, node)?;
+        let then = Sum::of(node, db, name, Some(before))?;
+        // Nothing was written to it meanwhile, so that what was read is of one moment.
+        if after == before || Sum::of(node, db, name, Some(after))? == then {
+            return Ok((want, then));
         }
     }
     bail!(

@@ -156,7 +156,7 @@ fn the_front_of_a_queue_is_found_wherever_it_is() {
 fn dropped_collections_cost_and_are_bounded_by_size_on_demand() {
     for fixture in fixtures() {
         let store = &fixture.store;
-        store.set_history_window(Duration::from_secs(9600), Some(20_000), false);
+        store.set_history_window(Duration::from_secs(9600), Some(60_000), false);
         let (big, other) = (fixture.make(1, "big", &rawdoc! {}), fixture.make(2, "c", &rawdoc! {}));
         for n in 0..50_i32 {
             let secs = u32::try_from(n).unwrap() + 3;
@@ -178,7 +178,7 @@ fn dropped_collections_cost_and_are_bounded_by_size_on_demand() {
         assert_eq!(ns.as_ref().unwrap().coll(), "big");
         assert!(*documents == 50 && *bytes > 50_000, "{costs:?}");
         assert_eq!(fixture.docs(ReadAt::Timestamp(ts(59)), "big", Direction::Forward).len(), 50);
-        store.set_history_window(Duration::from_secs(9600), Some(20_000), true);
+        store.set_history_window(Duration::from_secs(9600), Some(60_000), true);
         put(400, 600);
         put(600, 601);
         assert_eq!(store.dropped_bytes(), 0);
