@@ -165,12 +165,22 @@ impl Apply {
     ///
     /// Nobody sees it: readers of the present hold the snapshot of the batch before. After a crash the mark
     /// `partial` says that rows may lie beyond `applied`: then everybody reads at `applied`, this replay too, and the
-    /// replay writes the same rows again. Counts go with the last part only. That needs history, and one ts.
+    /// replay writes the same rows again. Counts go with the last part only. That needs history and one ts, or an initial
+    /// sync.
     fn spill_if_large(&mut self, when: When) -> Result<(), StorageError> {
         let alone = *self.only.get_or_insert(when.ts) == when.ts;
         self.several |= !alone;
         let large = self.changes.bytes() > self.store.batch_max_bytes;
-        if !large || self.several || !self.changes.keeps_history() || self.writes_elsewhere {
+        if !large || self.writes_elsewhere {
+            return Ok(());
+        }
+        // Nobody reads an unfinished copy, and a crash throws it away: there a part needs no mark.
+        if self.store.initial_sync.load(Ordering::SeqCst) {
+            let mut batch = Batch::default();
+            self.take_changes().into_batch(&mut batch);
+            return self.write_part(batch);
+        }
+        if self.several || !self.changes.keeps_history() {
             return Ok(());
         }
         let mut batch = Batch::default();
@@ -184,10 +194,14 @@ impl Apply {
         self.store.history.save(&mut batch);
         self.undo_values = put_undo(undo, through, self.undo_values, &mut batch);
         self.spilled = true;
+        self.write_part(batch)
+    }
+
+    /// What is written is part of what this batch sees from then on.
+    fn write_part(&mut self, batch: Batch) -> Result<(), StorageError> {
         self.store.low.lower(&batch);
         self.store.engine.commit(batch, Sync::No)?;
         self.store.engine.settle();
-        // What was written is part of what this batch sees from now on.
         self.changes.reader.snapshot = self.store.engine.snapshot();
         self.changes.reader.number = self.store.low.latest();
         Ok(())

@@ -614,6 +614,34 @@ fn an_initial_sync_loads_in_any_order_and_history_begins_at_its_end() {
 }
 
 #[test]
+fn a_transaction_larger_than_memory_is_applied_in_parts_to_an_unfinished_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions { batch_max_bytes: 10_000, ..StoreOptions::default() };
+    let store = Store::open(dir.path(), options.clone()).unwrap();
+    let fixture = Fixture { store, dir, options };
+    fixture.store.begin_initial_sync().unwrap();
+    let uuid = fixture.make(10, "c", &rawdoc! {});
+    let pad = "p".repeat(400);
+    fixture.apply(11, |apply, ts| {
+        let coll = apply.collection(uuid).unwrap();
+        for id in 0..200i64 {
+            apply.put(ts, &coll, rawdoc! { "_id": id, "pad": pad.as_str() }).unwrap();
+        }
+        for id in 20..30i64 {
+            assert!(apply.delete(ts, &coll, id.into()).unwrap().is_some());
+        }
+        assert!(apply.bytes() < 20_000, "{}", apply.bytes());
+    });
+    fixture.store.finish_initial_sync(at(12)).unwrap();
+    let fixture = fixture.reopen();
+    let view = fixture.store.view(ReadAt::Newest).unwrap();
+    let coll = view.catalog().by_uuid(uuid).unwrap();
+    assert_eq!(view.count(&coll).unwrap(), 190);
+    assert_eq!(fixture.docs(ReadAt::Newest, "c", Direction::Forward).len(), 190);
+    assert!(fixture.store.validate(&coll, true).unwrap().valid());
+}
+
+#[test]
 fn documents_larger_than_the_loaders_memory_are_loaded() {
     for fixture in fixtures() {
         fixture.store.begin_initial_sync().unwrap();
