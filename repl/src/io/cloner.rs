@@ -302,12 +302,15 @@ impl Cloner {
         batch: Option<i64>,
         batches: &mpsc::Sender<Vec<RawDoc>>,
     ) -> Result<Received, SyncError> {
-        let mut resume: Option<RawDoc> = None;
+        let mut place = Place::default();
         let mut retries = Retries::new(self.retry_period);
         loop {
-            match self.receive_once(connection, listed, batch, batches, &mut resume).await {
-                Err(SyncError::Source(error)) if error.is_network() && resume.is_some() => {
+            match self.receive_once(connection, listed, batch, batches, &mut place).await {
+                Err(SyncError::Source(error)) if place.can_be_found_again(&error) => {
                     *connection = None;
+                    if error.code().is_some_and(is_lost_place) {
+                        place = Place::default();
+                    }
                     retries.wait(listed, error).await?;
                 }
                 other => return other,
@@ -321,14 +324,14 @@ impl Cloner {
         listed: &Listed,
         batch: Option<i64>,
         batches: &mpsc::Sender<Vec<RawDoc>>,
-        resume: &mut Option<RawDoc>,
+        place: &mut Place,
     ) -> Result<Received, SyncError> {
         let mut connection = match slot.take() {
             Some(connection) => connection,
             None => self.connect().await?,
         };
         let db = listed.ns.db();
-        let find = find_all_command(listed.uuid, resume.as_deref());
+        let find = find_all_command(listed.uuid, place.resume.as_deref());
         let reply = match connection.fetch(db, find, REPLY_TIMEOUT).await {
             Ok(reply) => reply,
             Err(e) if e.code() == Some(ErrorCode::NamespaceNotFound) => {
@@ -337,7 +340,7 @@ impl Cloner {
             }
             Err(e) => return Err(e.into()),
         };
-        let mut cursor = self.pass_on(listed, &reply, batches, resume).await?;
+        let mut cursor = self.pass_on(listed, &reply, batches, place).await?;
         if cursor == 0 {
             *slot = Some(connection);
             return Ok(Received::All);
@@ -354,10 +357,12 @@ impl Cloner {
                 let reply = match replies.next(REPLY_TIMEOUT).await {
                     Ok(Some(reply)) => reply,
                     Ok(None) => break,
-                    Err(e) if e.code().is_some_and(is_gone) => return Ok(Received::Dropped),
+                    Err(e) if e.code() == Some(ErrorCode::NamespaceNotFound) => {
+                        return Ok(Received::Dropped);
+                    }
                     Err(e) => return Err(e.into()),
                 };
-                cursor = self.pass_on(listed, &reply, batches, resume).await?;
+                cursor = self.pass_on(listed, &reply, batches, place).await?;
             }
         }
         *slot = Some(connection);
@@ -370,7 +375,7 @@ impl Cloner {
         listed: &Listed,
         reply: &RawDoc,
         batches: &mpsc::Sender<Vec<RawDoc>>,
-        resume: &mut Option<RawDoc>,
+        place: &mut Place,
     ) -> Result<i64, SyncError> {
         let (cursor, documents, token) = cursor_reply(reply)?;
         let bytes: usize = documents.iter().map(|doc| doc.bytes().len()).sum();
@@ -379,11 +384,14 @@ impl Cloner {
             progress.bytes_copied += bytes as u64;
             progress.fetched_batches += 1;
         });
-        if !documents.is_empty() && batches.send(documents).await.is_err() {
-            return Err(SyncError::Bug("the loader ended early".into()));
+        if !documents.is_empty() {
+            place.begun = true;
+            if batches.send(documents).await.is_err() {
+                return Err(SyncError::Bug("the loader ended early".into()));
+            }
         }
         if token.is_some() {
-            *resume = token;
+            place.resume = token;
         }
         Ok(cursor)
     }
@@ -395,6 +403,21 @@ struct Shape {
     count: u64,
     /// Documents in a reply; `None` leaves it to the source.
     batch: Option<i64>,
+}
+
+/// How far the documents of a collection have come.
+#[derive(Default)]
+struct Place {
+    begun: bool,
+    resume: Option<RawDoc>,
+}
+
+impl Place {
+    /// True if the rest of the documents can be asked for after this error.
+    fn can_be_found_again(&self, error: &ClientError) -> bool {
+        let lost = error.is_network() || error.code().is_some_and(is_lost_cursor);
+        (lost && (self.resume.is_some() || !self.begun)) || error.code().is_some_and(is_lost_place)
+    }
 }
 
 /// A lost connection is no reason to begin anew, for a time.
@@ -416,7 +439,7 @@ impl Retries {
         if tokio::time::Instant::now() >= self.deadline {
             return Err(SyncError::Source(error));
         }
-        tracing::warn!(ns = %listed.ns, %error, "the clone lost its connection and takes it up again");
+        tracing::warn!(ns = %listed.ns, %error, "the clone of a collection broke off and is taken up again");
         tokio::time::sleep(self.backoff.next_wait()).await;
         Ok(())
     }
@@ -565,8 +588,21 @@ fn is_id_index(spec: &RawDocument) -> bool {
         || spec.get_bool("clustered").unwrap_or(false)
 }
 
-fn is_gone(code: ErrorCode) -> bool {
-    matches!(code.code(), 26 | 175 | 237)
+/// The last document that came is gone: the source cannot go on from there, and is asked from the beginning. The loader
+/// takes documents twice; of a capped collection none comes twice, since all before the one that is gone are gone too.
+fn is_lost_place(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::KeyNotFound | ErrorCode::CappedPositionLost)
+}
+
+/// The source has ended the cursor. That may be a drop or an operator: the next find tells.
+fn is_lost_cursor(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::CursorNotFound
+            | ErrorCode::CursorKilled
+            | ErrorCode::QueryPlanKilled
+            | ErrorCode::OperationFailed
+    )
 }
 
 fn binary(uuid: Uuid) -> bson::Binary {
