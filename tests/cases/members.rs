@@ -74,6 +74,43 @@ fn with_a_vote_we_count(version: Version) -> Result<()> {
     set.finish()
 }
 
+/// A build that goes on after our restart is ready before we know our config: our vote comes all the same.
+#[test]
+fn a_restart_does_not_lose_our_vote_for_an_index_build() -> Result<()> {
+    let mut set = ReplSet::named("build-vote").ours_voting(1).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_votes()?;
+    set.primary()?.run("shop", doc! { "insert": "c", "documents": [{ "_id": 1, "x": 1 }] })?;
+    let port = set.primary()?.port();
+    let client = driver::connect(port)?;
+    let refuse_votes = |mode: &str| -> Result<()> {
+        let data = doc! {
+            "failCommands": ["voteCommitIndexBuild"], "failInternalCommands": true, "errorCode": 9001,
+        };
+        let fail = doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data };
+        driver::run(&client, "admin", fail).map(drop)
+    };
+    refuse_votes("alwaysOn")?;
+    std::thread::scope(|scope| -> Result<()> {
+        let building = scope.spawn(move || -> Result<bson::Document> {
+            let index = doc! { "key": { "x": 1 }, "name": "x" };
+            let create = doc! { "createIndexes": "c", "indexes": [index], "maxTimeMS": 60_000 };
+            driver::run(&driver::connect(port)?, "shop", create)
+        });
+        let refused = set.ours()?.await_log("the vote for an index build was not taken", PATIENCE);
+        let restarted = refused.and_then(|()| {
+            set.ours_mut()?.stop()?;
+            refuse_votes("off")?;
+            set.ours_mut()?.restart()
+        });
+        let built = building.join().map_err(|_| anyhow::anyhow!("the builder panicked"))?;
+        restarted?;
+        built.map(drop)
+    })?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.finish()
+}
+
 /// The way out when no primary can be had, taken by us as by any member.
 fn a_forced_reconfig_is_taken(version: Version) -> Result<()> {
     let set = ReplSet::named("forced").version(version).ours_hidden(1).start()?;

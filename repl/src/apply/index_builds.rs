@@ -19,15 +19,18 @@ use std::{
 use parking_lot::Mutex;
 use storage::{IndexState, ReadAt, StorageError, Store};
 use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use super::ApplyError;
 
 /// Our part of an index build is done: keys are loaded and later writes are kept up with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct BuildReady {
     /// `indexBuildUUID`.
     pub build: Uuid,
+    /// Cancelled when the build is committed, aborted or thrown away here.
+    pub over: CancellationToken,
 }
 
 /// The builds under way.
@@ -39,6 +42,7 @@ pub struct IndexBuilds {
 struct Build {
     cancel: Arc<AtomicBool>,
     thread: JoinHandle<Result<(), StorageError>>,
+    _over: DropGuard,
 }
 
 impl IndexBuilds {
@@ -70,18 +74,20 @@ impl IndexBuilds {
             return;
         }
         let cancel = Arc::new(AtomicBool::new(false));
+        let over = CancellationToken::new();
         let (store, stop, ready) = (store.clone(), cancel.clone(), self.ready.clone());
+        let told = over.clone();
         let spawned = std::thread::Builder::new().name("index-build".into()).spawn(move || {
             tracing::info!(%build, collection = %coll, "index build started");
             store.build_indexes(coll, build, &stop)?;
             tracing::info!(%build, collection = %coll, "index build is ready to commit");
             // Nobody listens when the node shuts down.
-            let _ = ready.send(BuildReady { build });
+            let _ = ready.send(BuildReady { build, over: told });
             Ok(())
         });
         match spawned {
             Ok(thread) => {
-                running.insert(build, Build { cancel, thread });
+                running.insert(build, Build { cancel, thread, _over: over.drop_guard() });
             }
             Err(error) => {
                 tracing::error!(%build, %error, "no thread for an index build; it is made when it commits");

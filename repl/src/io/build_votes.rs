@@ -9,6 +9,7 @@ use std::time::Duration;
 use bson::{rawdoc, spec::BinarySubtype};
 use protocol::ErrorCode;
 use tokio::sync::{mpsc, watch};
+use uuid::Uuid;
 
 use crate::{MemberSettings, Repl, apply::BuildReady, core::backoff::Backoff, io::peer::Peer};
 
@@ -22,28 +23,42 @@ pub(crate) async fn run(
     peer: Peer,
     settings: watch::Receiver<Option<MemberSettings>>,
 ) {
-    while let Some(build) = ready.recv().await {
-        let ours = settings.borrow().clone();
-        if let Some(ours) = ours.filter(|ours| ours.votes) {
-            tokio::spawn(vote(build, repl.clone(), peer.clone(), ours));
-        }
+    while let Some(ready) = ready.recv().await {
+        let (repl, peer, settings) = (repl.clone(), peer.clone(), settings.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = ready.over.cancelled() => {}
+                () = vote(ready.build, repl, peer, settings) => {}
+            }
+        });
     }
 }
 
-async fn vote(build: BuildReady, repl: Repl, peer: Peer, ours: MemberSettings) {
+/// A build may be ready before we know our config, and who has no vote yet may get one while the build goes on.
+async fn vote(
+    build: Uuid,
+    repl: Repl,
+    peer: Peer,
+    mut settings: watch::Receiver<Option<MemberSettings>>,
+) {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {
+        let voting = settings.wait_for(|now| now.as_ref().is_some_and(|now| now.votes)).await;
+        let Some(ours) = voting.ok().and_then(|ours| ours.clone()) else { return };
         let primary = repl.snapshot().primary().cloned();
         if let Some(primary) = primary {
-            match send(&build, &primary, &peer, &ours).await {
-                Ok(()) => return,
+            match send(build, &primary, &peer, &ours).await {
+                Ok(Taken::Yes) => return,
+                Ok(Taken::No(why)) => {
+                    tracing::info!(%build, %primary, %why, "the vote for an index build may be lost; trying again");
+                }
                 // It is committed or aborted without us.
                 Err(error) if error.code() == Some(ErrorCode::NoSuchKey) => {
-                    tracing::info!(build = %build.build, %primary, "the index build needs no vote any more");
+                    tracing::info!(%build, %primary, "the index build needs no vote any more");
                     return;
                 }
                 Err(error) => {
-                    tracing::info!(build = %build.build, %primary, %error, "the vote for an index build was not taken; trying again");
+                    tracing::info!(%build, %primary, %error, "the vote for an index build was not taken; trying again");
                 }
             }
         }
@@ -51,21 +66,29 @@ async fn vote(build: BuildReady, repl: Repl, peer: Peer, ours: MemberSettings) {
     }
 }
 
+enum Taken {
+    Yes,
+    /// The primary has it, a majority may not: with a failover it is gone.
+    No(String),
+}
+
 async fn send(
-    build: &BuildReady,
+    build: Uuid,
     primary: &protocol::HostAndPort,
     peer: &Peer,
     ours: &MemberSettings,
-) -> Result<(), protocol::client::ClientError> {
-    let uuid =
-        bson::Binary { subtype: BinarySubtype::Uuid, bytes: build.build.as_bytes().to_vec() };
+) -> Result<Taken, protocol::client::ClientError> {
+    let uuid = bson::Binary { subtype: BinarySubtype::Uuid, bytes: build.as_bytes().to_vec() };
     let command = rawdoc! {
         "voteCommitIndexBuild": uuid,
         "hostAndPort": ours.host.to_string(),
         "writeConcern": { "w": "majority" },
     };
     let mut connection = peer.connect(primary).await?;
-    connection.run("admin", command, VOTE_TIMEOUT).await?;
-    tracing::info!(build = %build.build, %primary, "voted to commit an index build");
-    Ok(())
+    let reply = connection.run("admin", command, VOTE_TIMEOUT).await?;
+    if let Ok(failed) = reply.get_document("writeConcernError") {
+        return Ok(Taken::No(format!("{failed:?}")));
+    }
+    tracing::info!(%build, %primary, "voted to commit an index build");
+    Ok(Taken::Yes)
 }
