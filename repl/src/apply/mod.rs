@@ -19,6 +19,7 @@ mod crud;
 mod ddl;
 mod derived;
 mod error;
+mod expiry;
 mod index_builds;
 mod options;
 mod sessions;
@@ -26,7 +27,7 @@ mod transactions;
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
 use protocol::{
@@ -75,6 +76,8 @@ pub struct Applier {
     builds: Arc<IndexBuilds>,
     misfits: Arc<Misfits>,
     names: Names,
+    /// When pre-images are looked at next, in milliseconds by the clock of the entries.
+    next_expiry: AtomicI64,
 }
 
 /// The collections with derived rows.
@@ -92,7 +95,8 @@ impl Applier {
             images: Namespace::new("config", "image_collection"),
             pre_images: Namespace::new("config", "system.preimages"),
         };
-        Self { store, mode, build_indexes, builds, misfits: Arc::default(), names }
+        let (misfits, next_expiry) = (Arc::default(), AtomicI64::new(0));
+        Self { store, mode, build_indexes, builds, misfits, names, next_expiry }
     }
 
     /// How well the entries fitted so far.
@@ -126,7 +130,10 @@ impl Applier {
             }
         }
         match through {
-            Some(done) => Ok(batch.commit(done)?),
+            Some(done) => {
+                self.expire_pre_images(&mut batch, done)?;
+                Ok(batch.commit(done)?)
+            }
             None => Ok(()),
         }
     }
@@ -154,6 +161,9 @@ impl Applier {
     fn entry(&self, batch: &mut Apply, entry: &OplogEntry<'_>) -> Result<(), ApplyError> {
         let ts = entry.op_time.ts;
         match &entry.op.kind {
+            OpKind::Noop if tells_of_migrated_write(entry) => {
+                self.note_session(batch, entry, None, None)
+            }
             OpKind::Noop => Ok(()),
             OpKind::Insert | OpKind::Update { .. } | OpKind::Delete => {
                 self.crud(batch, entry, &entry.op, Moment { ts, place: Place::of(entry) })?;
@@ -186,6 +196,13 @@ fn stands_alone(entry: &OplogEntry<'_>) -> bool {
         }
         _ => false,
     }
+}
+
+/// A retryable write that came with a chunk from another shard changes no data here, but a retry must find it. Images of
+/// find-and-modify are no-ops of a session too, and tell nothing about it.
+fn tells_of_migrated_write(entry: &OplogEntry<'_>) -> bool {
+    let sentinel = || entry.op.o.get("$wouldChangeOwningShard").is_ok_and(|it| it.is_some());
+    entry.op.from_migrate && entry.op.o2.is_some_and(|o2| o2.iter().next().is_some() || sentinel())
 }
 
 fn parse(raw: &RawDoc) -> Result<OplogEntry<'_>, ApplyError> {
@@ -224,3 +241,6 @@ impl Place {
         Self { ts: entry.op_time.ts, wall: entry.wall, index: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests;
