@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocumentBuf, raw::cstr};
 use protocol::{
-    ErrorCode,
+    ErrorCategory, ErrorCode,
     fields::{FieldError, type_name},
 };
 use query::QueryError;
@@ -197,14 +197,8 @@ impl Failure {
 
     /// True where the reply tells the topology: the driver's picture of it was wrong.
     pub fn shows_topology(&self) -> bool {
-        matches!(
-            self,
-            Self::NotWritablePrimary { .. }
-                | Self::NotPrimaryNoSecondaryOk { .. }
-                | Self::Linearizable
-                | Self::NotPrimaryOrSecondary(_)
-                | Self::Quiescing { .. }
-        )
+        let code = self.code();
+        code.is(ErrorCategory::NotPrimaryError) || matches!(self, Self::Quiescing { .. })
     }
 
     /// Appends `ok`, `errmsg`, `code` and `codeName`.

@@ -8,6 +8,7 @@ use bson::{
     spec::BinarySubtype,
 };
 use protocol::{RawDoc, Timestamp};
+use sha2::{Digest, Sha256};
 use storage::{StorageError, Store};
 use uuid::Uuid;
 
@@ -18,7 +19,7 @@ pub const OPLOG: &str = "oplog.rs";
 
 /// The collections of node documents, by what a mongod calls them.
 pub const NODE_COLLECTIONS: &[&str] = &[
-    "replset.election",
+    ELECTION,
     "replset.initialSyncId",
     "replset.minvalid",
     "replset.oplogTruncateAfterPoint",
@@ -28,21 +29,52 @@ pub const NODE_COLLECTIONS: &[&str] = &[
 ];
 
 const STARTUP_LOG: &str = "startup_log";
+const ELECTION: &str = "replset.election";
+/// What stands there before the first vote.
+const NO_VOTE: &str = "understudy.noVote";
+const MIN_VALID: &str = "local.replset.minvalid";
+/// What the UUIDs of the collections come from.
+const UUID_SEED: &str = "understudy.localUuids";
+const WIRE_VERSION_8_0: i32 = 25;
 /// The size of `startup_log`, in bytes: the oldest starts are forgotten.
 const STARTUP_LOG_SIZE: i32 = 10 << 20;
 /// What the names of the starts begin with; the time follows.
 const START_PREFIX: &str = "local.startup_log/";
 
 /// The documents of a node collection; empty if there is no such collection.
-pub fn documents(store: &Store, coll: &str) -> Result<Vec<RawDoc>, Failure> {
+pub fn documents(store: &Store, coll: &str, profile: &Profile) -> Result<Vec<RawDoc>, Failure> {
     let doc = match coll {
-        "replset.election" => store.vote()?,
+        ELECTION => match store.vote()? {
+            Some(vote) => Some(vote),
+            None => store.meta(NO_VOTE)?,
+        },
+        "replset.minvalid" => match store.meta(MIN_VALID)? {
+            Some(doc) if profile.wire_version < WIRE_VERSION_8_0 => Some(applied(store, &doc)?),
+            other => other,
+        },
         "replset.initialSyncId" => Some(initial_sync_id(store)?),
         STARTUP_LOG => return Ok(starts(store)?.into_iter().map(|(_, doc)| doc).collect()),
         name if NODE_COLLECTIONS.contains(&name) => store.meta(&format!("local.{name}"))?,
         _ => None,
     };
     Ok(doc.into_iter().collect())
+}
+
+/// Before 8.0 a member tells here how far it has applied.
+fn applied(store: &Store, kept: &RawDoc) -> Result<RawDoc, Failure> {
+    let at = store.watermarks().applied().op_time;
+    let id = kept.get_object_id("_id").unwrap_or_default();
+    let ts = bson::Timestamp::from(at.ts);
+    let begin = rawdoc! { "ts": ts, "t": at.t };
+    Ok(RawDoc::from(rawdoc! { "_id": id, "ts": ts, "t": at.t, "begin": begin }))
+}
+
+/// The identity of a collection of `local`, the same at every start; none in a store that was never started.
+pub fn uuid(store: &Store, coll: &str) -> Result<Option<Uuid>, Failure> {
+    let Some(seed) = store.meta(UUID_SEED)? else { return Ok(None) };
+    let digest = Sha256::new().chain_update(seed.as_bytes()).chain_update(coll).finalize();
+    let bytes = digest.first_chunk::<16>().copied().unwrap_or_default();
+    Ok(Some(uuid::Builder::from_random_bytes(bytes).into_uuid()))
 }
 
 /// The options of a node collection.
@@ -72,12 +104,15 @@ pub fn note_start(store: &Store, start: &Start<'_>) -> anyhow::Result<()> {
         // reach before they can be read, and nothing to cut off.
         let beginning = bson::Timestamp::from(Timestamp::NULL);
         let minvalid = rawdoc! { "_id": ObjectId::new(), "t": -1_i64, "ts": beginning };
-        keep_first(store, "local.replset.minvalid", &minvalid)?;
+        keep_first(store, MIN_VALID, &minvalid)?;
+        let no_vote = rawdoc! { "_id": ObjectId::new(), "term": 0_i64, "candidateIndex": -1_i64 };
+        keep_first(store, NO_VOTE, &no_vote)?;
         let point = "oplogTruncateAfterPoint";
         let mut cut = rawdoc! { "_id": point };
         cut.append(cstr!("oplogTruncateAfterPoint"), beginning);
         keep_first(store, "local.replset.oplogTruncateAfterPoint", &cut)?;
     }
+    keep_first(store, UUID_SEED, &rawdoc! { "seed": ObjectId::new() })?;
     let now = start.now.timestamp_millis();
     let host = system::host_name();
     let doc = rawdoc! {
@@ -167,18 +202,26 @@ mod tests {
         let start = |millis, in_set| {
             let (now, profile) = (DateTime::from_millis(millis), Profile::newest());
             note_start(&store, &Start { now, options: &options, profile, in_set }).unwrap();
-            documents(&store, "replset.minvalid").unwrap()
+            documents(&store, "replset.minvalid", profile).unwrap()
         };
         assert!(start(1500, false).is_empty());
         let points = start(2700, true);
+        let newest = Profile::newest();
         assert_eq!(points.len(), 1);
         assert_eq!(start(3900, true), points);
-        assert_eq!(documents(&store, "replset.oplogTruncateAfterPoint").unwrap().len(), 1);
-        let starts = documents(&store, STARTUP_LOG).unwrap();
+        assert_eq!(documents(&store, "replset.oplogTruncateAfterPoint", newest).unwrap().len(), 1);
+        let starts = documents(&store, STARTUP_LOG, newest).unwrap();
         let times: Vec<_> =
             starts.iter().map(|doc| doc.get_datetime("startTime").unwrap()).collect();
         assert_eq!(times, [1000, 2000, 3000].map(DateTime::from_millis));
         let last = starts.last().unwrap();
+        let votes = documents(&store, ELECTION, newest).unwrap();
+        assert_eq!(votes.first().unwrap().get_i64("candidateIndex").unwrap(), -1);
+        let uuids = [ELECTION, OPLOG, ELECTION].map(|name| uuid(&store, name).unwrap());
+        assert!(uuids.first() == uuids.last() && uuids.first() != uuids.get(1));
+        let old = Profile::for_wire_version(13).unwrap();
+        let point = documents(&store, "replset.minvalid", old).unwrap().pop().unwrap();
+        assert_eq!(point.get_document("begin").unwrap().get_timestamp("ts").unwrap().time, 0);
         assert!(last.get_str("_id").unwrap().ends_with("-3900"));
         assert!(last.get_str("startTimeLocal").unwrap().ends_with(":03.900"));
         assert!(last.get_document("buildinfo").unwrap().get_str("version").is_ok());
@@ -194,6 +237,6 @@ mod tests {
             let (now, profile) = (DateTime::from_millis(millis), Profile::newest());
             note_start(&store, &Start { now, options: &options, profile, in_set: true }).unwrap();
         }
-        assert_eq!(documents(&store, STARTUP_LOG).unwrap().len(), 2);
+        assert_eq!(documents(&store, STARTUP_LOG, Profile::newest()).unwrap().len(), 2);
     }
 }

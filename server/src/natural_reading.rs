@@ -59,7 +59,10 @@ impl NaturalReading {
         let place = options.after.as_deref().map(place_of).transpose()?.flatten();
         // 8.x puts the id of the initial sync into its tokens, so that places of before are refused.
         let sync_id = match call.profile().resume_tokens_name_initial_sync {
-            true => local::documents(call.node().store()?, "replset.initialSyncId")?.pop(),
+            true => {
+                local::documents(call.node().store()?, "replset.initialSyncId", call.profile())?
+                    .pop()
+            }
             false => None,
         };
         let sync_id = sync_id.and_then(|doc| {

@@ -43,6 +43,7 @@ mod harness;
 mod initial_sync;
 mod key_file;
 mod kill;
+mod member_commands;
 mod members;
 mod past;
 mod prepared;

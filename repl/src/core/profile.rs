@@ -24,7 +24,7 @@ pub struct Profile {
     /// `primaryId` in heartbeat requests and in `primaryId`-less replies (late 5.0 and later).
     pub primary_id_in_heartbeat: bool,
     /// `syncSourceHost` in `$oplogQueryData`.
-    pub sync_source_host_in_oplog_query_data: bool,
+    pub sync_source_host_in_oplog_query_data: Told,
     /// `maxTimeMSOpOnly` in internal requests.
     pub max_time_ms_op_only: bool,
     /// `lastAppliedWallTime` and the like for each member of `replSetGetStatus`.
@@ -33,6 +33,17 @@ pub struct Profile {
     pub majority_wall_time_in_status: bool,
     /// The handshake that its clients send: `hello` by OP_MSG (8.x), or `isMaster` by OP_QUERY.
     pub hello_by_op_msg: bool,
+}
+
+/// Whether a version writes a field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// It does not know it.
+    Never,
+    /// Where there is something to tell.
+    IfThere,
+    /// Empty where there is nothing to tell.
+    Always,
 }
 
 impl Profile {
@@ -62,7 +73,7 @@ static PROFILES: [Profile; 7] = [
         primary_index_in_repl_data: true,
         no_config_version: 1,
         primary_id_in_heartbeat: false,
-        sync_source_host_in_oplog_query_data: false,
+        sync_source_host_in_oplog_query_data: Told::IfThere,
         max_time_ms_op_only: false,
         wall_times_in_members: false,
         majority_wall_time_in_status: true,
@@ -73,7 +84,7 @@ static PROFILES: [Profile; 7] = [
         fcv: "5.0",
         max_wire_version: 13,
         primary_id_in_heartbeat: false,
-        sync_source_host_in_oplog_query_data: false,
+        sync_source_host_in_oplog_query_data: Told::Never,
         wall_times_in_members: false,
         hello_by_op_msg: false,
         ..modern("", "", 0, false)
@@ -102,7 +113,7 @@ const fn modern(
         primary_index_in_repl_data: false,
         no_config_version: i32::MAX as i64,
         primary_id_in_heartbeat: true,
-        sync_source_host_in_oplog_query_data: true,
+        sync_source_host_in_oplog_query_data: Told::Always,
         max_time_ms_op_only: true,
         wall_times_in_members: true,
         majority_wall_time_in_status: false,

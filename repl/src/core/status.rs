@@ -7,6 +7,7 @@ use protocol::OpTime;
 use super::{
     config::{NO_TERM, ReplSetConfig},
     member_state::MemberState,
+    profile::Told,
     snapshot::Snapshot,
 };
 
@@ -121,8 +122,13 @@ pub fn oplog_query_data(at: &Snapshot) -> RawDocumentBuf {
     doc.append(cstr!("rbid"), at.rbid);
     doc.append(cstr!("primaryIndex"), index(at.primary_index));
     doc.append(cstr!("syncSourceIndex"), index(at.sync_source_index()));
-    if at.profile.sync_source_host_in_oplog_query_data {
-        let source = at.sync_source.as_ref().map(ToString::to_string);
+    let source = at.sync_source.as_ref().map(ToString::to_string);
+    let told = match at.profile.sync_source_host_in_oplog_query_data {
+        Told::Never => false,
+        Told::IfThere => source.is_some(),
+        Told::Always => true,
+    };
+    if told {
         doc.append(cstr!("syncSourceHost"), source.unwrap_or_default());
     }
     doc

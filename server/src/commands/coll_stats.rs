@@ -157,7 +157,10 @@ fn absent(
         body.append(cstr!("scaleFactor"), sizes::number(scale));
         return Ok(body);
     }
-    let docs = if ns.db() == "local" { local::documents(store, ns.coll())? } else { Vec::new() };
+    let docs = match ns.db() {
+        "local" => local::documents(store, ns.coll(), call.profile())?,
+        _ => Vec::new(),
+    };
     let size: u64 = docs.iter().map(|doc| doc.bytes().len() as u64).sum();
     let mut body = head(call, ns, size / scale, docs.len() as u64, size);
     body.append(cstr!("storageSize"), sizes::number(size / scale));

@@ -168,7 +168,7 @@ fn of_local(call: &Call, target: &Target, query: Option<&RawDoc>) -> Result<u64,
         }
         return Ok(n);
     }
-    let docs = local::documents(store, ns.coll())?;
+    let docs = local::documents(store, ns.coll(), call.profile())?;
     let fits = |doc: &&RawDoc| filter.as_ref().is_none_or(|filter| filter.matches(doc));
     u64::try_from(docs.iter().filter(fits).count())
         .map_err(|_| Failure::said(ErrorCode::Overflow, "too many documents"))

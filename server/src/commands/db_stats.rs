@@ -66,8 +66,10 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     Ok(body.into())
 }
 
+const WIRE_VERSION_5_0: i32 = 13;
+
 fn reply(call: &Call, totals: &Totals, scale: u64) -> RawDocumentBuf {
-    let whole = |n: u64| match call.profile().wire_version > 13 {
+    let whole = |n: u64| match call.profile().wire_version > WIRE_VERSION_5_0 {
         true => RawBson::Int64(sizes::long(n)),
         false => sizes::number(n),
     };
@@ -82,11 +84,22 @@ fn reply(call: &Call, totals: &Totals, scale: u64) -> RawDocumentBuf {
     put(cstr!("objects"), whole(totals.objects));
     put(cstr!("avgObjSize"), average.into());
     put(cstr!("dataSize"), scaled(totals.data).into());
+    // Our engine's files have no free places; 5.0 tells of them unasked.
+    let tells_of_free = call.profile().wire_version == WIRE_VERSION_5_0;
     put(cstr!("storageSize"), scaled(totals.data).into());
+    if tells_of_free {
+        put(cstr!("freeStorageSize"), 0.0.into());
+    }
     put(cstr!("indexes"), whole(totals.indexes));
     put(cstr!("indexSize"), scaled(totals.index).into());
+    if tells_of_free {
+        put(cstr!("indexFreeStorageSize"), 0.0.into());
+    }
     put(cstr!("totalSize"), scaled(totals.data + totals.index).into());
-    let factor = match call.profile().wire_version > 13 {
+    if tells_of_free {
+        put(cstr!("totalFreeStorageSize"), 0.0.into());
+    }
+    let factor = match call.profile().wire_version > WIRE_VERSION_5_0 {
         true => RawBson::Int64(sizes::long(scale)),
         false => double(scale).into(),
     };

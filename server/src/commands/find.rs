@@ -155,7 +155,7 @@ fn absent(
     let parsing = ParseContext::default();
     let matcher = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
     let docs = match ns.db() {
-        "local" => local::documents(call.node().store()?, ns.coll())?,
+        "local" => local::documents(call.node().store()?, ns.coll(), call.profile())?,
         _ => Vec::new(),
     };
     let projection = projection(asked, &parsing, &matcher)?;

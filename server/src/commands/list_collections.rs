@@ -3,13 +3,14 @@
 use bson::{Binary, RawDocumentBuf, raw::cstr, rawdoc, spec::BinarySubtype};
 use protocol::{Fields, Namespace, RawDoc};
 use query::matcher::{Matcher, ParseContext};
-use storage::Collection;
+use storage::{Collection, Store};
 
 use super::{Api, Auth, Command, On, Run, list_cursor};
 use crate::{
     auth::{privilege::Target, requirement},
     blocking,
     context::{Call, Outcome},
+    error::Failure,
     local,
     profile::Profile,
     read_time::ReadTime,
@@ -48,11 +49,11 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
             "name": local::OPLOG,
             "type": "collection",
             "options": local::oplog_options(store),
-            "info": { "readOnly": false },
+            "info": local_info(store, local::OPLOG)?,
         });
         for name in local::NODE_COLLECTIONS {
-            if !local::documents(store, name)?.is_empty() {
-                listed.push(plain(name));
+            if !local::documents(store, name, profile)?.is_empty() {
+                listed.push(plain(name, local_info(store, name)?));
             }
         }
     }
@@ -87,13 +88,22 @@ fn describe(collection: &Collection, profile: &Profile) -> RawDocumentBuf {
     doc
 }
 
+fn local_info(store: &Store, name: &str) -> Result<RawDocumentBuf, Failure> {
+    let mut info = rawdoc! { "readOnly": false };
+    if let Some(uuid) = local::uuid(store, name)? {
+        let bytes = uuid.as_bytes().to_vec();
+        info.append(cstr!("uuid"), Binary { subtype: BinarySubtype::Uuid, bytes });
+    }
+    Ok(info)
+}
+
 /// A collection of node documents.
-fn plain(name: &str) -> RawDocumentBuf {
+fn plain(name: &str, info: RawDocumentBuf) -> RawDocumentBuf {
     rawdoc! {
         "name": name,
         "type": "collection",
         "options": local::options(name),
-        "info": { "readOnly": false },
+        "info": info,
         "idIndex": { "v": 2, "key": { "_id": 1 }, "name": "_id_" },
     }
 }

@@ -258,10 +258,10 @@ impl Node {
     /// We never stand for election, so there is nothing to freeze.
     fn answer_freeze(&self, doc: &RawDocument) -> Answer {
         let secs = int_or(doc, "replSetFreeze", 0);
-        Ok(if secs == 0 {
-            rawdoc! { "info": "unfreezing" }
-        } else {
-            rawdoc! {}
+        Ok(match secs {
+            0 => rawdoc! { "info": "unfreezing" },
+            1 => rawdoc! { "warning": "you really want to freeze for only 1 second?" },
+            _ => rawdoc! {},
         })
     }
 
