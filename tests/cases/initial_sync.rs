@@ -84,6 +84,37 @@ fn another_source_is_chosen_during_the_copy() -> Result<()> {
     set.finish()
 }
 
+/// Somebody ends the cursor from which we copy: that is no end of the collection.
+#[test]
+fn a_killed_cursor_loses_no_document() -> Result<()> {
+    let mut set = ReplSet::named("killed-cursor").proxied().start()?;
+    for i in 0..40 {
+        let documents: Vec<Document> =
+            (0..500).map(|n| doc! { "_id": i * 1000 + n, "b": noise(1000) }).collect();
+        set.primary()?.run("shop", doc! { "insert": "c", "documents": documents })?;
+    }
+    set.primary()?.proxy()?.throttle(2_000_000);
+    let options = understudy::options("ours", Some(set.name()))?;
+    set.add(options, Member { votes: 0 })?;
+    let (primary, ours) = (set.primary()?, set.ours()?);
+    let current = doc! { "$currentOp": { "allUsers": true, "idleCursors": true } };
+    let copying = doc! { "$match": { "ns": "shop.c", "cursor.cursorId": { "$gt": 0_i64 } } };
+    let ask = doc! { "aggregate": 1, "pipeline": [current, copying], "cursor": {} };
+    wait_for("a cursor was killed and its documents are asked for again", PATIENCE, || {
+        let found = primary.admin(ask.clone())?;
+        for op in found.get_document("cursor")?.get_array("firstBatch")? {
+            let cursor = op.as_document().and_then(|op| op.get_document("cursor").ok());
+            if let Some(id) = cursor.and_then(|cursor| cursor.get_i64("cursorId").ok()) {
+                primary.run("shop", doc! { "killCursors": "c", "cursors": [id] })?;
+            }
+        }
+        ours.log_has("broke off and is taken up again")
+    })?;
+    primary.proxy()?.heal()?;
+    set.await_state(ours, "SECONDARY", PATIENCE)?;
+    set.finish()
+}
+
 /// The source breaks while we copy and catch up: the copy comes out right all the same.
 #[test]
 fn a_copy_over_a_bad_line_comes_out_right() -> Result<()> {
