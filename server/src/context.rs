@@ -234,6 +234,8 @@ pub struct Client {
 /// What the first hello of a connection settled.
 #[derive(Debug, Clone, Default)]
 pub struct Handshake {
+    /// There was a hello already: what a client says of itself it says in the first.
+    pub greeted: bool,
     /// The client knows the words `hello` and `primary`.
     pub hello_ok: bool,
     /// The client says that it is a member of a set, or a router, and which wire version it speaks.
@@ -293,6 +295,15 @@ impl Client {
     /// The moment that all its reads see, if it is pinned to one.
     pub fn pinned(&self) -> Option<Timestamp> {
         self.handshake.lock().pin.as_ref().map(|pin| pin.ts)
+    }
+
+    /// Keeps the moment that it is pinned to readable, once it is somebody: who is not let in holds no history.
+    pub fn hold_pin(&self, who: &Who) -> Result<(), Failure> {
+        let pin = self.handshake.lock().pin.clone();
+        match pin.filter(|_| !who.is_restricted() || !who.users().is_empty()) {
+            Some(pin) => pin.hold(self.node.store()?),
+            None => Ok(()),
+        }
     }
 
     /// Changes what is settled.

@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,7 +14,11 @@ use parking_lot::Mutex;
 use protocol::{ErrorCode, Namespace};
 
 use crate::{
-    auth::user::UserName, batch::BatchWriter, context::Call, error::Failure, sessions::SessionId,
+    auth::{pipeline::Need, user::UserName},
+    batch::BatchWriter,
+    context::Call,
+    error::Failure,
+    sessions::{SessionId, Which},
 };
 
 /// What a cursor reads from.
@@ -62,6 +67,8 @@ pub struct Cursor {
     pub session: Option<SessionId>,
     /// Who opened it: nobody else may go on with it.
     pub owners: Vec<UserName>,
+    /// What they needed for that, and need for each further batch.
+    pub needs: Arc<[Need]>,
     /// It does not end of itself when it is idle.
     pub no_timeout: bool,
     /// It waits at the end for more.
@@ -83,6 +90,7 @@ enum Slot {
     Running {
         ns: Namespace,
         owners: Vec<UserName>,
+        needs: Arc<[Need]>,
         session: Option<SessionId>,
         killed: bool,
     },
@@ -131,8 +139,8 @@ impl Cursors {
             }
             Some(Slot::Idle { cursor, .. }) => {
                 let (session, owners) = (cursor.session, cursor.owners.clone());
-                let ns = cursor.ns.clone();
-                slots.insert(id, Slot::Running { ns, owners, session, killed: false });
+                let (ns, needs) = (cursor.ns.clone(), cursor.needs.clone());
+                slots.insert(id, Slot::Running { ns, owners, needs, session, killed: false });
                 Ok(cursor)
             }
         }
@@ -146,6 +154,14 @@ impl Cursors {
     /// True if a cursor that runs was killed.
     pub fn is_killed(&self, id: i64) -> bool {
         matches!(self.slots.lock().get(&id), Some(Slot::Running { killed: true, .. }))
+    }
+
+    /// Who opened a cursor, and what they need to go on with it.
+    pub fn terms(&self, id: i64) -> Option<(Vec<UserName>, Arc<[Need]>)> {
+        match self.slots.lock().get(&id)? {
+            Slot::Idle { cursor, .. } => Some((cursor.owners.clone(), cursor.needs.clone())),
+            Slot::Running { owners, needs, .. } => Some((owners.clone(), needs.clone())),
+        }
     }
 
     /// What a cursor reads and who opened it.
@@ -172,19 +188,13 @@ impl Cursors {
         }
     }
 
-    /// Ends the cursors of a session, or all that have one; of these users, or of everybody.
-    pub fn kill_session(&self, session: Option<&SessionId>, of: Option<&[UserName]>) {
-        let fits = |own: Option<SessionId>, owners: &[UserName]| {
-            let in_session = match session {
-                Some(id) => own.as_ref() == Some(id),
-                None => own.is_some(),
-            };
-            in_session && of.is_none_or(|users| users == owners)
-        };
+    /// Ends the cursors of these sessions.
+    pub fn kill_sessions(&self, which: &Which) {
+        let fits = |own: &Option<SessionId>| own.as_ref().is_some_and(|own| which.fits(own));
         self.slots.lock().retain(|_, slot| match slot {
-            Slot::Idle { cursor, .. } => !fits(cursor.session, &cursor.owners),
-            Slot::Running { session, owners, killed, .. } => {
-                *killed |= fits(*session, owners);
+            Slot::Idle { cursor, .. } => !fits(&cursor.session),
+            Slot::Running { session, killed, .. } => {
+                *killed |= fits(session);
                 true
             }
         });
@@ -233,6 +243,7 @@ mod tests {
             ns: Namespace::new("a", "b"),
             session,
             owners: Vec::new(),
+            needs: [].into(),
             no_timeout: false,
             tailable: false,
             await_data: false,
@@ -258,11 +269,12 @@ mod tests {
     fn idle_cursors_and_those_of_a_session_end() {
         let cursors = Cursors::default();
         let now = Instant::now();
-        cursors.keep(cursor(1, Some([1; 16])), now);
+        let session = |user| SessionId { id: [1; 16], user: [user; 32] };
+        cursors.keep(cursor(1, Some(session(1))), now);
         cursors.keep(cursor(2, None), now);
-        cursors.kill_session(Some(&[1; 16]), Some(&[UserName::new("u", "d")]));
+        cursors.kill_sessions(&Which::One(session(2)));
         assert_eq!(cursors.counts().0, 2);
-        cursors.kill_session(Some(&[1; 16]), None);
+        cursors.kill_sessions(&Which::One(session(1)));
         assert_eq!(cursors.counts().0, 1);
         cursors.expire(now + Duration::from_secs(9), Duration::from_secs(10));
         assert_eq!(cursors.counts().0, 1);

@@ -29,6 +29,7 @@ use crate::{
     profile::Profile,
 };
 use generic::Generic;
+pub use generic::is_database;
 
 /// A request as the connection hands it over.
 pub struct Incoming {
@@ -86,7 +87,10 @@ async fn execute(
         counter.up();
     }
     let operation = Running::begin(client, &incoming.body, command, started);
-    let outcome = match prepare(client, incoming, command, generic, &operation.0) {
+    let prepared = prepare(client, incoming, command, generic, &operation.0);
+    // Whoever was refused names collections as they like: they leave no trace.
+    let ran = matches!(prepared, Ok(Prepared::Run(_)));
+    let outcome = match prepared {
         Ok(Prepared::Run(call)) => run(command, call).await,
         Ok(Prepared::Answered(reply)) => Ok(reply),
         Err(failure) => Err(failure),
@@ -97,7 +101,7 @@ async fn execute(
             counters.failed.up();
         }
     }
-    note_time(client, command, &operation.0);
+    note_time(client, command, &operation.0, ran);
     outcome
 }
 
@@ -128,18 +132,18 @@ fn prepare(
     generic.read(&incoming.body, &name, profile)?;
     refuse_duplicates(&incoming)?;
     let db = generic.take_db(&name, profile)?;
-    if generic.help {
-        let help = format!("help for: {} {}", command.name, command.help);
-        return Ok(Prepared::Answered(rawdoc! { "help": help }.into()));
-    }
     let who = who(client, command)?;
     if profile.login_comes_first {
         require_login(&who, command, profile)?;
     }
-    if command.admin_only && db != "admin" {
+    if command.admin_only && db != "admin" && !generic.help {
         return Err(Failure::AdminOnly(command.name));
     }
     require_login(&who, command, profile)?;
+    if generic.help {
+        let help = format!("help for: {} {}", command.name, command.help);
+        return Ok(Prepared::Answered(rawdoc! { "help": help }.into()));
+    }
     generic.check_api(command)?;
     if let Fields::Only(own) = command.fields
         && profile.strict_fields
@@ -150,7 +154,9 @@ fn prepare(
     let (open, in_set) = (command.auth.is_open(profile), node.repl().is_some());
     statement.check_fields(open, generic.lsid.is_some(), in_set)?;
     generic.check_concerns(command, &name)?;
-    let who_digest = who.digest();
+    // Nobody has no sessions.
+    let lsid = generic.lsid.filter(|_| !who.is_restricted() || !who.users().is_empty());
+    let lsid = lsid.map(|lsid| lsid.of(&who)).transpose()?;
     let call = Call {
         client: client.clone(),
         body: incoming.body,
@@ -160,7 +166,7 @@ fn prepare(
         exhaust_allowed: incoming.exhaust_allowed,
         secondary_ok: generic.secondary_ok,
         who,
-        lsid: generic.lsid,
+        lsid,
         max_time: generic.max_time,
         started: now,
         operation: Arc::clone(operation),
@@ -172,9 +178,10 @@ fn prepare(
         take_cluster_time(&call, time)?;
     }
     gate(client, command, generic, &call.db)?;
-    if let Some(id) = generic.lsid {
-        node.sessions.touch(id, who_digest, now);
+    if let Some(id) = lsid {
+        node.sessions.touch(id, now);
     }
+    client.hold_pin(&call.who)?;
     Ok(Prepared::Run(call))
 }
 
@@ -297,10 +304,10 @@ fn take_cluster_time(call: &Call, time: &ClusterTime) -> Result<(), Failure> {
     Ok(())
 }
 
-fn note_time(client: &Client, command: &Command, operation: &Operation) {
+fn note_time(client: &Client, command: &Command, operation: &Operation, ran: bool) {
     let node = &client.node;
     let took: Duration = operation.started.elapsed();
-    if let (On::Readable | On::Serving, Some(class)) = (command.on, command.class) {
+    if let (true, On::Readable | On::Serving, Some(class)) = (ran, command.on, command.class) {
         node.operations.note(operation.namespace(), class, took);
     }
     let class = command.latency_class();

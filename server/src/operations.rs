@@ -113,7 +113,8 @@ impl Operations {
     pub fn note(&self, ns: String, class: OpClass, took: Duration) {
         let micros = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
         let mut top = self.top.lock();
-        if top.len() >= NAMESPACES_MAX && !top.contains_key(&ns) {
+        let full = top.len() >= NAMESPACES_MAX && !top.contains_key(&ns);
+        if full || ns.len() > NAMESPACE_LEN_MAX {
             return;
         }
         let usage = top.entry(ns).or_default();
@@ -134,6 +135,8 @@ impl Operations {
 
 /// Clients can name any number of collections that don't exist.
 const NAMESPACES_MAX: usize = 100_000;
+/// mongod's longest name of a collection, its database with it.
+const NAMESPACE_LEN_MAX: usize = 255;
 
 /// Microseconds and number of operations, by class.
 #[derive(Debug, Clone, Copy, Default)]

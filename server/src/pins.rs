@@ -31,8 +31,23 @@ pub struct Pins(Mutex<HashMap<Program, Weak<Pin>>>);
 pub struct Pin {
     /// The moment.
     pub ts: Timestamp,
-    /// Keeps it readable; a moment that is still to come needs no keeping.
-    _held: Option<storage::Pin>,
+    /// Keeps it readable, from when somebody is known who may read; a moment that is still to come needs no keeping.
+    held: Mutex<Option<storage::Pin>>,
+}
+
+impl Pin {
+    /// Keeps the moment readable from now on.
+    pub fn hold(&self, store: &Store) -> Result<(), Failure> {
+        let mut held = self.held.lock();
+        if held.is_none() {
+            *held = match store.pin(self.ts) {
+                Ok(held) => Some(held),
+                Err(StorageError::NotYetApplied { .. }) => None,
+                Err(error) => return Err(refused(ErrorCode::SnapshotTooOld, &error, store)),
+            };
+        }
+        Ok(())
+    }
 }
 
 impl std::fmt::Debug for Pin {
@@ -44,7 +59,7 @@ impl std::fmt::Debug for Pin {
 type Program = (IpAddr, Vec<u8>);
 
 impl Pins {
-    /// The moment that the client's metadata ask for, if they ask for one.
+    /// The moment that the client's metadata ask for, if they ask for one. It is not held yet.
     pub fn pin(
         &self,
         store: &Store,
@@ -63,12 +78,7 @@ impl Pins {
             return Ok(Some(pin));
         }
         let ts = within_window(store, moment, cluster_time, DateTime::now())?;
-        let held = match store.pin(ts) {
-            Ok(held) => Some(held),
-            Err(StorageError::NotYetApplied { .. }) => None,
-            Err(error) => return Err(refused(ErrorCode::SnapshotTooOld, &error, store)),
-        };
-        let pin = Arc::new(Pin { ts, _held: held });
+        let pin = Arc::new(Pin { ts, held: Mutex::default() });
         pins.insert(program, Arc::downgrade(&pin));
         Ok(Some(pin))
     }

@@ -8,9 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bson::{RawBsonRef, RawDocument, spec::BinarySubtype};
 use parking_lot::Mutex;
+use protocol::ErrorCode;
 
-use crate::auth::user::Digest;
+use crate::{
+    auth::{Who, action::action, privilege::Target, user::Digest},
+    error::Failure,
+};
 
 /// `logicalSessionTimeoutMinutes`.
 pub const TIMEOUT_MINUTES: i32 = 30;
@@ -20,8 +25,91 @@ const SESSIONS_MAX: usize = 1_000_000;
 /// Expired sessions are swept when the number has doubled since the last sweep, at least this many.
 const SWEEP_MIN: usize = 1024;
 
-/// The UUID of an `lsid`.
-pub type SessionId = [u8; 16];
+/// A session: the UUID of its `lsid`, and whose it is. Others who know the number have another session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionId {
+    /// `lsid.id`.
+    pub id: [u8; 16],
+    /// `lsid.uid`.
+    pub user: Digest,
+}
+
+/// An `lsid` as it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lsid {
+    id: [u8; 16],
+    user: Option<Digest>,
+}
+
+impl Lsid {
+    /// Reads it; `of` is what it is part of.
+    pub fn parse(lsid: &RawDocument, of: &str) -> Result<Self, Failure> {
+        let uuid = || {
+            let text = "uuid must be a 16-byte binary field with UUID (4) subtype";
+            Failure::said(ErrorCode::InvalidUUID, text)
+        };
+        let (mut id, mut user) = (None, None);
+        for field in lsid.iter() {
+            let (name, value) =
+                field.map_err(|error| Failure::said(ErrorCode::InvalidBSON, error.to_string()))?;
+            match (name.as_str(), value) {
+                ("id", RawBsonRef::Binary(bytes)) if bytes.subtype == BinarySubtype::Uuid => {
+                    id = Some(bytes.bytes.try_into().map_err(|_| uuid())?);
+                }
+                ("id", RawBsonRef::Binary(_)) => return Err(uuid()),
+                ("uid", RawBsonRef::Binary(bytes)) => user = Some(digest(bytes.bytes)?),
+                (name @ ("id" | "uid"), other) => {
+                    return Err(Failure::wrong_type(format!("{of}.{name}"), other, &["binData"]));
+                }
+                ("txnNumber" | "txnUUID", _) => {}
+                (name, _) => return Err(Failure::unknown_field(format!("{of}.{name}"))),
+            }
+        }
+        let id = id.ok_or_else(|| Failure::missing(format!("{of}.id")))?;
+        Ok(Self { id, user })
+    }
+
+    /// The session, of whoever asks unless they may ask as others.
+    pub fn of(self, who: &Who) -> Result<SessionId, Failure> {
+        let own = who.digest();
+        let user = self.user.unwrap_or(own);
+        if user != own && !who.may(Target::Cluster, action("impersonate")) {
+            let text = "Unauthorized to set user digest in LogicalSessionId";
+            return Err(Failure::said(ErrorCode::Unauthorized, text));
+        }
+        Ok(SessionId { id: self.id, user })
+    }
+}
+
+/// A digest that was sent.
+pub fn digest(bytes: &[u8]) -> Result<Digest, Failure> {
+    bytes.try_into().map_err(|_| {
+        let text = format!("Unsupported SHA256Block hash length: {}", bytes.len());
+        Failure::said(ErrorCode::UnsupportedFormat, text)
+    })
+}
+
+/// Sessions that a command is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// All.
+    All,
+    /// This one.
+    One(SessionId),
+    /// All of a user.
+    Of(Digest),
+}
+
+impl Which {
+    /// True if the session is one of them.
+    pub fn fits(&self, session: &SessionId) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(id) => id == session,
+            Self::Of(user) => session.user == *user,
+        }
+    }
+}
 
 /// The sessions in use.
 #[derive(Debug, Default)]
@@ -29,40 +117,38 @@ pub struct Sessions(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    last_use: HashMap<SessionId, (Digest, Instant)>,
+    last_use: HashMap<SessionId, Instant>,
     sweep_at: usize,
 }
 
 impl Sessions {
-    /// A request of this user came with this session.
-    pub fn touch(&self, id: SessionId, user: Digest, now: Instant) {
+    /// A request came with this session.
+    pub fn touch(&self, id: SessionId, now: Instant) {
         let mut known = self.0.lock();
         if known.last_use.len() >= known.sweep_at.max(SWEEP_MIN) {
-            known.last_use.retain(|_, (_, last)| now.duration_since(*last) < TIMEOUT);
+            known.last_use.retain(|_, last| now.duration_since(*last) < TIMEOUT);
             known.sweep_at = known.last_use.len() * 2;
         }
         if known.last_use.len() < SESSIONS_MAX {
-            known.last_use.insert(id, (user, now));
+            known.last_use.insert(id, now);
         }
     }
 
-    /// The session is over.
-    pub fn end(&self, id: &SessionId) {
-        self.0.lock().last_use.remove(id);
+    /// These sessions are over.
+    pub fn end(&self, which: &Which) {
+        let mut known = self.0.lock();
+        match which {
+            Which::One(id) => {
+                known.last_use.remove(id);
+            }
+            which => known.last_use.retain(|id, _| !which.fits(id)),
+        }
     }
 
-    /// All sessions are over.
-    pub fn end_all(&self) {
-        self.0.lock().last_use.clear();
-    }
-
-    /// All sessions, whose each is, and how long ago it was used.
-    pub fn list(&self, now: Instant) -> Vec<(SessionId, Digest, Duration)> {
+    /// All sessions, and how long ago each was used.
+    pub fn list(&self, now: Instant) -> Vec<(SessionId, Duration)> {
         let known = self.0.lock();
-        let shown = |(id, (user, last)): (&SessionId, &(Digest, Instant))| {
-            (*id, *user, now.duration_since(*last))
-        };
-        known.last_use.iter().map(shown).collect()
+        known.last_use.iter().map(|(id, last)| (*id, now.duration_since(*last))).collect()
     }
 
     /// `activeSessionsCount`.
@@ -82,14 +168,29 @@ mod tests {
         let id = |n: u32| {
             let mut id = [0; 16];
             id[..4].copy_from_slice(&n.to_le_bytes());
-            id
+            SessionId { id, user: [0; 32] }
         };
         for n in 0..1024 {
-            sessions.touch(id(n), [0; 32], start);
+            sessions.touch(id(n), start);
         }
-        sessions.touch(id(5000), [0; 32], start + TIMEOUT);
+        sessions.touch(id(5000), start + TIMEOUT);
         assert_eq!(sessions.count(), 1);
-        sessions.end(&id(5000));
+        sessions.end(&Which::One(id(5000)));
+        assert_eq!(sessions.count(), 0);
+    }
+
+    #[test]
+    fn a_session_is_its_users() {
+        let sessions = Sessions::default();
+        let of = |user| SessionId { id: [7; 16], user: [user; 32] };
+        for user in 1..=3 {
+            sessions.touch(of(user), Instant::now());
+        }
+        sessions.end(&Which::One(of(1)));
+        sessions.end(&Which::Of([2; 32]));
+        let left = sessions.list(Instant::now());
+        assert_eq!(left.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [of(3)]);
+        sessions.end(&Which::All);
         assert_eq!(sessions.count(), 0);
     }
 }

@@ -1,7 +1,10 @@
 //! Users of the set on our port: every driver logs in, and what changes on the primary acts on open connections.
 
 use anyhow::{Context, Result, ensure};
-use bson::{Binary, Document, doc, spec::BinarySubtype};
+use bson::{
+    Binary, Document, RawArrayBuf, RawBson, RawDocumentBuf, doc, raw::cstr, rawdoc,
+    spec::BinarySubtype,
+};
 use mongodb::options::AuthMechanism;
 use serde_json::json;
 use tests::driver::{self, Security};
@@ -182,6 +185,8 @@ fn what_one_may_is_what_one_may_on_a_mongod() -> Result<()> {
     let (ours, real) = (set.ours()?, set.node(real)?);
     restrictions(&set, ours, real)?;
     others_are_not_seen(ours, real)?;
+    crooked_pipelines_are_refused(ours, real)?;
+    a_cursor_needs_the_rights_of_today(&set, ours, real)?;
     for node in [ours, real] {
         let client = node.client_as(&user("second"))?;
         let connection = doc! { "find": "carts", "limit": 1 };
@@ -256,6 +261,8 @@ fn others_are_not_seen(ours: &Node, real: &Node) -> Result<()> {
             if stage == "$listSessions" { "system.sessions".into() } else { bson::Bson::from(1) };
         doc! { "aggregate": coll, "pipeline": [{ stage: spec }], "cursor": {} }
     };
+    let session = Binary { subtype: BinarySubtype::Uuid, bytes: vec![7; 16] };
+    let digest = Binary { subtype: BinarySubtype::Generic, bytes: vec![7; 32] };
     let reader = doc! { "user": "reader", "db": "shop" };
     let clerk = doc! { "user": "clerk", "db": "shop" };
     let questions = [
@@ -266,9 +273,15 @@ fn others_are_not_seen(ours: &Node, real: &Node) -> Result<()> {
         ("admin", all("$listLocalSessions", doc! {})),
         ("admin", all("$listLocalSessions", doc! { "allUsers": true })),
         ("admin", all("$listLocalSessions", doc! { "users": [clerk.clone()] })),
-        ("admin", all("$listLocalSessions", doc! { "users": [clerk, reader] })),
+        ("admin", all("$listLocalSessions", doc! { "users": [clerk, reader.clone()] })),
         ("config", all("$listSessions", doc! {})),
         ("config", all("$listSessions", doc! { "allUsers": true })),
+        // Others' sessions by the digest of their user, and what members alone say.
+        ("admin", doc! { "endSessions": [{ "id": &session, "uid": &digest }] }),
+        ("shop", doc! { "find": "carts", "limit": 1, "lsid": { "id": &session, "uid": &digest } }),
+        ("admin", doc! { "killAllSessionsByPattern": [{ "users": [&reader] }] }),
+        ("shop", doc! { "find": "carts", "limit": 1, "term": 1_i64 }),
+        ("shop", doc! { "getMore": 5_i64, "collection": "carts", "term": 1_i64 }),
     ];
     for node in [ours, real] {
         // Somebody else has a session, and a command that runs.
@@ -286,6 +299,85 @@ fn others_are_not_seen(ours: &Node, real: &Node) -> Result<()> {
             !answer.contains("__system") && !answer.contains("replSet"),
             "{question}: {answer}"
         );
+    }
+    Ok(())
+}
+
+/// Pipelines that name a collection twice, or beside a name that is no UTF-8: whoever checks them and whoever runs them
+/// must see the same.
+fn crooked_pipelines_are_refused(ours: &Node, real: &Node) -> Result<()> {
+    let twice = |mut doc: RawDocumentBuf, field: &bson::raw::CStr, value: RawBson| {
+        doc.append(field, value);
+        doc
+    };
+    let join = rawdoc! { "from": "carts", "localField": "_id", "foreignField": "_id", "as": "x" };
+    let graph = rawdoc! { "from": "carts", "startWith": "$_id", "connectFromField": "_id",
+    "connectToField": "_id", "as": "x" };
+    let secrets = || RawBson::from("secrets");
+    let union: RawArrayBuf = [rawdoc! { "$unionWith": "secrets" }].into_iter().collect();
+    let piped = twice(
+        rawdoc! { "from": "carts", "as": "x", "pipeline": [] },
+        cstr!("pipeline"),
+        union.into(),
+    );
+    let stages = [
+        rawdoc! { "$lookup": join.clone() },
+        rawdoc! { "$lookup": twice(join.clone(), cstr!("from"), secrets()) },
+        rawdoc! { "$lookup": piped },
+        rawdoc! { "$graphLookup": twice(graph, cstr!("from"), secrets()) },
+        rawdoc! { "$unionWith": twice(rawdoc! { "coll": "carts" }, cstr!("coll"), secrets()) },
+        rawdoc! { "$unionWith": { "XXXX": 1, "coll": "secrets" } },
+        rawdoc! { "$facet": { "XXXX": [{ "$unionWith": "secrets" }] } },
+        rawdoc! { "$unionWith": { "coll": "carts", "pipeline": [{ "$facet": { "XXXX": [{ "$unionWith": "secrets" }] } }] } },
+        rawdoc! { "$out": twice(rawdoc! { "db": "shop", "coll": "mine" }, cstr!("coll"), secrets()) },
+        rawdoc! { "$merge": twice(rawdoc! { "into": "mine" }, cstr!("into"), secrets()) },
+    ];
+    for (at, stage) in stages.into_iter().enumerate() {
+        let pipeline: RawArrayBuf = [rawdoc! { "$limit": 1 }, stage].into_iter().collect();
+        let command = rawdoc! { "aggregate": "carts", "pipeline": pipeline, "cursor": {},
+        "$readPreference": { "mode": "secondaryPreferred" } };
+        let mut bytes = command.into_bytes();
+        let crooked = bytes.windows(4).position(|four| four == b"XXXX");
+        if let Some(byte) = crooked.and_then(|at| bytes.get_mut(at)) {
+            *byte = 0xff;
+        }
+        let command = RawDocumentBuf::from_bytes(bytes)?;
+        for node in [ours, real] {
+            let client = node.client_as(&user("clerk"))?;
+            let answer = driver::answer_raw(&client, "shop", command.clone())?;
+            let allowed = answer.get_f64("ok")? == 1.0;
+            // The first is in order: it joins what the clerk may read.
+            ensure!(allowed == (at == 0), "{}: {command:?}: {answer}", node.name());
+        }
+    }
+    Ok(())
+}
+
+/// A cursor that was opened with more rights than there are now gives nothing more.
+fn a_cursor_needs_the_rights_of_today(set: &ReplSet, ours: &Node, real: &Node) -> Result<()> {
+    let primary = set.primary()?;
+    let on =
+        |coll: &str| doc! { "resource": { "db": "shop", "collection": coll }, "actions": ["find"] };
+    let both = [on("carts"), on("secrets")].to_vec();
+    primary.run("shop", doc! { "createRole": "joins", "roles": [], "privileges": both })?;
+    primary.run("shop", doc! { "createUser": "joiner", "pwd": "pässwörd", "roles": ["joins"] })?;
+    set.await_caught_up()?;
+    let lookup = doc! { "from": "secrets", "localField": "_id", "foreignField": "_id", "as": "x" };
+    let join = doc! { "aggregate": "carts", "pipeline": [{ "$lookup": lookup }], "cursor": { "batchSize": 1 } };
+    let mut open = Vec::new();
+    for node in [ours, real] {
+        let client = node.client_as(&user("joiner"))?;
+        let opened = driver::run(&client, "shop", join.clone())?;
+        open.push((client, opened.get_document("cursor")?.get_i64("id")?));
+    }
+    primary.run("shop", doc! { "updateRole": "joins", "privileges": [on("carts")] })?;
+    set.await_caught_up()?;
+    for (client, id) in open {
+        let more = doc! { "getMore": id, "collection": "carts", "batchSize": 1 };
+        let refused = driver::answer(&client, "shop", more)?;
+        let text = format!("not authorized for getMore with cursor id {id}");
+        ensure!(refused.get_i32("code")? == UNAUTHORIZED, "{refused}");
+        ensure!(refused.get_str("errmsg")? == text, "{refused}");
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use bson::{Document, doc};
+use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{
     AuthMechanism, ClientOptions, Credential, ServerAddress, Tls as MongoTls, TlsOptions,
@@ -133,6 +133,14 @@ pub fn run(client: &Client, db: &str, command: Document) -> Result<Document> {
 /// Runs one command and gives the server's answer, also when it is a refusal with `ok: 0`.
 pub fn answer(client: &Client, db: &str, command: Document) -> Result<Document> {
     match client.database(db).run_command(command).run() {
+        Ok(reply) => Ok(reply),
+        Err(error) => refusal(&error).ok_or_else(|| anyhow!(error)),
+    }
+}
+
+/// The same for a command with fields that no driver would write.
+pub fn answer_raw(client: &Client, db: &str, command: RawDocumentBuf) -> Result<Document> {
+    match client.database(db).run_raw_command(command).run() {
         Ok(reply) => Ok(reply),
         Err(error) => refusal(&error).ok_or_else(|| anyhow!(error)),
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use protocol::RawDoc;
 
-use super::{Parsed, StageContext, hash_key, join::run_on, table::one, to_doc, unwind};
+use super::{Parsed, StageContext, hash_key, idl, join::run_on, table::one, to_doc, unwind};
 use crate::{
     error::QueryError,
     exec::{Stage, Upstream},
@@ -41,6 +41,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
             value.type_name()
         )));
     };
+    idl::once("$graphLookup", doc)?;
     let (mut from, mut into, mut start, mut path, mut to) = (None, None, None, None, None);
     let (mut depth_max, mut depth_field, mut restrict) = (None, None, None);
     for field in Elements::of_bytes(doc) {

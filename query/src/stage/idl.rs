@@ -1,13 +1,28 @@
 //! What mongod's parsers of stage specifications say of a field that is wrong, missing or unknown.
 
+use std::collections::HashSet;
+
 use crate::{
     error::QueryError,
-    value::{Element, Value},
+    value::{Element, Elements, Value},
 };
 
 pub(super) fn unknown(stage: &str, field: &[u8]) -> QueryError {
     let field = String::from_utf8_lossy(field);
     QueryError::location(40_415, format!("BSON field '{stage}.{field}' is an unknown field."))
+}
+
+/// Refuses a specification with a field that is there twice.
+pub(super) fn once(stage: &str, spec: &[u8]) -> Result<(), QueryError> {
+    let mut seen = HashSet::new();
+    for field in Elements::of_bytes(spec) {
+        if !seen.insert(field.key) {
+            let field = String::from_utf8_lossy(field.key);
+            let text = format!("BSON field '{stage}.{field}' is a duplicate field");
+            return Err(QueryError::location(40_413, text));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn missing(stage: &str, field: &str) -> QueryError {

@@ -6,8 +6,8 @@ use bson::RawDocumentBuf;
 use protocol::RawDoc;
 
 use super::{
-    NoSource, Parsed, StageContext, check_part, drain, over_docs, parse, parse_stages, plan, raw,
-    table::one, to_doc, unwind,
+    NoSource, Parsed, StageContext, check_part, drain, idl, over_docs, parse, parse_stages, plan,
+    raw, table::one, to_doc, unwind,
 };
 use crate::{
     context::Context,
@@ -71,6 +71,7 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
             value.type_name()
         )));
     };
+    idl::once("$lookup", doc)?;
     let (mut from, mut into, mut local, mut foreign) = (None, None, None, None);
     let mut variables: Vec<(Box<[u8]>, Expr)> = Vec::new();
     let mut pipeline = None;
@@ -270,6 +271,13 @@ pub(super) fn parse_union_with(value: Value<'_>, cx: &StageContext) -> Result<Pa
     let (coll, pipeline) = match value {
         Value::String(name) => (name, empty),
         Value::Document(doc) => {
+            const NAME: &str = "$unionWith";
+            for field in Elements::of_bytes(doc) {
+                if !matches!(field.key, b"coll" | b"pipeline") {
+                    return Err(idl::unknown(NAME, field.key));
+                }
+            }
+            idl::once(NAME, doc)?;
             let part = |name: &[u8]| Elements::of_bytes(doc).find(name).map(|e| e.value());
             let pipeline = part(b"pipeline").unwrap_or(empty);
             match part(b"coll") {

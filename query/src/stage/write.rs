@@ -204,6 +204,7 @@ pub(super) fn parse_out(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Q
     match value {
         Value::String(name) => collection = Some(text(name)),
         Value::Document(doc) => {
+            idl::once(NAME, doc)?;
             for field in Elements::of_bytes(doc) {
                 match field.key {
                     b"db" => database = Some(text(idl::string(NAME, &field)?)),
@@ -249,6 +250,7 @@ pub(super) fn parse_merge(value: Value<'_>, cx: &StageContext) -> Result<Parsed,
     match value {
         Value::String(name) => target = Some((None, text(name))),
         Value::Document(doc) => {
+            idl::once(NAME, doc)?;
             for field in Elements::of_bytes(doc) {
                 match field.key {
                     b"into" => target = Some(into(field.value())?),
@@ -294,6 +296,7 @@ fn into(value: Value<'_>) -> Result<(Option<String>, String), QueryError> {
         Value::String(name) => Ok((None, text(name))),
         Value::Document(doc) => {
             let (mut database, mut collection) = (None, None);
+            idl::once("$merge.into", doc)?;
             for field in Elements::of_bytes(doc) {
                 match field.key {
                     b"db" => database = Some(text(idl::string("$merge.into", &field)?)),

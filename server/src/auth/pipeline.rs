@@ -1,8 +1,10 @@
 //! What a pipeline needs: `find` on what it reads, and what single stages ask for.
 
-use bson::{RawArray, RawBsonRef, RawDocument};
+use bson::{RawArray, RawDocument};
+use query::value::{Element, Value};
 
 use super::{
+    Who,
     action::{Action, action},
     privilege::Target,
     user::UserName,
@@ -10,7 +12,7 @@ use super::{
 use crate::{context::Call, error::Failure};
 
 /// One need of a pipeline.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
     /// An action on the cluster.
     Cluster(Action),
@@ -24,33 +26,59 @@ pub enum Need {
 
 /// Refuses whoever may not run the command's pipeline.
 pub fn check(call: &Call) -> Result<(), Failure> {
+    if met(&call.who, &of_command(call)?) { Ok(()) } else { Err(call.unauthorized()) }
+}
+
+/// What the command needs; one whose pipeline is none will be told so by its handler.
+fn of_command(call: &Call) -> Result<Vec<Need>, Failure> {
     let coll = super::requirement::collection(call)?;
-    let Ok(pipeline) = call.body.get_array("pipeline") else {
-        // The handler will say what is wrong with it.
-        return call.require(Target::Collection(&call.db, &coll), action("find"));
-    };
     let mut needs = Vec::new();
-    of(&call.db, &coll, pipeline, &mut needs);
+    match call.body.get_array("pipeline") {
+        Ok(pipeline) => of(&call.db, &coll, pipeline, &mut needs),
+        Err(_) => needs.push(Need::Collection(call.db.clone(), coll, action("find"))),
+    }
     if matches!(call.body.get_bool("bypassDocumentValidation"), Ok(true)) {
         let written: Vec<Need> = needs.iter().filter_map(bypass).collect();
         needs.extend(written);
     }
-    for need in needs {
-        match need {
-            Need::Cluster(action) => call.require(Target::Cluster, action)?,
-            Need::Database(db, action) => call.require(Target::Database(&db), action)?,
-            Need::Collection(db, coll, action) => {
-                call.require(Target::Collection(&db, &coll), action)?;
-            }
-            Need::Being(users, action) => {
-                let own = call.who.names();
-                if !users.iter().all(|user| own.contains(user)) {
-                    call.require(Target::Cluster, action)?;
-                }
+    Ok(needs)
+}
+
+/// What a cursor needs for as long as it is read: what its command did.
+pub fn of_cursor(call: &Call) -> Result<Vec<Need>, Failure> {
+    if !call.who.is_restricted() {
+        return Ok(Vec::new());
+    }
+    let on = |coll, wanted| vec![Need::Collection(call.db.clone(), coll, action(wanted))];
+    Ok(match call.name.as_str() {
+        "aggregate" => of_command(call)?,
+        "listIndexes" => on(super::requirement::collection(call)?, "listIndexes"),
+        // Names alone are given to whoever has any privilege there.
+        "listCollections" => {
+            let list = Need::Database(call.db.clone(), action("listCollections"));
+            Some(list).filter(|list| list.is_met(&call.who)).into_iter().collect()
+        }
+        _ => on(super::requirement::collection(call)?, "find"),
+    })
+}
+
+/// True if somebody has all that is needed.
+pub fn met(who: &Who, needs: &[Need]) -> bool {
+    needs.iter().all(|need| need.is_met(who))
+}
+
+impl Need {
+    fn is_met(&self, who: &Who) -> bool {
+        match self {
+            Self::Cluster(action) => who.may(Target::Cluster, *action),
+            Self::Database(db, action) => who.may(Target::Database(db), *action),
+            Self::Collection(db, coll, action) => who.may(Target::Collection(db, coll), *action),
+            Self::Being(users, action) => {
+                let own = who.names();
+                users.iter().all(|user| own.contains(user)) || who.may(Target::Cluster, *action)
             }
         }
     }
-    Ok(())
 }
 
 /// What else is needed to write where one may insert, without the collection's validation.
@@ -64,82 +92,99 @@ fn bypass(need: &Need) -> Option<Need> {
 }
 
 /// Adds the needs of a pipeline over a collection; an empty name is a pipeline over none.
+///
+/// It is walked as the query language walks it, byte for byte: what is no UTF-8 is read alike by both, and of a field that
+/// is there twice, which the query language refuses, each counts.
 pub fn of(db: &str, coll: &str, pipeline: &RawArray, needs: &mut Vec<Need>) {
-    let mut stages = pipeline.into_iter().flatten().filter_map(|stage| stage.as_document());
-    let first = pipeline.into_iter().flatten().next().and_then(|stage| stage.as_document());
-    let first = first.and_then(|stage| stage.iter().next()?.ok());
-    if !first.is_some_and(|(name, _)| STARTS_ITSELF.contains(&name.as_str())) {
+    let pipeline = Value::Array(pipeline.as_bytes());
+    let first = stages(pipeline).next();
+    if !first.is_some_and(|first| STARTS_ITSELF.contains(&first.key)) {
         needs.push(Need::Collection(db.to_owned(), coll.to_owned(), action("find")));
     }
-    for stage in &mut stages {
-        if let Some(Ok((name, value))) = stage.iter().next() {
-            of_stage(db, coll, name.as_str(), value, needs);
-        }
-    }
+    nested(db, coll, pipeline, needs);
+}
+
+/// The stages by their names.
+fn stages(pipeline: Value<'_>) -> impl Iterator<Item = Element<'_>> {
+    pipeline.elements().flat_map(|stage| match stage.value() {
+        stage @ Value::Document(_) => stage.elements(),
+        _ => Value::Missing.elements(),
+    })
+}
+
+/// Every field of that name.
+fn all<'a>(doc: Value<'a>, name: &'static [u8]) -> impl Iterator<Item = Value<'a>> {
+    let fields = matches!(doc, Value::Document(_)).then(|| doc.elements());
+    let named = fields.into_iter().flatten().filter(move |field| field.key == name);
+    named.map(|field| field.value())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Stages that need no documents of the collection.
-const STARTS_ITSELF: [&str; 9] = [
-    "$changeStream",
-    "$collStats",
-    "$currentOp",
-    "$documents",
-    "$indexStats",
-    "$listLocalSessions",
-    "$listSessions",
-    "$planCacheStats",
-    "$queryStats",
+const STARTS_ITSELF: [&[u8]; 9] = [
+    b"$changeStream",
+    b"$collStats",
+    b"$currentOp",
+    b"$documents",
+    b"$indexStats",
+    b"$listLocalSessions",
+    b"$listSessions",
+    b"$planCacheStats",
+    b"$queryStats",
 ];
 
-fn of_stage(db: &str, coll: &str, name: &str, value: RawBsonRef<'_>, needs: &mut Vec<Need>) {
-    let doc = value.as_document();
+fn of_stage(db: &str, coll: &str, stage: Element<'_>, needs: &mut Vec<Need>) {
+    let value = stage.value();
     let on = |action| Need::Collection(db.to_owned(), coll.to_owned(), action);
-    let all_users = || doc.is_some_and(|doc| doc.get_bool("allUsers").unwrap_or_default());
-    match name {
-        "$lookup" => foreign(db, doc, "from", needs),
-        "$graphLookup" => foreign(db, doc, "from", needs),
-        "$unionWith" => match value {
-            RawBsonRef::String(coll) => {
-                needs.push(Need::Collection(db.to_owned(), coll.to_owned(), action("find")));
+    let all_users = || all(value, b"allUsers").any(|flag| matches!(flag, Value::Bool(true)));
+    match stage.key {
+        b"$lookup" | b"$graphLookup" => foreign(db, value, b"from", needs),
+        b"$unionWith" => match value {
+            Value::String(coll) => {
+                needs.push(Need::Collection(db.to_owned(), text(coll), action("find")));
             }
-            _ => foreign(db, doc, "coll", needs),
+            _ => foreign(db, value, b"coll", needs),
         },
-        "$facet" => {
-            for (_, pipeline) in doc.into_iter().flat_map(|facets| facets.iter().flatten()) {
-                if let RawBsonRef::Array(pipeline) = pipeline {
-                    nested(db, coll, pipeline, needs);
-                }
-            }
-        }
-        "$collStats" => needs.push(on(action("collStats"))),
-        "$indexStats" => needs.push(on(action("indexStats"))),
-        "$planCacheStats" => needs.push(on(action("planCacheRead"))),
-        "$currentOp" if all_users() => needs.push(Need::Cluster(action("inprog"))),
-        "$listLocalSessions" | "$listSessions" if all_users() => {
+        b"$facet" => value.elements().for_each(|facet| nested(db, coll, facet.value(), needs)),
+        b"$collStats" => needs.push(on(action("collStats"))),
+        b"$indexStats" => needs.push(on(action("indexStats"))),
+        b"$planCacheStats" => needs.push(on(action("planCacheRead"))),
+        b"$currentOp" if all_users() => needs.push(Need::Cluster(action("inprog"))),
+        b"$listLocalSessions" | b"$listSessions" if all_users() => {
             needs.push(Need::Cluster(action("listSessions")));
         }
-        "$listLocalSessions" | "$listSessions" => {
-            let users = doc.map(users).unwrap_or_default();
+        b"$listLocalSessions" | b"$listSessions" => {
+            let spec = match value {
+                Value::Document(spec) => RawDocument::from_bytes(spec).ok(),
+                _ => None,
+            };
+            let users = spec.map(users).unwrap_or_default();
             needs.push(Need::Being(users, action("listSessions")));
         }
-        "$queryStats" => needs.push(Need::Cluster(action("queryStatsRead"))),
-        "$changeStream" => change_stream(db, coll, doc, needs),
-        "$out" => {
-            let (db, coll) = target(db, value, "coll");
-            for wanted in [action("insert"), action("remove")] {
-                needs.push(Need::Collection(db.clone(), coll.clone(), wanted));
-            }
-        }
-        "$merge" => {
-            let into = doc.and_then(|doc| doc.get("into").ok().flatten()).unwrap_or(value);
-            let (db, coll) = target(db, into, "coll");
-            for wanted in [action("insert"), action("update")] {
-                needs.push(Need::Collection(db.clone(), coll.clone(), wanted));
+        b"$queryStats" => needs.push(Need::Cluster(action("queryStatsRead"))),
+        b"$changeStream" => change_stream(db, coll, value, needs),
+        b"$out" => writes(targets(db, value), [action("insert"), action("remove")], needs),
+        b"$merge" => {
+            let wanted = [action("insert"), action("update")];
+            match value {
+                Value::Document(_) => {
+                    all(value, b"into").for_each(|into| writes(targets(db, into), wanted, needs))
+                }
+                into => writes(targets(db, into), wanted, needs),
             }
         }
         // Stages between servers are none of a user's business.
-        name if name.starts_with("$_internal") => needs.push(Need::Cluster(action("internal"))),
+        name if name.starts_with(b"$_internal") => needs.push(Need::Cluster(action("internal"))),
         _ => {}
+    }
+}
+
+fn writes(targets: Vec<(String, String)>, wanted: [Action; 2], needs: &mut Vec<Need>) {
+    for (db, coll) in targets {
+        needs.extend(wanted.map(|action| Need::Collection(db.clone(), coll.clone(), action)));
     }
 }
 
@@ -150,34 +195,28 @@ pub fn users(spec: &RawDocument) -> Vec<UserName> {
 }
 
 /// A stage that reads another collection, with a pipeline or without.
-fn foreign(db: &str, doc: Option<&RawDocument>, field: &str, needs: &mut Vec<Need>) {
-    let Some(doc) = doc else { return };
-    let pipeline = doc.get_array("pipeline").ok();
-    match (doc.get(field), pipeline) {
-        (Ok(Some(from)), pipeline) => {
-            let (db, coll) = target(db, from, "coll");
-            needs.push(Need::Collection(db.clone(), coll.clone(), action("find")));
-            if let Some(pipeline) = pipeline {
-                nested(&db, &coll, pipeline, needs);
-            }
-        }
-        // `$lookup` over `$documents` reads no collection.
-        (_, Some(pipeline)) => nested(db, "", pipeline, needs),
-        _ => {}
+fn foreign(db: &str, spec: Value<'_>, field: &'static [u8], needs: &mut Vec<Need>) {
+    // `$lookup` over `$documents` reads no collection.
+    let mut read = vec![(db.to_owned(), String::new())];
+    let named: Vec<_> = all(spec, field).flat_map(|from| targets(db, from)).collect();
+    for (db, coll) in &named {
+        needs.push(Need::Collection(db.clone(), coll.clone(), action("find")));
+    }
+    if !named.is_empty() {
+        read = named;
+    }
+    for pipeline in all(spec, b"pipeline") {
+        read.iter().for_each(|(db, coll)| nested(db, coll, pipeline, needs));
     }
 }
 
 /// The needs of the stages alone: what the pipeline reads was asked for already.
-fn nested(db: &str, coll: &str, pipeline: &RawArray, needs: &mut Vec<Need>) {
-    for stage in pipeline.into_iter().flatten().filter_map(|stage| stage.as_document()) {
-        if let Some(Ok((name, value))) = stage.iter().next() {
-            of_stage(db, coll, name.as_str(), value, needs);
-        }
-    }
+fn nested(db: &str, coll: &str, pipeline: Value<'_>, needs: &mut Vec<Need>) {
+    stages(pipeline).for_each(|stage| of_stage(db, coll, stage, needs));
 }
 
-fn change_stream(db: &str, coll: &str, doc: Option<&RawDocument>, needs: &mut Vec<Need>) {
-    let whole = doc.is_some_and(|doc| doc.get_bool("allChangesForCluster").unwrap_or_default());
+fn change_stream(db: &str, coll: &str, spec: Value<'_>, needs: &mut Vec<Need>) {
+    let whole = all(spec, b"allChangesForCluster").any(|flag| matches!(flag, Value::Bool(true)));
     for wanted in [action("changeStream"), action("find")] {
         needs.push(match (whole, coll.is_empty()) {
             // On any resource: only a pattern for all databases covers the name that no database has.
@@ -188,21 +227,30 @@ fn change_stream(db: &str, coll: &str, doc: Option<&RawDocument>, needs: &mut Ve
     }
 }
 
-/// `"coll"` or `{db, coll}`.
-fn target(db: &str, value: RawBsonRef<'_>, field: &str) -> (String, String) {
-    match value {
-        RawBsonRef::String(coll) => (db.to_owned(), coll.to_owned()),
-        RawBsonRef::Document(doc) => (
-            doc.get_str("db").unwrap_or(db).to_owned(),
-            doc.get_str(field).unwrap_or_default().to_owned(),
-        ),
-        _ => (db.to_owned(), String::new()),
+/// `"coll"` or `{db, coll}`; several where a field is there twice.
+fn targets(db: &str, value: Value<'_>) -> Vec<(String, String)> {
+    if let Value::String(coll) = value {
+        return vec![(db.to_owned(), text(coll))];
     }
+    let named = |name, default: &str| {
+        let texts = all(value, name).map(|value| match value {
+            Value::String(name) => text(name),
+            _ => String::new(),
+        });
+        let texts: Vec<_> = texts.collect();
+        if texts.is_empty() { vec![default.to_owned()] } else { texts }
+    };
+    let (dbs, colls) = (named(b"db", db), named(b"coll", ""));
+    let with_each = |db: &String| {
+        let db = db.clone();
+        colls.iter().map(move |coll| (db.clone(), coll.clone()))
+    };
+    dbs.iter().flat_map(with_each).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use bson::{RawArrayBuf, rawdoc};
+    use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
 
     use super::*;
 
@@ -227,6 +275,34 @@ mod tests {
         ] } };
         assert_eq!(needs([inner]), ["d.c find", "d.u find", "e.l find", "d.g find"]);
         assert_eq!(needs([rawdoc! { "$unionWith": "u" }]), ["d.c find", "d.u find"]);
+    }
+
+    /// A field that is there twice, and names that are no UTF-8: nothing is overlooked.
+    #[test]
+    fn crooked_stages_need_all_that_they_might_read() {
+        let mut twice = rawdoc! { "from": "a", "as": "x", "pipeline": [] };
+        twice.append(cstr!("from"), "b");
+        let union: RawArrayBuf = [rawdoc! { "$unionWith": "u" }].into_iter().collect();
+        twice.append(cstr!("pipeline"), union);
+        let found = needs([rawdoc! { "$lookup": twice }]);
+        assert_eq!(found, ["d.c find", "d.a find", "d.b find", "d.u find", "d.u find"]);
+
+        let mut out = rawdoc! { "db": "e", "coll": "mine" };
+        out.append(cstr!("coll"), "yours");
+        let found = needs([rawdoc! { "$out": out }]);
+        assert!(found.contains(&"e.yours insert".to_owned()), "{found:?}");
+
+        let crooked = |doc: RawDocumentBuf| {
+            let bytes = doc.into_bytes();
+            let at = bytes.windows(4).position(|four| four == b"XXXX").unwrap();
+            let mut bytes = bytes;
+            bytes[at] = 0xff;
+            RawDocumentBuf::from_bytes(bytes).unwrap()
+        };
+        let found = needs([crooked(rawdoc! { "$unionWith": { "XXXX": 1, "coll": "u" } })]);
+        assert_eq!(found, ["d.c find", "d.u find"]);
+        let found = needs([crooked(rawdoc! { "$facet": { "XXXX": [{ "$unionWith": "u" }] } })]);
+        assert_eq!(found, ["d.c find", "d.u find"]);
     }
 
     #[test]

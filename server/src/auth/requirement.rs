@@ -1,7 +1,7 @@
 //! What commands need whose needs are in their body.
 
 use bson::{RawBsonRef, RawDocument, spec::BinarySubtype};
-use protocol::Fields;
+use protocol::{ErrorCode, Fields};
 use storage::ReadAt;
 use uuid::Uuid;
 
@@ -61,22 +61,33 @@ pub fn profile(call: &Call) -> Result<(), Failure> {
     call.require(Target::Database(&call.db), action("enableProfiler"))
 }
 
-/// Everybody may kill their own sessions.
+/// Those who may kill any session may kill those of a user if they may act as others.
 pub fn kill_sessions_by_pattern(call: &Call) -> Result<(), Failure> {
-    if call.who.may(Target::Cluster, action("killAnySession")) {
-        return Ok(());
-    }
-    let names = call.who.names();
-    let is_own = |user: &&RawDocument| {
-        let (name, db) = (user.get_str("user").ok(), user.get_str("db").ok());
-        names.iter().any(|own| name == Some(&own.user) && db == Some(&own.db))
+    call.require(Target::Cluster, action("killAnySession"))?;
+    let by_user = |pattern: &&RawDocument| {
+        ["users", "roles"].iter().any(|name| !matches!(pattern.get(name), Ok(None)))
     };
-    let patterns = documents(&call.body, &call.name);
-    let all_own = patterns.iter().all(|pattern| {
-        let users = documents(pattern, "users");
-        !users.is_empty() && users.iter().all(is_own)
-    });
-    if !patterns.is_empty() && all_own { Ok(()) } else { Err(call.unauthorized()) }
+    if documents(&call.body, &call.name).iter().any(by_user)
+        && !call.who.may(Target::Cluster, action("impersonate"))
+    {
+        let text = "Not authorized to impersonate in killAllSessionsByPattern";
+        return Err(Failure::said(ErrorCode::Unauthorized, text));
+    }
+    Ok(())
+}
+
+/// The term of an election is members' talk.
+pub fn term(call: &Call) -> Result<(), Failure> {
+    match call.body.get("term") {
+        Ok(Some(_)) => call.require(Target::Cluster, action("internal")),
+        _ => Ok(()),
+    }
+}
+
+/// `find` on the collection.
+pub fn find(call: &Call) -> Result<(), Failure> {
+    call.require(Target::Collection(&call.db, &collection(call)?), action("find"))?;
+    term(call)
 }
 
 /// Roles that are given or taken away: the right to do so on the database of each.

@@ -65,7 +65,12 @@ fn explained(call: &Call) -> Result<Call, Failure> {
 /// Whoever may run a command may have it explained.
 fn allowed(call: &Call) -> Result<(), Failure> {
     let inner = explained(call)?;
-    super::find(&inner.name).map_or(Ok(()), |(_, command)| command.auth.check(&inner))
+    let checked =
+        super::find(&inner.name).map_or(Ok(()), |(_, command)| command.auth.check(&inner));
+    checked.map_err(|failure| match failure {
+        Failure::Unauthorized { .. } => call.unauthorized(),
+        other => other,
+    })
 }
 
 fn run(call: &Call, time: ReadTime) -> Outcome {

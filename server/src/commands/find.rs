@@ -21,10 +21,11 @@ use query::{
 use storage::{Collection, View};
 
 use super::{
-    Command, OpClass, Run, Waiting, aggregate, collation, first_batch::first_batch,
+    Auth, Command, OpClass, Run, Waiting, aggregate, collation, first_batch::first_batch,
     list_cursor::ListReading, target::Target,
 };
 use crate::{
+    auth::requirement,
     blocking::{self, Surroundings},
     context::{Call, Outcome},
     cursors::Reading,
@@ -41,6 +42,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "find",
     help: "Returns documents of a collection.",
+    auth: Auth::Body("`find` on the collection", requirement::find),
     class: Some(OpClass::Query),
     run: Run::Waiting(run),
     ..Command::READ

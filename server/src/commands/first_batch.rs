@@ -3,6 +3,7 @@
 use protocol::Namespace;
 
 use crate::{
+    auth::pipeline,
     batch::{BatchEnd, BatchWriter},
     context::{Call, Outcome},
     cursors::{Cursor, Filled, Reading},
@@ -67,6 +68,7 @@ pub(super) fn first_batch(
             ns,
             session: call.lsid,
             owners: call.who.names(),
+            needs: pipeline::of_cursor(call)?.into(),
             no_timeout: first.no_timeout,
             tailable: first.tailable,
             await_data: first.await_data,

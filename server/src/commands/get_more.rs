@@ -11,7 +11,7 @@ use storage::Store;
 
 use super::{Api, Auth, Command, On, OpClass, Run, Waiting, first_batch::while_running};
 use crate::{
-    auth::{action::action, privilege::Target},
+    auth::{pipeline, requirement},
     batch::{BatchEnd, BatchWriter},
     blocking,
     context::{Call, Outcome, Reply, Then},
@@ -90,24 +90,26 @@ async fn run(call: Call) -> Outcome {
     Ok(Reply { then: Then::Again(next_request(&call)), ..Reply::from(body) })
 }
 
-/// Whoever opened a cursor may go on with it, as long as they may still read what it reads. A cursor that does not
+/// Whoever opened a cursor may go on with it, as long as they may still do what it does. A cursor that does not
 /// exist is unknown to everybody.
 fn check_rights(call: &Call, asked: &Asked) -> Result<(), Failure> {
     // The localhost exception opens no cursors.
     if call.who.users().is_empty() {
         return Err(call.unauthorized());
     }
-    let Some((ns, owners)) = call.node().cursors.whose(asked.id) else { return Ok(()) };
-    match ns.coll() {
-        // What listed something was allowed by its own rules.
-        coll if coll.starts_with("$cmd.") => {}
-        coll => call.require(Target::Collection(ns.db(), coll), action("find"))?,
+    requirement::term(call)?;
+    let Some((owners, needs)) = call.node().cursors.terms(asked.id) else { return Ok(()) };
+    let refused = |text| Err(Failure::said(ErrorCode::Unauthorized, text));
+    if owners != call.who.names() {
+        return refused(format!(
+            "cursor id {} was not created by the authenticated user",
+            asked.id
+        ));
     }
-    if owners == call.who.names() {
-        return Ok(());
+    if !pipeline::met(&call.who, &needs) {
+        return refused(format!("not authorized for getMore with cursor id {}", asked.id));
     }
-    let text = format!("cursor id {} was not created by the authenticated user", asked.id);
-    Err(Failure::said(ErrorCode::Unauthorized, text))
+    Ok(())
 }
 
 fn check_owner(call: &Call, asked: &Asked, cursor: &Cursor) -> Result<(), Failure> {

@@ -5,7 +5,9 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocumentBuf, oid::ObjectId, raw::cstr};
+use bson::{
+    DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, oid::ObjectId, raw::cstr,
+};
 use protocol::{ErrorCode, Fields, RawDoc};
 
 use super::{Api, Auth, Command, Run, Waiting, sasl};
@@ -97,7 +99,7 @@ impl Asked {
             hello_ok: fields.optional("helloOk")?.map_or(Ok(false), |flag| flag.safe_bool())?,
             internal: internal(&fields)?,
             compressors: compression(call, &fields)?,
-            metadata: metadata(&fields)?,
+            metadata: metadata(call, &fields)?,
             wait: wait(&fields)?,
         })
     }
@@ -119,25 +121,83 @@ fn compression(call: &Call, fields: &Fields<'_>) -> Result<Option<protocol::Comp
     Ok(Some(call.node().compressors().negotiate(offered)))
 }
 
-/// mongod's limit for drivers; members and routers may send more.
+/// mongod's limits for drivers since 8.0, and for members, routers and all before: it is kept as long as the connection.
 const METADATA_LEN_MAX: usize = 512;
+const INTERNAL_METADATA_LEN_MAX: usize = 1024;
+/// mongod's limit of an appName.
+const APP_NAME_LEN_MAX: usize = 128;
 
-fn metadata(fields: &Fields<'_>) -> Result<Option<RawDoc>, Failure> {
+fn metadata(call: &Call, fields: &Fields<'_>) -> Result<Option<RawDoc>, Failure> {
+    let said = |code, text: &str| Err(Failure::said(code, text));
     match fields.optional("client")?.map(|client| client.raw()) {
         None => Ok(None),
+        Some(_) if call.client.handshake().greeted => said(
+            ErrorCode::ClientMetadataCannotBeMutated,
+            "The client metadata document may only be sent in the first hello",
+        ),
         Some(RawBsonRef::Document(client)) => {
-            let driver = fields.get("internalClient")?.is_none();
-            if driver && client.as_bytes().len() > METADATA_LEN_MAX {
-                let text = "The client metadata document must be less then or equal to 512 bytes";
-                return Err(Failure::said(ErrorCode::ClientMetadataDocumentTooLarge, text));
+            let max = match fields.get("internalClient")? {
+                None if call.profile().login_comes_first => METADATA_LEN_MAX,
+                _ => INTERNAL_METADATA_LEN_MAX,
+            };
+            if client.as_bytes().len() > max {
+                let text = format!(
+                    "The client metadata document must be less then or equal to {max} bytes"
+                );
+                return said(ErrorCode::ClientMetadataDocumentTooLarge, &text);
             }
+            check_metadata(client)?;
             Ok(Some(RawDoc::from(client)))
         }
-        Some(_) => {
-            let text = "The client metadata document must be a document";
-            Err(Failure::said(ErrorCode::TypeMismatch, text))
+        Some(_) => said(ErrorCode::TypeMismatch, "The client metadata document must be a document"),
+    }
+}
+
+/// What must be there of a client's program, its driver and its system.
+fn check_metadata(client: &RawDocument) -> Result<(), Failure> {
+    let said = |code, text: String| {
+        Err(Failure::said(code, format!("{text} in the client metadata document")))
+    };
+    for (part, must_be, required) in [
+        ("application", false, &["name"][..]),
+        ("driver", true, &["name", "version"]),
+        ("os", true, &["type"]),
+    ] {
+        let inner = match client.get(part) {
+            Ok(Some(RawBsonRef::Document(inner))) => inner,
+            Ok(Some(_)) => {
+                let text = format!("The '{part}' field is required to be a BSON document");
+                return said(ErrorCode::TypeMismatch, text);
+            }
+            _ if must_be => {
+                let text = format!("Missing required sub-document '{part}'");
+                return said(ErrorCode::ClientMetadataMissingField, text);
+            }
+            _ => continue,
+        };
+        for field in required {
+            match inner.get(field) {
+                Ok(Some(RawBsonRef::String(text))) => {
+                    if part == "application" && text.len() > APP_NAME_LEN_MAX {
+                        let text = format!(
+                            "The 'application.name' field must be less then or equal to {APP_NAME_LEN_MAX} bytes"
+                        );
+                        return said(ErrorCode::ClientMetadataAppNameTooLarge, text);
+                    }
+                }
+                Ok(None) if !must_be => {}
+                Ok(None) => {
+                    let text = format!("Missing required field '{part}.{field}'");
+                    return said(ErrorCode::ClientMetadataMissingField, text);
+                }
+                _ => {
+                    let text = format!("The '{part}.{field}' field must be a string");
+                    return said(ErrorCode::TypeMismatch, text);
+                }
+            }
         }
     }
+    Ok(())
 }
 
 fn wait(fields: &Fields<'_>) -> Result<Option<Wait>, Failure> {
@@ -178,6 +238,7 @@ fn pin(call: &Call, asked: &Asked) -> Result<Option<Arc<Pin>>, Failure> {
 fn settle(call: &Call, asked: &Asked) -> Result<(), Failure> {
     let pin = pin(call, asked)?;
     call.client.settle(|handshake| {
+        handshake.greeted = true;
         handshake.hello_ok |= asked.hello_ok;
         if let Some(internal) = &asked.internal {
             handshake.internal = Some(internal.max_wire_version);
@@ -190,6 +251,7 @@ fn settle(call: &Call, asked: &Asked) -> Result<(), Failure> {
             handshake.pin = pin;
         }
     });
+    call.client.hold_pin(&call.who)?;
     // Where members must prove it, their word counts when they have.
     if asked.internal.is_some() && !call.node().auth.required() {
         call.client.member_is_known();

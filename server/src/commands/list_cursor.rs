@@ -6,6 +6,7 @@ use bson::{RawBsonRef, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{Namespace, RawDoc};
 
 use crate::{
+    auth::pipeline,
     batch::BatchWriter,
     context::{Call, Outcome},
     cursors::{Cursor, Filled, Reading},
@@ -59,6 +60,7 @@ pub(super) fn reply(call: &Call, ns: Namespace, mut docs: Vec<RawDoc>) -> Outcom
             ns,
             session: call.lsid,
             owners: call.who.names(),
+            needs: pipeline::of_cursor(call)?.into(),
             no_timeout: false,
             tailable: false,
             await_data: false,

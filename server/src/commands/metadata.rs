@@ -175,11 +175,11 @@ fn sessions(call: &Call, users: Option<&[Digest]>) -> Vec<RawDoc> {
     let now = DateTime::now().timestamp_millis();
     let all = call.node().sessions.list(std::time::Instant::now());
     all.into_iter()
-        .filter(|(_, user, _)| users.is_none_or(|users| users.contains(user)))
-        .map(|(id, user, idle)| {
-            let id = Binary { subtype: BinarySubtype::Uuid, bytes: id.to_vec() };
+        .filter(|(session, _)| users.is_none_or(|users| users.contains(&session.user)))
+        .map(|(session, idle)| {
+            let id = Binary { subtype: BinarySubtype::Uuid, bytes: session.id.to_vec() };
             let last = now - i64::try_from(idle.as_millis()).unwrap_or(0);
-            RawDoc::from(rawdoc! { "_id": { "id": id, "uid": binary(&user) }, "lastUse": DateTime::from_millis(last) })
+            RawDoc::from(rawdoc! { "_id": { "id": id, "uid": binary(&session.user) }, "lastUse": DateTime::from_millis(last) })
         })
         .collect()
 }

@@ -16,6 +16,7 @@ use crate::{
     },
     blocking,
     context::{Call, Outcome},
+    dispatch::is_database,
     error::Failure,
 };
 
@@ -152,6 +153,7 @@ fn of_login(call: &Call) -> Result<RawDocumentBuf, Failure> {
     let Some(Ok((command, _))) = login.iter().next() else { return Ok(body) };
     let db = login.get_str("db").unwrap_or_default();
     let begun = match command.as_str() {
+        "saslStart" | "authenticate" if !is_database(db) => return Ok(body),
         "saslStart" => start(call, login, db, true),
         "authenticate" => authenticate::log_in(call, login, db, true),
         other => {

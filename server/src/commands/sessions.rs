@@ -1,15 +1,15 @@
 //! The commands of logical sessions.
 
-use bson::{Binary, RawBsonRef, rawdoc, spec::BinarySubtype};
+use bson::{Binary, RawBsonRef, RawDocument, rawdoc, spec::BinarySubtype};
 use protocol::ErrorCode;
 use uuid::Uuid;
 
 use super::{Api, Auth, Command, Run};
 use crate::{
-    auth::{action::action, privilege::Target, requirement},
+    auth::{action::action, requirement, user::UserName},
     context::{Call, Outcome, Reply},
     error::Failure,
-    sessions::{SessionId, TIMEOUT_MINUTES},
+    sessions::{Lsid, SessionId, TIMEOUT_MINUTES, Which, digest},
 };
 
 pub(super) const START_SESSION: Command = Command {
@@ -54,7 +54,7 @@ pub(super) const KILL_ALL_SESSIONS_BY_PATTERN: Command = Command {
     name: "killAllSessionsByPattern",
     help: "Ends the sessions that fit one of the patterns.",
     auth: Auth::Body(
-        "`killAnySession` on the cluster, or that all are one's own",
+        "`killAnySession` on the cluster, `impersonate` for those of users",
         requirement::kill_sessions_by_pattern,
     ),
     run: Run::Now(end_matching),
@@ -67,7 +67,8 @@ fn start(call: &Call) -> Outcome {
         return Err(Failure::said(ErrorCode::Unauthorized, text));
     }
     let id = Uuid::new_v4();
-    call.node().sessions.touch(id.into_bytes(), call.who.digest(), std::time::Instant::now());
+    let session = SessionId { id: id.into_bytes(), user: call.who.digest() };
+    call.node().sessions.touch(session, std::time::Instant::now());
     let id = Binary { subtype: BinarySubtype::Uuid, bytes: id.as_bytes().to_vec() };
     Ok(rawdoc! { "id": { "id": id }, "timeoutMinutes": TIMEOUT_MINUTES }.into())
 }
@@ -75,53 +76,72 @@ fn start(call: &Call) -> Outcome {
 fn refresh(call: &Call) -> Outcome {
     let now = std::time::Instant::now();
     for id in listed(call)? {
-        call.node().sessions.touch(id, call.who.digest(), now);
+        call.node().sessions.touch(id, now);
     }
     Ok(Reply::empty())
 }
 
 fn end(call: &Call) -> Outcome {
     for id in listed(call)? {
-        close(call, Some(&id));
+        close(call, &Which::One(id));
     }
     Ok(Reply::empty())
 }
 
 fn end_all(call: &Call) -> Outcome {
-    elements(call)?;
-    close(call, None);
+    let users = elements(call)?;
+    if users.is_empty() {
+        close(call, &Which::All);
+    }
+    let name = |(at, user): (usize, RawBsonRef<'_>)| {
+        let field = format!("KillAllSessionsCmd.killAllSessions.{at}");
+        let doc = user.as_document();
+        let doc = doc.ok_or_else(|| Failure::wrong_type(&field, user, &["object"]))?;
+        UserName::parse(doc).ok_or_else(|| Failure::missing(format!("{field}.user")))
+    };
+    for user in users.into_iter().enumerate().map(name).collect::<Result<Vec<_>, _>>()? {
+        close(call, &Which::Of(UserName::digest(Some(&user))));
+    }
     Ok(Reply::empty())
 }
 
 fn end_matching(call: &Call) -> Outcome {
     let patterns = elements(call)?;
     if patterns.is_empty() {
-        close(call, None);
+        close(call, &Which::All);
     }
-    for pattern in patterns {
-        let lsid = pattern.as_document().and_then(|doc| doc.get_document("lsid").ok());
-        match lsid.and_then(id_of) {
-            Some(id) => close(call, Some(&id)),
-            // A pattern by user fits everybody while there are no users.
-            None => close(call, None),
+    for pattern in patterns.into_iter().filter_map(|pattern| pattern.as_document()) {
+        for which in fitting(call, pattern)? {
+            close(call, &which);
         }
     }
     Ok(Reply::empty())
 }
 
-/// Ends a session, or all, with their cursors.
-fn close(call: &Call, id: Option<&SessionId>) {
-    match id {
-        Some(id) => call.node().sessions.end(id),
-        None => call.node().sessions.end_all(),
+/// By the session, by the digest of a user, by users, or all.
+fn fitting(call: &Call, pattern: &RawDocument) -> Result<Vec<Which>, Failure> {
+    if let Ok(lsid) = pattern.get_document("lsid") {
+        return Ok(vec![Which::One(Lsid::parse(lsid, &call.name)?.of(&call.who)?)]);
     }
-    // A session is its user's, whoever else may know its number.
-    let own = call.who.names();
-    let all = !call.who.is_restricted() || call.who.may(Target::Cluster, action("killAnySession"));
-    call.node().cursors.kill_session(id, (!all).then_some(own.as_slice()));
+    if let Ok(Some(RawBsonRef::Binary(uid))) = pattern.get("uid") {
+        return Ok(vec![Which::Of(digest(uid.bytes)?)]);
+    }
+    let users = pattern.get_array("users").ok();
+    let users = users.into_iter().flatten().flatten();
+    let users: Vec<_> = users.filter_map(|user| UserName::parse(user.as_document()?)).collect();
+    if users.is_empty() {
+        return Ok(vec![Which::All]);
+    }
+    Ok(users.iter().map(|user| Which::Of(UserName::digest(Some(user)))).collect())
 }
 
-/// The session ids of the command's array.
+/// Ends sessions, with their cursors.
+fn close(call: &Call, which: &Which) {
+    call.node().sessions.end(which);
+    call.node().cursors.kill_sessions(which);
+}
+
+/// The sessions of the command's array.
 fn listed(call: &Call) -> Result<Vec<SessionId>, Failure> {
     elements(call)?
         .into_iter()
@@ -129,7 +149,7 @@ fn listed(call: &Call) -> Result<Vec<SessionId>, Failure> {
             let doc = value.as_document().ok_or_else(|| {
                 Failure::wrong_type(format!("{0}.{0}", call.name), value, &["object"])
             })?;
-            id_of(doc).ok_or_else(|| Failure::missing(format!("{0}.{0}.id", call.name)))
+            Lsid::parse(doc, &format!("{0}.{0}", call.name))?.of(&call.who)
         })
         .collect()
 }
@@ -141,12 +161,5 @@ fn elements(call: &Call) -> Result<Vec<RawBsonRef<'_>>, Failure> {
             Err(Failure::wrong_type(format!("{0}.{0}", call.name), other, &["array"]))
         }
         _ => Ok(Vec::new()),
-    }
-}
-
-fn id_of(lsid: &bson::RawDocument) -> Option<SessionId> {
-    match lsid.get("id") {
-        Ok(Some(RawBsonRef::Binary(id))) => id.bytes.try_into().ok(),
-        _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bson::{RawBsonRef, RawDocument, spec::BinarySubtype};
+use bson::{RawBsonRef, RawDocument};
 use protocol::{ClusterTime, ErrorCode, RawDoc, repl_metadata::Signature};
 
 use super::transaction::Statement;
@@ -10,7 +10,7 @@ use crate::{
     commands::{Api, Command},
     error::Failure,
     profile::Profile,
-    sessions::SessionId,
+    sessions::Lsid,
 };
 
 /// What they say.
@@ -19,7 +19,7 @@ pub(super) struct Generic {
     pub(super) db: Option<String>,
     pub(super) secondary_ok: bool,
     pub(super) help: bool,
-    pub(super) lsid: Option<SessionId>,
+    pub(super) lsid: Option<Lsid>,
     pub(super) cluster_time: Option<ClusterTime>,
     pub(super) repl_data: bool,
     pub(super) oplog_query_data: bool,
@@ -109,7 +109,9 @@ impl Generic {
                 self.secondary_ok |= preference.get_str("mode").is_ok_and(|mode| mode != "primary");
             }
             ("$readPreference", _) => return Err(mistyped(&["object"])),
-            ("lsid", RawBsonRef::Document(lsid)) => self.lsid = Some(session_id(lsid, command)?),
+            ("lsid", RawBsonRef::Document(lsid)) => {
+                self.lsid = Some(Lsid::parse(lsid, &format!("{command}.lsid"))?);
+            }
             ("lsid", _) => return Err(mistyped(&["object"])),
             ("txnNumber", RawBsonRef::Int64(number)) => self.statement.number = Some(number),
             ("txnNumber", _) => return Err(mistyped(&["long"])),
@@ -160,7 +162,7 @@ impl Generic {
             });
         };
         let invalid = |text: String| Err(Failure::said(ErrorCode::InvalidNamespace, text));
-        if let Some(bad) = db.chars().find(|c| matches!(c, '.' | '/' | '\\' | ' ' | '"' | '\0')) {
+        if let Some(bad) = db.chars().find(is_forbidden) {
             return invalid(format!("'{bad}' is an invalid character in a db name: {db}"));
         }
         if db.is_empty() || db.len() >= DB_NAME_LEN_MAX {
@@ -208,6 +210,16 @@ impl Generic {
     }
 }
 
+/// True for the name of a database.
+pub fn is_database(name: &str) -> bool {
+    !name.is_empty() && name.len() < DB_NAME_LEN_MAX && !name.chars().any(|c| is_forbidden(&c))
+}
+
+/// Characters that no name of a database has.
+fn is_forbidden(c: &char) -> bool {
+    matches!(c, '.' | '/' | '\\' | ' ' | '"' | '\0')
+}
+
 /// mongod's limit of `maxTimeMS`.
 const MAX_TIME_MILLIS: u64 = i32::MAX as u64;
 /// mongod's limit, the terminating zero included.
@@ -241,27 +253,6 @@ fn cluster_time(value: protocol::fields::Value<'_>) -> Result<ClusterTime, Failu
     })?;
     let key_id = signature.required("keyId")?.safe_i64()?;
     Ok(ClusterTime { time, signature: Some(Signature { hash, key_id }) })
-}
-
-fn session_id(lsid: &RawDocument, command: &str) -> Result<SessionId, Failure> {
-    match lsid.get("id") {
-        Ok(Some(RawBsonRef::Binary(id))) if id.subtype == BinarySubtype::Uuid => {
-            id.bytes.try_into().map_err(|_| {
-                Failure::said(
-                    ErrorCode::InvalidOptions,
-                    "uuid must be a 16-byte binary field with UUID (4) subtype",
-                )
-            })
-        }
-        Ok(Some(RawBsonRef::Binary(_))) => {
-            let text = "uuid must be a 16-byte binary field with UUID (4) subtype";
-            Err(Failure::said(ErrorCode::from_code(207), text))
-        }
-        Ok(Some(other)) => {
-            Err(Failure::wrong_type(format!("{command}.lsid.id"), other, &["binData"]))
-        }
-        _ => Err(Failure::missing(format!("{command}.lsid.id"))),
-    }
 }
 
 fn truthy(value: RawBsonRef<'_>) -> bool {
