@@ -53,8 +53,10 @@ impl Keys {
 
     fn parse(text: &str, path: &str) -> Result<Self, KeyFileError> {
         // What YAML would take for a number or a flag is a key like any other.
-        let plain = !text.lines().any(|line| line.trim_start().starts_with("- "));
-        let written: Vec<String> = if plain && !text.contains(':') && !text.trim().is_empty() {
+        let plain = text.chars().all(|c| is_of_key(c) || c.is_ascii_whitespace());
+        let written: Vec<String> = if text.trim().is_empty() {
+            return Err(KeyFileError::Shape);
+        } else if plain {
             vec![text.to_owned()]
         } else {
             Self::from_yaml(text, path)?
@@ -65,20 +67,21 @@ impl Keys {
         written.iter().map(|key| clean(key, path)).collect::<Result<_, _>>().map(Self)
     }
 
+    /// Texts, whatever YAML would make of them.
     fn from_yaml(text: &str, path: &str) -> Result<Vec<String>, KeyFileError> {
-        let value: Value = serde_saphyr::from_str(text).map_err(|_| KeyFileError::Yaml {
-            path: path.to_owned(),
+        if let Ok(keys) = serde_saphyr::from_str::<Vec<String>>(text) {
+            return if keys.is_empty() { Err(KeyFileError::Shape) } else { Ok(keys) };
+        }
+        if let Ok(key) = serde_saphyr::from_str::<String>(text) {
+            return Ok(vec![key]);
+        }
+        match serde_saphyr::from_str::<Value>(text) {
+            Ok(_) => Err(KeyFileError::Shape),
             // The parser's own words might quote the key.
-            reason: "write one key, or a list of two".to_owned(),
-        })?;
-        let scalar = |value: &Value| match value {
-            Value::String(text) => Ok(text.clone()),
-            Value::Number(number) => Ok(number.to_string()),
-            _ => Err(KeyFileError::Shape),
-        };
-        match &value {
-            Value::Array(keys) if !keys.is_empty() => keys.iter().map(scalar).collect(),
-            other => scalar(other).map(|key| vec![key]),
+            Err(_) => {
+                let reason = "write one key, or a list of two".to_owned();
+                Err(KeyFileError::Yaml { path: path.to_owned(), reason })
+            }
         }
     }
 
@@ -88,9 +91,14 @@ impl Keys {
     }
 }
 
+/// Base64's alphabet.
+fn is_of_key(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=')
+}
+
 fn clean(key: &str, path: &str) -> Result<String, KeyFileError> {
     let key: String = key.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    if !key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=')) {
+    if !key.chars().all(is_of_key) {
         return Err(KeyFileError::Character { path: path.to_owned() });
     }
     if !(KEY_LEN_MIN..=KEY_LEN_MAX).contains(&key.len()) {
@@ -121,6 +129,10 @@ mod tests {
         assert_eq!(keys("123456").unwrap(), ["123456"]);
         assert_eq!(keys("0012345").unwrap(), ["0012345"]);
         assert_eq!(keys("- abcdef\n- 'ghijkl'\n").unwrap(), ["abcdef", "ghijkl"]);
+        assert_eq!(keys("- 0012345\n- 12e4567\n").unwrap(), ["0012345", "12e4567"]);
+        assert_eq!(keys("['abcdef', ghijkl]").unwrap(), ["abcdef", "ghijkl"]);
+        assert_eq!(keys("\"abcdef\"\n").unwrap(), ["abcdef"]);
+        assert_eq!(keys("# the key\nabcdef\n").unwrap(), ["abcdef"]);
     }
 
     #[test]
