@@ -5,7 +5,7 @@ use std::{future::pending, io};
 use bytes::Buf;
 use protocol::Framing;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 use tokio_rustls::server::TlsStream;
@@ -44,11 +44,12 @@ impl Socket {
         }
     }
 
-    /// Returns when there may be something to read; with TLS at once, because it may be here already.
-    pub async fn readable(&self) -> io::Result<()> {
+    /// Returns when there may be something to read.
+    pub async fn readable(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.readable().await,
-            Self::Tls(_) => Ok(()),
+            // What was decrypted already counts too; the buffer is that of TLS itself.
+            Self::Tls(stream) => stream.fill_buf().await.map(drop),
         }
     }
 

@@ -98,9 +98,18 @@ impl Line<'_> {
     }
 }
 
+/// A longer text is cut: what clients send must not fill the disk.
+const TEXT_LEN_MAX: usize = 10 * 1024;
+
 /// A JSON string.
 pub(super) fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    match text.char_indices().find(|(at, _)| *at >= TEXT_LEN_MAX) {
+        Some((end, _)) => {
+            let start = text.get(..end).unwrap_or_default();
+            serde_json::Value::from(format!("{start}...")).to_string()
+        }
+        None => serde_json::Value::from(text).to_string(),
+    }
 }
 
 /// A value of `attr`: text that is a JSON document stays one, all else is a string.
