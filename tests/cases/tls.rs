@@ -55,9 +55,7 @@ fn a_set_with_x509_members(version: Version) -> Result<()> {
     refuses(ours, &Security::certificate().with_tls(set.ca_file()?, Some(&stranger)))?;
     let seen = scripts::python_json(PYTHON, ours.port(), &[path(set.ca_file()?), path(&reader)])?;
     ensure!(seen.get("count").is_some_and(|count| *count == 3), "{seen}");
-    if version == Version::V8_2 {
-        shell_node_and_dump(&set, &reader)?;
-    }
+    shell_node_and_dump(&set, &reader)?;
     ensure!(ours.log_has("MONGODB-X509")?, "no member has come with a certificate");
     set.finish()
 }

@@ -334,15 +334,16 @@ fn crooked_pipelines_are_refused(ours: &Node, real: &Node) -> Result<()> {
     ];
     for (at, stage) in stages.into_iter().enumerate() {
         let pipeline: RawArrayBuf = [rawdoc! { "$limit": 1 }, stage].into_iter().collect();
-        let command = rawdoc! { "aggregate": "carts", "pipeline": pipeline, "cursor": {},
-        "$readPreference": { "mode": "secondaryPreferred" } };
+        let command = rawdoc! { "aggregate": "carts", "pipeline": pipeline, "cursor": {} };
         let mut bytes = command.into_bytes();
         let crooked = bytes.windows(4).position(|four| four == b"XXXX");
         if let Some(byte) = crooked.and_then(|at| bytes.get_mut(at)) {
             *byte = 0xff;
         }
         let command = RawDocumentBuf::from_bytes(bytes)?;
-        for node in [ours, real] {
+        // mongod repeats such a name in its refusal, which the driver then cannot read.
+        let nodes = if crooked.is_some() { &[ours][..] } else { &[ours, real] };
+        for node in nodes {
             let client = node.client_as(&user("clerk"))?;
             let answer = driver::answer_raw(&client, "shop", command.clone())?;
             let allowed = answer.get_f64("ok")? == 1.0;

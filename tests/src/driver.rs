@@ -178,6 +178,11 @@ fn refusal(error: &Error) -> Option<Document> {
             "code": refused.code,
             "codeName": &refused.code_name,
         }),
+        // 4.4 and 5.0 refuse some commands without a code.
+        ErrorKind::InvalidResponse { .. } => {
+            let reply = Document::from_reader(error.server_response()?.as_bytes()).ok()?;
+            Some(reply).filter(|reply| reply.get_f64("ok").is_ok_and(|ok| ok == 0.0))
+        }
         _ => None,
     }
 }
