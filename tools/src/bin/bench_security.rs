@@ -43,10 +43,11 @@ fn main() -> Result<()> {
     let window = Duration::from_secs(args.seconds);
     let mut rows = Vec::new();
     let (set, real) = start(None, &args)?;
-    rows.push((
-        "SCRAM-SHA-256 logins a second",
-        both(&set, real, |node| logins(node, &args, window))?,
-    ));
+    for (name, user) in
+        [("SCRAM-SHA-256 logins a second", "bench"), ("SCRAM-SHA-1 logins a second", "old")]
+    {
+        rows.push((name, both(&set, real, |node| logins(node, user, &args, window))?));
+    }
     rows.push(("read in plain, MiB/s", both(&set, real, |node| read(node, window))?));
     set.finish_without_comparing()?;
     let (set, real) = start(Some(Tls::WithKeyFile), &args)?;
@@ -72,6 +73,8 @@ fn start(tls: Option<Tls>, args: &Args) -> Result<(ReplSet, usize)> {
     let real = set.add(real, Member { votes: 0 })?;
     let primary = set.primary()?;
     primary.admin(doc! { "createUser": "bench", "pwd": "bench", "roles": ["root"] })?;
+    primary.admin(doc! { "createUser": "old", "pwd": "bench", "roles": ["root"],
+    "mechanisms": ["SCRAM-SHA-1"] })?;
     let text = "x".repeat(1000);
     for at in 0..args.mebibytes {
         let docs: Vec<_> = (0..1024).map(|n| doc! { "_id": at * 1024 + n, "x": &text }).collect();
@@ -89,10 +92,10 @@ fn both(set: &ReplSet, real: usize, measure: impl Fn(&Node) -> Result<f64>) -> R
 
 /// Connections that are made, logged in and dropped, by several clients. The salted password is computed once: what
 /// is measured is the server's part.
-fn logins(node: &Node, args: &Args, window: Duration) -> Result<f64> {
+fn logins(node: &Node, user: &str, args: &Args, window: Duration) -> Result<f64> {
     let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
     let host = HostAndPort::new("127.0.0.1", node.port());
-    let authenticator = Arc::new(ScramAuthenticator::new("admin", "bench", "bench"));
+    let authenticator = Arc::new(ScramAuthenticator::new("admin", user, "bench"));
     let options =
         ConnectOptions { authenticator: Some(authenticator), ..ConnectOptions::default() };
     let done = Arc::new(AtomicU64::new(0));
