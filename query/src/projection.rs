@@ -54,7 +54,7 @@ impl Projection {
         cx: &ParseContext,
         scope: &Scope,
     ) -> Result<Self, QueryError> {
-        let scope = scope.apart(cx.collator.as_ref());
+        let scope = scope.apart(cx.collator.as_ref()).with_notes();
         let parsed = find::parse(spec, filter, cx, &scope)?;
         scope.settle()?;
         Ok(parsed)
@@ -102,14 +102,26 @@ impl Projection {
 
     /// The projected document.
     pub fn apply(&self, doc: &RawDocument, cx: &Context) -> Result<RawDocumentBuf, QueryError> {
+        self.apply_noted(doc, &[], cx)
+    }
+
+    /// The same where `$meta` finds notes.
+    pub(crate) fn apply_noted(
+        &self,
+        doc: &RawDocument,
+        notes: &[u8],
+        cx: &Context,
+    ) -> Result<RawDocumentBuf, QueryError> {
         let arena = Bump::new();
         let mut env = Env::new(&arena, cx, doc.as_bytes());
+        env.notes = notes;
         let bytes = match &self.kind {
             Kind::Include(tree) => tree.include(doc.as_bytes(), &mut env)?,
             Kind::Exclude(tree) => tree.exclude(doc.as_bytes()),
             Kind::Add(tree) => tree.add(doc.as_bytes(), &mut env)?,
         };
         let bytes = self.find.apply(doc.as_bytes(), bytes, cx)?;
+        let bytes = self.find.append_metas(bytes, &mut env)?;
         RawDocumentBuf::from_bytes(bytes)
             .map_err(|_| QueryError::new(protocol::ErrorCode::InvalidBSON, "malformed document"))
     }

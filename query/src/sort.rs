@@ -91,22 +91,23 @@ impl SortPattern {
     fn simple_key(&self, doc: &[u8]) -> Option<SortKey> {
         let mut values = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
-            let mut value = Value::Document(doc);
-            for name in part.path.parts() {
-                value = match value {
-                    Value::Document(inner) => {
-                        Elements::of_bytes(inner).find(name).map_or(Value::Null, |e| e.value())
-                    }
-                    Value::Array(_) => return None,
-                    _ => Value::Null,
-                };
-            }
-            if matches!(value, Value::Array(_)) {
-                return None;
-            }
-            values.push(OwnedValue::from(value));
+            values.push(OwnedValue::from(plain_value(part, doc)?));
         }
         Some(SortKey(values.into()))
+    }
+
+    /// Orders a document that has no array on any of the paths against a key.
+    fn compare_plain(&self, doc: &[u8], key: &SortKey) -> Option<Ordering> {
+        let mut order = Ordering::Equal;
+        for (part, bound) in self.parts.iter().zip(key.values()) {
+            // All are looked at: an array further on may be a fault.
+            let value = plain_value(part, doc)?;
+            if order == Ordering::Equal {
+                order = compare_values(value, bound, self.collator.as_deref());
+                order = if part.ascending { order } else { order.reverse() };
+            }
+        }
+        Some(order)
     }
 
     /// Orders two keys.
@@ -128,6 +129,21 @@ impl SortPattern {
         }
         Ordering::Equal
     }
+}
+
+/// The value at a path that leads through no array.
+fn plain_value<'d>(part: &SortPart, doc: &'d [u8]) -> Option<Value<'d>> {
+    let mut value = Value::Document(doc);
+    for name in part.path.parts() {
+        value = match value {
+            Value::Document(inner) => {
+                Elements::of_bytes(inner).find(name).map_or(Value::Null, |e| e.value())
+            }
+            Value::Array(_) => return None,
+            _ => Value::Null,
+        };
+    }
+    (!matches!(value, Value::Array(_))).then_some(value)
 }
 
 fn direction(key: &[u8], value: Value<'_>) -> Result<bool, QueryError> {
@@ -181,6 +197,19 @@ fn meta_sort(doc: &[u8]) -> QueryError {
             format!("Illegal $meta sort: $meta: {}", Shown(meta.value())),
         ),
     }
+}
+
+/// All keys that a document has at the paths: one for each element of an array on the way.
+pub fn keys_at(paths: &[&Path], doc: &[u8]) -> Result<Vec<Vec<OwnedValue>>, QueryError> {
+    let doc = Value::Document(doc);
+    let pending: Vec<_> =
+        paths.iter().enumerate().map(|(at, path)| (at, doc, path.parts())).collect();
+    let mut fixed = vec![Value::Null; paths.len()];
+    let mut keys = Vec::new();
+    expand(&pending, &mut fixed, &mut |key| {
+        keys.push(key.iter().copied().map(OwnedValue::from).collect());
+    })?;
+    Ok(keys)
 }
 
 /// A part of the pattern whose value is still to be found: its place, where to look, and what is left of the path.
@@ -396,6 +425,22 @@ impl<T> Sorter<T> {
         if full && let Some(dropped) = self.heap.pop() {
             self.bytes -= dropped.key.size() + (self.bytes_of)(&dropped.item);
         }
+    }
+
+    /// The key of a document, unless it would be dropped at once: those that are kept already come before it.
+    pub fn key_if_kept(&self, doc: &[u8]) -> Result<Option<SortKey>, QueryError> {
+        let full = self.limit.is_some_and(|limit| self.heap.len() >= limit);
+        let Some(greatest) = self.heap.peek().filter(|_| full) else {
+            let none = self.limit == Some(0);
+            return if none { Ok(None) } else { self.pattern.key(doc).map(Some) };
+        };
+        if let Some(Ordering::Equal | Ordering::Greater) =
+            self.pattern.compare_plain(doc, &greatest.key)
+        {
+            return Ok(None);
+        }
+        let key = self.pattern.key(doc)?;
+        Ok((self.pattern.compare(&key, &greatest.key) == Ordering::Less).then_some(key))
     }
 
     /// How much it may hold.

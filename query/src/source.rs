@@ -13,14 +13,19 @@ pub(crate) mod memory;
 
 use std::collections::BTreeSet;
 
+use bson::RawDocumentBuf;
 use byteview::ByteView;
 use protocol::RawDoc;
 
 use crate::{
     collation::CollationSpec,
     error::QueryError,
+    expression::DocBuilder,
     matcher::Matcher,
-    value::{Elements, OwnedValue, Value, path::Path},
+    value::{
+        Elements, OwnedValue, Value,
+        path::{LeafArrays, Path},
+    },
 };
 
 /// Which way a scan goes.
@@ -161,7 +166,44 @@ pub struct WholeKeys {
 }
 
 /// Records, one by one.
-pub type Records<'s> = Box<dyn Iterator<Item = Result<Record, QueryError>> + 's>;
+pub type Records<'s> = Box<dyn RecordWalk + 's>;
+
+/// A walk over records.
+pub trait RecordWalk: Iterator<Item = Result<Record, QueryError>> {
+    /// The next record whose document passes the test. The others need not be more than looked at.
+    fn next_where(
+        &mut self,
+        test: &mut dyn FnMut(&[u8]) -> Result<bool, QueryError>,
+    ) -> Option<Result<Record, QueryError>>;
+}
+
+/// Records that are at hand.
+#[derive(Debug)]
+pub struct AtHand<I>(pub I);
+
+impl<I: Iterator<Item = Result<Record, QueryError>>> Iterator for AtHand<I> {
+    type Item = Result<Record, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
+    }
+}
+
+impl<I: Iterator<Item = Result<Record, QueryError>>> RecordWalk for AtHand<I> {
+    fn next_where(
+        &mut self,
+        test: &mut dyn FnMut(&[u8]) -> Result<bool, QueryError>,
+    ) -> Option<Result<Record, QueryError>> {
+        self.0.find_map(|item| match item {
+            Err(error) => Some(Err(error)),
+            Ok(record) => match test(record.doc.as_bytes()) {
+                Ok(true) => Some(Ok(record)),
+                Ok(false) => None,
+                Err(error) => Some(Err(error)),
+            },
+        })
+    }
+}
 /// Index entries, one by one.
 pub type IndexEntries<'s> = Box<dyn Iterator<Item = Result<IndexEntry, QueryError>> + 's>;
 
@@ -190,6 +232,31 @@ pub trait Source {
 
     /// The document of a record, if it is there.
     fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError>;
+
+    /// The key of an entry, as the values that its document has there.
+    fn key_of(
+        &self,
+        index: usize,
+        _entry: &IndexEntry,
+        doc: &RawDoc,
+    ) -> Result<RawDocumentBuf, QueryError> {
+        let fields = self.indexes().get(index).map_or(&[][..], |index| &index.fields);
+        let mut key = DocBuilder::new();
+        for field in fields {
+            let mut value = Value::Null;
+            field.path.any(doc.as_bytes(), LeafArrays::Open, |found| {
+                value = if matches!(found, Value::Missing) { Value::Null } else { found };
+                true
+            });
+            key.push(field.path.dotted(), value);
+        }
+        Ok(RawDocumentBuf::from_bytes(key.finish()).unwrap_or_default())
+    }
+
+    /// A record as clients see its place.
+    fn record_id(&self, record: &RecordKey) -> OwnedValue {
+        Value::Binary { subtype: 0, bytes: &record.0 }.into()
+    }
 
     /// The document with this `_id` under the simple collation, if it is there.
     fn by_id(&self, id: Value<'_>) -> Result<Option<Record>, QueryError>;

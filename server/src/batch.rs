@@ -67,13 +67,18 @@ impl BatchWriter {
 
     /// Takes a document if the batch has room for it; the first always has.
     pub fn push(&mut self, doc: &RawDocument) -> bool {
-        if self.count > 0 && self.bytes.len() + doc.as_bytes().len() > BATCH_BYTES_MAX {
+        self.push_bytes(doc.as_bytes())
+    }
+
+    /// The same for the bytes of a document.
+    pub fn push_bytes(&mut self, doc: &[u8]) -> bool {
+        if self.count > 0 && self.bytes.len() + doc.len() > BATCH_BYTES_MAX {
             return false;
         }
         self.bytes.push(DOCUMENT);
         push_decimal(&mut self.bytes, self.count);
         self.bytes.push(0);
-        self.bytes.extend_from_slice(doc.as_bytes());
+        self.bytes.extend_from_slice(doc);
         self.count += 1;
         true
     }

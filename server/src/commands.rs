@@ -10,6 +10,7 @@ mod build_info;
 mod checkpoint;
 mod coll_stats;
 mod collation;
+mod conn_pool_stats;
 mod connection_status;
 mod count;
 mod current_op;
@@ -289,6 +290,7 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
         checkpoint::COMMAND,
         coll_stats::COLL_STATS,
         coll_stats::DATA_SIZE,
+        conn_pool_stats::COMMAND,
         connection_status::COMMAND,
         count::COMMAND,
         current_op::CURRENT_OP,

@@ -1,4 +1,4 @@
-//! How often each index was chosen, for `$indexStats`.
+//! How often each index was chosen, for `$indexStats`, and how often none was, for `$collStats`.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use query::{exec::Access, source::IndexInfo};
 use uuid::Uuid;
 
-/// Uses of indexes since the start.
+/// Uses of indexes since the start. No index has the empty name: there are the scans of the whole collection.
 #[derive(Debug, Default)]
 pub struct IndexUse(Mutex<HashMap<(Uuid, String), i64>>);
 
@@ -19,12 +19,18 @@ impl IndexUse {
                 let index = |at: usize| indexes.get(at).map(|index| index.name.as_str());
                 scans.iter().filter_map(|scan| index(scan.index)).collect()
             }
+            Access::Collection(_) => vec![""],
             _ => return,
         };
         let mut uses = self.0.lock();
         for name in names {
             *uses.entry((collection, name.to_owned())).or_default() += 1;
         }
+    }
+
+    /// How often the whole collection was read.
+    pub fn scans(&self, collection: Option<Uuid>) -> i64 {
+        collection.map_or(0, |collection| self.of(collection, ""))
     }
 
     /// How often an index was used.

@@ -16,6 +16,7 @@ use crate::{
     error::Failure,
     local,
     read_time::ReadTime,
+    source,
 };
 
 /// What is read, and from where.
@@ -40,6 +41,8 @@ pub struct NaturalOptions {
     pub after: Option<RawDoc>,
     /// Which fields are shown.
     pub projection: Option<Projection>,
+    /// Whether documents show their place.
+    pub record_ids: bool,
 }
 
 /// The cursor.
@@ -127,7 +130,14 @@ impl Reading for NaturalReading {
             }
             if self.options.matcher.check(&doc, &context)? {
                 let projection = self.options.projection.as_ref();
-                let shown = projection.map(|wanted| wanted.apply(&doc, &context)).transpose()?;
+                let mut shown =
+                    projection.map(|wanted| wanted.apply(&doc, &context)).transpose()?;
+                if self.options.record_ids {
+                    let id = source::record_id(&collection, key.as_bytes());
+                    shown
+                        .get_or_insert_with(|| doc.as_raw().to_owned())
+                        .append(cstr!("$recordId"), id);
+                }
                 if self.options.skip > 0 {
                     self.options.skip -= 1;
                 } else if batch.push(shown.as_deref().unwrap_or(&doc)) {

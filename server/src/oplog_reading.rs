@@ -5,7 +5,7 @@
 
 use std::ops::Bound;
 
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, raw::cstr};
 use protocol::Timestamp;
 use query::{
     matcher::{Matcher, ParseContext},
@@ -30,9 +30,15 @@ pub struct OplogReading {
     until: Option<Timestamp>,
     left: Option<u64>,
     projection: Option<Projection>,
+    record_ids: bool,
 }
 
 impl OplogReading {
+    /// Whether entries show their place.
+    pub fn show_record_ids(&mut self, shown: bool) {
+        self.record_ids = shown;
+    }
+
     /// Finds the place to begin at.
     pub fn open(
         call: &Call,
@@ -65,6 +71,7 @@ impl OplogReading {
             },
             left: limit,
             projection,
+            record_ids: false,
         })
     }
 }
@@ -130,7 +137,15 @@ impl Reading for OplogReading {
             }
             if self.matcher.check(&doc, &context)? {
                 let projection = self.projection.as_ref();
-                let shown = projection.map(|wanted| wanted.apply(&doc, &context)).transpose()?;
+                let mut shown =
+                    projection.map(|wanted| wanted.apply(&doc, &context)).transpose()?;
+                if self.record_ids {
+                    // mongod's places in the oplog are its times.
+                    let id = i64::from_le_bytes(ts.as_u64().to_le_bytes());
+                    shown
+                        .get_or_insert_with(|| doc.as_raw().to_owned())
+                        .append(cstr!("$recordId"), id);
+                }
                 if !batch.push(shown.as_deref().unwrap_or(&doc)) {
                     return Ok(Filled::More);
                 }

@@ -56,26 +56,35 @@ impl QueryReading {
     pub fn each(
         &mut self,
         call: &Call,
-        mut take: impl FnMut(&RawDoc, &Context) -> Result<Taken, Failure>,
+        mut take: impl FnMut(&[u8], &Context) -> Result<Taken, Failure>,
     ) -> Result<bool, Failure> {
         let view = call.node().store()?.view(self.time.at)?;
         let mut context = self.surroundings.context(call, None);
         source::with_others(&mut context, &view);
         let source = self.source(view)?;
-        let mut input = Input::new(source.as_ref(), &context);
-        loop {
-            let next = match self.held.take() {
-                Some(doc) => Some(doc),
-                None => self.pipeline.next(&mut input)?,
-            };
-            let Some(doc) = next else { return Ok(false) };
-            match take(&doc, &context)? {
+        if let Some(doc) = self.held.take() {
+            match take(doc.as_bytes(), &context)? {
                 Taken::Yes => {}
                 Taken::AsLast => return Ok(true),
                 Taken::No => {
                     self.held = Some(doc);
                     return Ok(true);
                 }
+            }
+        }
+        let mut input = Input::new(source.as_ref(), &context);
+        // What is taken need not become a document of its own.
+        let mut last = Ok(Taken::Yes);
+        let ended = self.pipeline.next_where(&mut input, &mut |doc| {
+            last = take(doc, &context);
+            Ok(!matches!(last, Ok(Taken::Yes)))
+        })?;
+        match (last?, ended) {
+            (Taken::Yes, _) => Ok(false),
+            (Taken::AsLast, _) => Ok(true),
+            (Taken::No, doc) => {
+                self.held = doc;
+                Ok(true)
             }
         }
     }
@@ -101,7 +110,7 @@ impl Reading for QueryReading {
             return Ok(Filled::More);
         }
         let more = self.each(call, |doc, _| {
-            Ok(match batch.push(doc) {
+            Ok(match batch.push_bytes(doc) {
                 false => Taken::No,
                 true if batch.count() >= limit => Taken::AsLast,
                 true => Taken::Yes,

@@ -6,6 +6,7 @@ pub use others::{NoDocuments, with_others};
 
 use std::{collections::BTreeSet, ops::Bound, sync::Arc};
 
+use bson::{Binary, RawBson, RawDocumentBuf, raw::CString, spec::BinarySubtype};
 use protocol::RawDoc;
 use query::{
     QueryError,
@@ -13,7 +14,7 @@ use query::{
     matcher::{Matcher, ParseContext},
     source::{
         Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo, IndexKind, KeyRange,
-        Record, RecordKey, Records, Source,
+        Record, RecordKey, RecordWalk, Records, Source,
     },
     value::{OwnedValue, Value, path::Path},
 };
@@ -125,11 +126,7 @@ impl Source for CollectionSource {
     fn scan<'s>(&'s self, after: Option<&RecordKey>, direction: Direction) -> Records<'s> {
         let after = after.map(|key| storage::RecordKey::from_bytes(&key.0));
         let start = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let scan = self.view.scan(&self.collection, start, way(direction));
-        Box::new(scan.map(|item| {
-            let (key, doc) = item.map_err(query_error)?;
-            Ok(Record { key: RecordKey(key.as_bytes().into()), doc })
-        }))
+        Box::new(Walk(self.view.scan(&self.collection, start, way(direction))))
     }
 
     fn index_scan<'s>(
@@ -165,6 +162,49 @@ impl Source for CollectionSource {
         self.view.fetch(&self.collection, &key).map_err(query_error)
     }
 
+    fn key_of(
+        &self,
+        index: usize,
+        entry: &IndexEntry,
+        doc: &RawDoc,
+    ) -> Result<RawDocumentBuf, QueryError> {
+        let Some(info) = self.infos.get(index) else { return Ok(RawDocumentBuf::new()) };
+        let hashed = info.hashed_field();
+        let paths: Vec<&Path> = info.fields.iter().map(|field| &field.path).collect();
+        let mut keys = query::sort::keys_at(&paths, doc.as_bytes())?;
+        if let Some(at) = hashed {
+            for key in &mut keys {
+                if let Some(value) = key.get_mut(at) {
+                    *value = Value::Int64(query::value::hash64(value.get())).into();
+                }
+            }
+        }
+        // A document in an array has several keys: the entry tells which one led to it.
+        let descending = |at: usize| info.fields.get(at).is_some_and(|field| !field.ascending);
+        let collator = self.collator(index);
+        let found = keys.iter().position(|key| {
+            keys.len() == 1
+                || whole_key(key, descending, collator).is_ok_and(|bytes| *bytes == *entry.key)
+        });
+        let mut shown = RawDocumentBuf::new();
+        let values = found.and_then(|at| keys.get(at)).into_iter().flatten();
+        for (field, value) in info.fields.iter().zip(values) {
+            let holder = with_value(value.get());
+            let name = String::from_utf8_lossy(field.path.dotted()).into_owned();
+            if let (Ok(Some(value)), Ok(name)) = (holder.get(""), CString::try_from(name)) {
+                shown.append(name, value);
+            }
+        }
+        Ok(shown)
+    }
+
+    fn record_id(&self, record: &RecordKey) -> OwnedValue {
+        match record_id(&self.collection, &record.0) {
+            RawBson::Int64(number) => Value::Int64(number).into(),
+            _ => Value::Binary { subtype: 0, bytes: &record.0 }.into(),
+        }
+    }
+
     fn by_id(&self, id: Value<'_>) -> Result<Option<Record>, QueryError> {
         let holder = with_value(id);
         let Ok(Some(id)) = holder.get("") else { return Ok(None) };
@@ -174,6 +214,40 @@ impl Source for CollectionSource {
         let doc = self.view.fetch(&self.collection, &key).map_err(query_error)?;
         Ok(doc.map(|doc| Record { key: RecordKey(key.as_bytes().into()), doc }))
     }
+}
+
+/// A walk over the documents of a collection.
+struct Walk(storage::RecordScan);
+
+impl Iterator for Walk {
+    type Item = Result<Record, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.0.next()?.map(record).map_err(query_error))
+    }
+}
+
+impl RecordWalk for Walk {
+    fn next_where(
+        &mut self,
+        test: &mut dyn FnMut(&[u8]) -> Result<bool, QueryError>,
+    ) -> Option<Result<Record, QueryError>> {
+        let mut failed = None;
+        let found = self.0.next_where(&mut |doc| {
+            test(doc).unwrap_or_else(|error| {
+                failed = Some(error);
+                true
+            })
+        })?;
+        match failed {
+            Some(error) => Some(Err(error)),
+            None => Some(found.map(record).map_err(query_error)),
+        }
+    }
+}
+
+fn record((key, doc): (storage::RecordKey, RawDoc)) -> Record {
+    Record { key: RecordKey(key.as_bytes().into()), doc }
 }
 
 impl CollectionSource {
@@ -251,6 +325,15 @@ fn way(direction: Direction) -> storage::Direction {
     match direction {
         Direction::Forward => storage::Direction::Forward,
         Direction::Backward => storage::Direction::Backward,
+    }
+}
+
+/// A record as clients see its place: a number where documents are kept as they came, else the bytes of its key, as
+/// mongod has it for clustered collections.
+pub(crate) fn record_id(collection: &Collection, record: &[u8]) -> RawBson {
+    match <[u8; 8]>::try_from(record) {
+        Ok(number) if collection.capped().is_some() => RawBson::Int64(i64::from_be_bytes(number)),
+        _ => Binary { subtype: BinarySubtype::Generic, bytes: record.to_vec() }.into(),
     }
 }
 

@@ -108,7 +108,9 @@ fn next_statements(
 ) -> Result<(Statements, bool), Failure> {
     let mut statements = Statements::default();
     let more = reading.each(call, |doc, context| {
-        let taken = statements.push(make(doc, context)?);
+        let doc = RawDocument::from_bytes(doc)
+            .map_err(|error| Failure::said(ErrorCode::InternalError, error.to_string()))?;
+        let taken = statements.push(make(&RawDoc::from(doc), context)?);
         Ok(if taken { Taken::Yes } else { Taken::No })
     })?;
     Ok((statements, more))

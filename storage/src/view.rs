@@ -347,6 +347,24 @@ impl Iterator for RecordScan {
     }
 }
 
+impl RecordScan {
+    /// The next document that passes the test; the others are looked at where they lie.
+    pub fn next_where(
+        &mut self,
+        test: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Option<Result<(RecordKey, RawDoc), StorageError>> {
+        loop {
+            let (key, version) = match self.0.next()? {
+                Ok(row) => row,
+                Err(error) => return Some(Err(error)),
+            };
+            if test(version.payload()) {
+                return Some(to_doc(version).map(|doc| (RecordKey(key), doc)));
+            }
+        }
+    }
+}
+
 /// A walk over index entries.
 pub struct IndexScan(IndexWalk);
 

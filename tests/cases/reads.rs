@@ -227,7 +227,7 @@ fn reads_are_answered_like_a_real_secondarys() -> Result<()> {
     let (ours, real) = (set.ours()?, set.node(real)?);
     let known = KnownDifferences::load()?;
     let mut complaints = Vec::new();
-    for (name, db, command) in reads() {
+    for (name, db, command) in reads().into_iter().chain(keys_and_places()) {
         let ask = |node: &Node| -> Result<Document> {
             node.answer(db, command.clone()).map(settled).context(name)
         };
@@ -238,6 +238,103 @@ fn reads_are_answered_like_a_real_secondarys() -> Result<()> {
     }
     ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
     set.finish()
+}
+
+/// Documents shown with their keys and places, plans that an index answers alone, stages that tell of the server.
+fn keys_and_places() -> Vec<(&'static str, &'static str, Document)> {
+    let find = |mut command: Document| {
+        command.insert("limit", 5);
+        command
+    };
+    let over = |target: Bson, stage: Document| {
+        let pipeline = vec![stage];
+        doc! { "aggregate": target, "pipeline": pipeline, "cursor": {} }
+    };
+    let on = |coll: &str, stage: Document| over(Bson::String(coll.to_owned()), stage);
+    let alone = |stage: Document| over(Bson::Int32(1), stage);
+    let keys = doc! { "find": "c", "filter": { "a": 3 }, "returnKey": true };
+    let sorted = doc! {
+        "find": "c", "filter": { "a": { "$gt": 4 } }, "sort": { "s": 1 },
+        "projection": { "k": { "$meta": "sortKey" } },
+    };
+    vec![
+        ("returnKey", "test", find(keys.clone())),
+        (
+            "returnKey of _id",
+            "test",
+            find(doc! { "find": "c", "filter": { "_id": 3 }, "returnKey": true }),
+        ),
+        ("returnKey of a scan", "test", find(doc! { "find": "c", "returnKey": true })),
+        ("returnKey of a view", "test", find(doc! { "find": "view", "returnKey": true })),
+        ("returnKey of a wrong type", "test", find(doc! { "find": "c", "returnKey": 1 })),
+        ("showRecordId", "test", find(doc! { "find": "capped", "showRecordId": true })),
+        ("showRecordId of a view", "test", find(doc! { "find": "view", "showRecordId": true })),
+        ("sortKey", "test", find(sorted.clone())),
+        (
+            "sortKey without a sort",
+            "test",
+            find(doc! { "find": "c", "projection": { "k": { "$meta": "sortKey" } } }),
+        ),
+        (
+            "indexKey",
+            "test",
+            find(doc! {
+                "find": "c", "filter": { "a": 3 }, "sort": { "_id": 1 },
+                "projection": { "s": 1, "k": { "$meta": "indexKey" } },
+            }),
+        ),
+        (
+            "covered",
+            "test",
+            doc! { "find": "c", "filter": { "a": 3 }, "projection": { "a": 1, "_id": 0 }, "limit": 2 },
+        ),
+        ("distinct by an index", "test", doc! { "distinct": "c", "key": "a" }),
+        ("count by an index", "test", doc! { "count": "c", "query": { "a": { "$gt": 2 } } }),
+        ("$collStats of a wrong field", "test", on("c", doc! { "$collStats": { "x": 1 } })),
+        (
+            "$collStats of a scale",
+            "test",
+            on("c", doc! { "$collStats": { "storageStats": { "scale": 0 } } }),
+        ),
+        (
+            "$collStats count of nothing",
+            "test",
+            on("nothing", doc! { "$collStats": { "count": {} } }),
+        ),
+        ("$collStats count of a view", "test", on("view", doc! { "$collStats": { "count": {} } })),
+        ("$collStats alone", "test", alone(doc! { "$collStats": {} })),
+        ("$indexStats of a field", "test", on("c", doc! { "$indexStats": { "x": 1 } })),
+        ("$indexStats alone", "test", alone(doc! { "$indexStats": {} })),
+        ("$planCacheStats of a field", "test", on("c", doc! { "$planCacheStats": { "x": 1 } })),
+        ("$planCacheStats of nothing", "test", on("nothing", doc! { "$planCacheStats": {} })),
+        (
+            "$planCacheStats of all hosts",
+            "test",
+            on("c", doc! { "$planCacheStats": { "allHosts": true } }),
+        ),
+        ("$currentOp of a collection", "admin", on("c", doc! { "$currentOp": {} })),
+        ("$currentOp of a field", "admin", alone(doc! { "$currentOp": { "x": 1 } })),
+        ("$listSessions elsewhere", "test", on("c", doc! { "$listSessions": {} })),
+        (
+            "$listSessions of a field",
+            "config",
+            on("system.sessions", doc! { "$listSessions": { "x": 1 } }),
+        ),
+        ("$listLocalSessions of a collection", "test", on("c", doc! { "$listLocalSessions": {} })),
+        ("$documents", "test", alone(doc! { "$documents": [{ "x": 1 }] })),
+        ("$documents of a collection", "test", on("c", doc! { "$documents": [{ "x": 1 }] })),
+        ("$match alone", "test", alone(doc! { "$match": {} })),
+        ("$search", "test", on("c", doc! { "$search": {} })),
+        ("$vectorSearch", "test", on("c", doc! { "$vectorSearch": {} })),
+        ("$listSearchIndexes", "test", on("c", doc! { "$listSearchIndexes": {} })),
+        ("$shardedDataDistribution", "admin", alone(doc! { "$shardedDataDistribution": {} })),
+        (
+            "$changeStreamSplitLargeEvent",
+            "test",
+            on("c", doc! { "$changeStreamSplitLargeEvent": {} }),
+        ),
+        ("$where in a pipeline", "test", on("c", doc! { "$match": { "$where": "1" } })),
+    ]
 }
 
 /// A name for the list of known differences, the database, the command.

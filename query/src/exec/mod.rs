@@ -8,21 +8,47 @@
 //! E1 Between batches a pipeline holds positions and stage states, never a snapshot or an iterator.
 //! E2 Nothing reads more of the scan than what is asked of it; only sorts and groups drain it.
 
+mod notes;
 mod scan;
 mod stages;
 
+pub use notes::{Annotate, Cover, Reveal};
+pub(crate) use notes::{INDEX_KEY, RECORD_ID, SORT_KEY};
 pub use scan::{Access, IndexScan, Scan};
 pub use stages::{Distinct, Filter, Limit, Project, Skip, Sort};
 
+use bson::RawDocumentBuf;
 use protocol::RawDoc;
 
-use crate::{context::Context, error::QueryError, source::Source};
+use crate::{context::Context, error::QueryError, source::Source, value::OwnedValue};
 
 /// A step that turns documents into documents.
 pub trait Stage: Send + std::fmt::Debug {
     /// The next document, `None` at the end.
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError>;
+
+    /// The paths that it looks at, if the rest of a document is of no interest to it and to what is above it.
+    fn needs(&self) -> Option<Vec<Vec<u8>>> {
+        None
+    }
+
+    /// The next document that passes the test, which sees every one before it: those that fail need not be made.
+    fn next_where(
+        &mut self,
+        up: &mut Upstream<'_, '_>,
+        test: Test<'_>,
+    ) -> Result<Option<RawDoc>, QueryError> {
+        while let Some(doc) = self.next(up)? {
+            if test(doc.as_bytes())? {
+                return Ok(Some(doc));
+            }
+        }
+        Ok(None)
+    }
 }
+
+/// Looks at the bytes of a document.
+pub type Test<'t> = &'t mut dyn FnMut(&[u8]) -> Result<bool, QueryError>;
 
 /// What a stage pulls from: the stages below it and the scan at the bottom.
 pub struct Upstream<'p, 'v> {
@@ -43,6 +69,31 @@ impl<'v> Upstream<'_, 'v> {
                 Ok(doc)
             }
         }
+    }
+
+    /// The next document from below that passes the test. See [`Stage::next_where`].
+    pub fn pull_where(&mut self, test: Test<'_>) -> Result<Option<RawDoc>, QueryError> {
+        match self.stages.split_last_mut() {
+            None => self.scan.next_where(self.input, test),
+            Some((last, below)) => {
+                let mut up = Upstream { stages: below, scan: self.scan, input: self.input };
+                let returned = &mut last.returned;
+                last.stage.next_where(&mut up, &mut |doc| {
+                    *returned += 1;
+                    test(doc)
+                })
+            }
+        }
+    }
+
+    /// Where the document came from that the scan gave last.
+    fn record_id(&self) -> Option<OwnedValue> {
+        self.scan.record().map(|record| self.input.source.record_id(record))
+    }
+
+    /// The key by which the scan came to it.
+    fn index_key(&self, doc: &RawDoc) -> Result<Option<RawDocumentBuf>, QueryError> {
+        self.scan.index_key(doc, self.input.source)
     }
 
     /// Time, chance, variables and other collections.
@@ -87,6 +138,18 @@ impl Pipeline {
         pipeline
     }
 
+    /// A scan of keys alone: what it gives are empty documents, to be counted.
+    pub fn of_keys(access: Access) -> Self {
+        Self { scan: Scan::of_keys(access), stages: Vec::new() }
+    }
+
+    /// The same, where documents are taken for what the keys hold of them.
+    #[must_use]
+    pub fn covered(mut self) -> Self {
+        self.scan.cover();
+        self
+    }
+
     /// Puts a stage on top.
     pub fn push(&mut self, stage: Box<dyn Stage>) {
         self.stages.push(Step { stage, returned: 0 });
@@ -102,6 +165,15 @@ impl Pipeline {
     /// The next document, `None` at the end. All calls of a batch share one `input`.
     pub fn next(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
         Upstream { stages: &mut self.stages, scan: &mut self.scan, input }.pull()
+    }
+
+    /// The next document that passes the test. See [`Stage::next_where`].
+    pub fn next_where(
+        &mut self,
+        input: &mut Input<'_>,
+        test: Test<'_>,
+    ) -> Result<Option<RawDoc>, QueryError> {
+        Upstream { stages: &mut self.stages, scan: &mut self.scan, input }.pull_where(test)
     }
 
     /// How many documents each stage gave so far, the lowest first.

@@ -2,15 +2,19 @@
 
 use std::collections::HashSet;
 
+use bson::RawDocumentBuf;
 use protocol::{ErrorCode, RawDoc};
 
-use super::{Examined, Input};
+use super::{Examined, Input, Test};
 use crate::{
     error::QueryError,
+    expression::DocBuilder,
+    sort::keys_at,
     source::{
-        Direction, IndexEntries, IndexEntry, IndexInfo, KeyRange, RecordKey, Records, Source,
+        Direction, IndexEntries, IndexEntry, IndexInfo, IndexKind, KeyRange, RecordKey, Records,
+        Source,
     },
-    value::OwnedValue,
+    value::{Elements, OwnedValue, Value, path::Path},
 };
 
 /// How documents are reached.
@@ -59,6 +63,10 @@ pub struct Scan {
     /// Records already given: an index with arrays and the branches of an `$or` meet them again.
     seen: Option<HashSet<RecordKey>>,
     examined: Examined,
+    /// Whether documents are left where they are.
+    keys_only: bool,
+    /// Whether the keys hold what is wanted of the documents: then nobody looked at those.
+    covered: bool,
 }
 
 /// How often a long scan asks whether it should go on.
@@ -75,6 +83,51 @@ impl Scan {
             step: 0,
             seen: None,
             examined: Examined::default(),
+            keys_only: false,
+            covered: false,
+        }
+    }
+
+    /// A scan that gives an empty document for each entry of an index.
+    pub fn of_keys(access: Access) -> Self {
+        Self { keys_only: true, ..Self::new(access) }
+    }
+
+    /// Documents don't count as looked at.
+    pub(super) fn cover(&mut self) {
+        self.covered = true;
+    }
+
+    /// The record of the document that was given last.
+    pub(super) fn record(&self) -> Option<&RecordKey> {
+        match &self.access {
+            Access::Indexes(_) => self.after_entry.as_ref().map(|entry| &entry.record),
+            _ => self.after_record.as_ref(),
+        }
+    }
+
+    /// The key of the document that was given last, if an index led to it.
+    pub(super) fn index_key(
+        &self,
+        doc: &RawDoc,
+        source: &dyn Source,
+    ) -> Result<Option<RawDocumentBuf>, QueryError> {
+        match (&self.access, &self.after_entry) {
+            (Access::ById(_), _) => {
+                let mut key = DocBuilder::new();
+                if let Some(id) = Elements::new(doc).find(b"_id") {
+                    key.push_raw(id.bytes);
+                }
+                Ok(RawDocumentBuf::from_bytes(key.finish()).ok())
+            }
+            (Access::Indexes(branches), Some(entry)) => match branches.get(self.branch) {
+                Some(branch) => match wildcard_key(branch, source, doc)? {
+                    Some(key) => Ok(Some(key)),
+                    None => source.key_of(place(branch, source)?, entry, doc).map(Some),
+                },
+                None => Ok(None),
+            },
+            _ => Ok(None),
         }
     }
 
@@ -104,19 +157,12 @@ impl Scan {
         }
     }
 
-    fn next_record<'v>(
+    fn next_record(
         &mut self,
         direction: Direction,
-        input: &mut Input<'v>,
+        input: &mut Input<'_>,
     ) -> Result<Option<RawDoc>, QueryError> {
-        if self.step > 0 {
-            return Ok(None);
-        }
-        if input.open.is_none() {
-            let records = input.source.scan(self.after_record.as_ref(), direction);
-            input.open = Some(Open::Records(records));
-        }
-        let Some(Open::Records(records)) = &mut input.open else { return Ok(None) };
+        let Some(records) = self.records(direction, input) else { return Ok(None) };
         match records.next().transpose()? {
             Some(record) => {
                 self.examined.docs += 1;
@@ -130,6 +176,61 @@ impl Scan {
         }
     }
 
+    /// The next document that passes the test.
+    pub(super) fn next_where(
+        &mut self,
+        input: &mut Input<'_>,
+        test: Test<'_>,
+    ) -> Result<Option<RawDoc>, QueryError> {
+        let Access::Collection(direction) = self.access else {
+            while let Some(doc) = self.next(input)? {
+                if test(doc.as_bytes())? {
+                    return Ok(Some(doc));
+                }
+            }
+            return Ok(None);
+        };
+        let context = input.context;
+        let Some(records) = self.records(direction, input) else { return Ok(None) };
+        let examined = &mut self.examined.docs;
+        let found = records.next_where(&mut |doc| {
+            if examined.is_multiple_of(CHECK_EVERY) {
+                context.check()?;
+            }
+            *examined += 1;
+            test(doc)
+        });
+        match found.transpose()? {
+            Some(record) => {
+                self.after_record = Some(record.key);
+                Ok(Some(record.doc))
+            }
+            None => {
+                self.step = 1;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The open walk over the records, unless it came to its end.
+    fn records<'i, 'v>(
+        &self,
+        direction: Direction,
+        input: &'i mut Input<'v>,
+    ) -> Option<&'i mut Records<'v>> {
+        if self.step > 0 {
+            return None;
+        }
+        if input.open.is_none() {
+            let records = input.source.scan(self.after_record.as_ref(), direction);
+            input.open = Some(Open::Records(records));
+        }
+        match &mut input.open {
+            Some(Open::Records(records)) => Some(records),
+            _ => None,
+        }
+    }
+
     fn next_by_id(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
         let Access::ById(ids) = &self.access else { return Ok(None) };
         while let Some(id) = ids.get(self.step) {
@@ -137,6 +238,7 @@ impl Scan {
             self.examined.keys += 1;
             if let Some(record) = input.source.by_id(id.get())? {
                 self.examined.docs += 1;
+                self.after_record = Some(record.key);
                 return Ok(Some(record.doc));
             }
         }
@@ -154,12 +256,15 @@ impl Scan {
             if !self.is_new(&record, input) {
                 continue;
             }
+            if self.keys_only {
+                return Ok(Some(RawDoc::from(RawDocumentBuf::new())));
+            }
             let doc = match doc {
                 Some(doc) => Some(doc),
                 None => input.source.fetch(&record)?,
             };
             if let Some(doc) = doc {
-                self.examined.docs += 1;
+                self.examined.docs += u64::from(!self.covered);
                 return Ok(Some(doc));
             }
         }
@@ -206,6 +311,25 @@ impl Scan {
             });
         !twice || self.seen.get_or_insert_default().insert(record.clone())
     }
+}
+
+/// The key of a wildcard index: a path, and what is there.
+fn wildcard_key(
+    scan: &IndexScan,
+    source: &dyn Source,
+    doc: &RawDoc,
+) -> Result<Option<RawDocumentBuf>, QueryError> {
+    let index = source.indexes().get(place(scan, source)?);
+    let path = scan.ranges.first().and_then(|range| range.prefix.first()).map(OwnedValue::get);
+    let (Some(Value::String(path)), Some(IndexKind::Wildcard)) = (path, index.map(|i| i.kind))
+    else {
+        return Ok(None);
+    };
+    let mut keys = keys_at(&[&Path::new(path)], doc.as_bytes())?;
+    let mut key = DocBuilder::new();
+    key.push(b"$_path", Value::String(path));
+    key.push(path, keys.pop().and_then(|mut key| key.pop()).unwrap_or(Value::Null.into()).get());
+    Ok(RawDocumentBuf::from_bytes(key.finish()).ok())
 }
 
 /// Where the index of a scan is in the source's list now. Indexes come and go between two batches.

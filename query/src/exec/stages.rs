@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use protocol::RawDoc;
 
-use super::{Stage, Upstream};
+use super::{Stage, Test, Upstream};
 use crate::{
     context::SpilledRun,
     error::QueryError,
@@ -19,12 +19,16 @@ pub struct Filter(pub Matcher);
 
 impl Stage for Filter {
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
-        while let Some(doc) = up.pull()? {
-            if self.0.check(&doc, up.context())? {
-                return Ok(Some(doc));
-            }
-        }
-        Ok(None)
+        self.next_where(up, &mut |_| Ok(true))
+    }
+
+    fn next_where(
+        &mut self,
+        up: &mut Upstream<'_, '_>,
+        test: Test<'_>,
+    ) -> Result<Option<RawDoc>, QueryError> {
+        let context = up.context();
+        up.pull_where(&mut |doc| Ok(self.0.check_bytes(doc, context)? && test(doc)?))
     }
 }
 
@@ -33,6 +37,10 @@ impl Stage for Filter {
 pub struct Project(pub Projection);
 
 impl Stage for Project {
+    fn needs(&self) -> Option<Vec<Vec<u8>>> {
+        self.0.included_paths()
+    }
+
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
         let Some(doc) = up.pull()? else { return Ok(None) };
         self.0.apply(&doc, up.context()).map(|doc| Some(doc.into()))
@@ -109,8 +117,14 @@ impl Sort {
 
     fn fill(&mut self, up: &mut Upstream<'_, '_>) -> Result<Merge, QueryError> {
         let mut spilled = Vec::new();
-        while let Some(doc) = up.pull()? {
-            let key = self.sorter.pattern().key(doc.as_bytes())?;
+        loop {
+            let mut key = None;
+            let sorter = &self.sorter;
+            let found = up.pull_where(&mut |doc| {
+                key = sorter.key_if_kept(doc)?;
+                Ok(key.is_some())
+            })?;
+            let (Some(doc), Some(key)) = (found, key) else { break };
             self.sorter.push(key, doc);
             if self.sorter.bytes() > self.sorter.memory_max() {
                 let Some(spill) = &up.context().spill else { return Err(sort::memory_exceeded()) };

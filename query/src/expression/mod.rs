@@ -185,6 +185,8 @@ pub(crate) enum Base {
     Root,
     Current,
     Slot(usize),
+    /// What stands beside the document.
+    Notes,
     Now,
     ClusterTime,
     Remove,
@@ -199,6 +201,8 @@ pub struct Env<'a> {
     pub cx: &'a Context,
     /// How text compares.
     pub collator: Option<&'a Collator>,
+    /// What `$meta` finds.
+    pub(crate) notes: &'a [u8],
     root: Value<'a>,
     slots: Vec<Value<'a>>,
 }
@@ -207,7 +211,8 @@ impl<'a> Env<'a> {
     /// An evaluation over a document.
     pub fn new(arena: &'a Bump, cx: &'a Context, doc: &'a [u8]) -> Self {
         let slots = cx.variables.iter().map(OwnedValue::get).collect();
-        Self { arena, cx, collator: cx.collator.as_deref(), root: Value::Document(doc), slots }
+        let collator = cx.collator.as_deref();
+        Self { arena, cx, collator, notes: &[], root: Value::Document(doc), slots }
     }
 
     /// The document.
@@ -305,6 +310,22 @@ impl Expr {
         }
     }
 
+    /// Adds the paths that it looks at; `None` where that can't be told from its shape alone.
+    pub(crate) fn add_paths(&self, paths: &mut Vec<Vec<u8>>) -> Option<()> {
+        match self {
+            Self::Literal(_) => Some(()),
+            Self::Path(path) => {
+                let path = path.from_root().filter(|path| !path.is_empty())?;
+                paths.push(path);
+                Some(())
+            }
+            Self::Document(fields) => fields.iter().try_for_each(|(_, expr)| expr.add_paths(paths)),
+            Self::Array(items) => items.iter().try_for_each(|expr| expr.add_paths(paths)),
+            Self::Call(call) => call.args.iter().try_for_each(|expr| expr.add_paths(paths)),
+            Self::Special(_) => None,
+        }
+    }
+
     /// Its value, if no document, time or chance has a part in it.
     pub(crate) fn constant(&self) -> Result<Option<OwnedValue>, QueryError> {
         if !self.is_constant() {
@@ -340,6 +361,7 @@ impl FieldPath {
         let start = match self.base {
             Base::Root | Base::Current => env.root,
             Base::Slot(slot) => env.slots.get(slot).copied().unwrap_or(Value::Missing),
+            Base::Notes => Value::Document(env.notes),
             Base::Now => Value::Date(env.cx.now),
             Base::ClusterTime => {
                 env.cx.cluster_time.map_or(Value::Missing, |ts| Value::Timestamp(ts.as_u64()))

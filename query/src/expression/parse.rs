@@ -22,6 +22,8 @@ pub struct Scope {
     slots: usize,
     depth: usize,
     reads_document: bool,
+    /// Whether documents come with notes for `$meta`.
+    pub(super) has_notes: bool,
     pub(super) known: Known,
     /// The first constant that failed. Clones share it.
     fault: Arc<OnceLock<QueryError>>,
@@ -58,6 +60,12 @@ impl Scope {
     pub(crate) fn apart(&self, collator: Option<&Arc<Collator>>) -> Self {
         let known = Known { collator: collator.cloned(), ..self.known.clone() };
         Self { known, fault: Arc::default(), ..self.clone() }
+    }
+
+    /// The same where `$meta` finds notes beside the document.
+    #[must_use]
+    pub(crate) fn with_notes(self) -> Self {
+        Self { has_notes: true, ..self }
     }
 
     /// How text compares.

@@ -1,7 +1,7 @@
 //! Operators that don't evaluate all their arguments, or evaluate one many times.
 
 use super::{
-    Call, Env, Evaluated, Expr, Percentile,
+    Base, Call, Env, Evaluated, Expr, FieldPath, Percentile,
     arrange::{self, SortBy},
     conditional, convert, logic,
     parse::{Scope, arguments, lossy, operand},
@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
+    exec::{INDEX_KEY, RECORD_ID, SORT_KEY},
     matcher::Regex,
     value::{Elements, OwnedValue, Value},
 };
@@ -162,7 +163,7 @@ pub(super) fn parse(
                 "query requires text score metadata, but it is not available",
             ));
         }
-        b"$meta" => return Err(meta(value)),
+        b"$meta" => return meta(value, scope).map(Some),
         _ => {
             return super::regex::parse(name, value, scope)
                 .map(|special| special.map(|special| Expr::Special(Box::new(special))));
@@ -181,18 +182,39 @@ fn unary(
     Ok(Expr::Call(Call { name, fun, args: vec![operand(value, scope)?] }))
 }
 
+/// What stands beside a document.
+fn meta(value: Value<'_>, scope: &Scope) -> Result<Expr, QueryError> {
+    match value {
+        Value::String(name @ (RECORD_ID | INDEX_KEY | SORT_KEY)) if scope.has_notes => {
+            Ok(Expr::Path(FieldPath { base: Base::Notes, names: vec![name.into()] }))
+        }
+        // What only a search could note.
+        Value::String(
+            b"searchScore"
+            | b"searchHighlights"
+            | b"vectorSearchScore"
+            | b"timeseriesBucketMinTime"
+            | b"timeseriesBucketMaxTime"
+            | b"randVal",
+        ) => Ok(Expr::Path(FieldPath { base: Base::Remove, names: Vec::new() })),
+        _ => Err(no_meta(value)),
+    }
+}
+
 /// `$meta` of what no stage here carries beside its documents.
-fn meta(value: Value<'_>) -> QueryError {
+fn no_meta(value: Value<'_>) -> QueryError {
     let Value::String(name) = value else {
         return QueryError::location(17_307, "$meta only supports string arguments");
     };
     let needs = match name {
         b"geoNearDistance" => "$geoNear distance",
         b"geoNearPoint" => "$geoNear point",
-        b"searchScore" => "$search score",
-        b"searchHighlights" => "$search highlights",
-        b"vectorSearchScore" => "$vectorSearch score",
-        b"indexKey" | b"recordId" | b"sortKey" | b"randVal" | b"score" | b"scoreDetails" => {
+        b"score" => "score",
+        b"scoreDetails" => "scoreDetails",
+        b"stream" => {
+            return QueryError::location(9_692_105, "Unsupported $meta field: stream");
+        }
+        b"indexKey" | b"recordId" | b"sortKey" => {
             return QueryError::location(
                 115,
                 format!("$meta: '{}' is not supported by this server yet", lossy(name)),

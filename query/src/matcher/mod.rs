@@ -91,7 +91,12 @@ impl Matcher {
 
     /// Whether the document matches.
     pub fn check(&self, doc: &RawDocument, cx: &Context) -> Result<bool, QueryError> {
-        eval::document(&self.root, doc.as_bytes(), cx)
+        self.check_bytes(doc.as_bytes(), cx)
+    }
+
+    /// The same for the bytes of a document.
+    pub(crate) fn check_bytes(&self, doc: &[u8], cx: &Context) -> Result<bool, QueryError> {
+        eval::document(&self.root, doc, cx)
     }
 
     /// The place of the array element that made the document match, for the positional operator.

@@ -23,12 +23,20 @@ pub struct Candidate {
     pub access: Access,
     /// Documents come in the order of the sort.
     pub gives_order: bool,
+    /// Every key within the bounds belongs to a document that matches.
+    pub settled: bool,
+    /// The keys hold all that is asked for: the paths of their fields.
+    pub covers: Option<Vec<Vec<Box<[u8]>>>>,
 }
 
 impl Candidate {
     /// A scan of the whole collection.
     pub fn collection(direction: Direction) -> Self {
-        Self { access: Access::Collection(direction), gives_order: false }
+        Self::of(Access::Collection(direction), false)
+    }
+
+    pub(super) fn of(access: Access, gives_order: bool) -> Self {
+        Self { access, gives_order, settled: false, covers: None }
     }
 }
 
@@ -77,7 +85,7 @@ fn by_id(request: &Request) -> Option<Candidate> {
         }) if path.dotted() == b"_id" && is_plain(operand.get()) => Some(operand.clone()),
         _ => None,
     })?;
-    Some(Candidate { access: Access::ById(vec![value]), gives_order: true })
+    Some(Candidate::of(Access::ById(vec![value]), true))
 }
 
 /// A value that only equal values match: not an array (which is never an `_id`), null or a regex.
@@ -110,7 +118,94 @@ fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Opt
     };
     let direction = order.unwrap_or(Direction::Forward);
     let scan = IndexScan { index: at, planned: index.spec.clone(), ranges, direction };
-    Some(Candidate { access: Access::Indexes(vec![scan]), gives_order: order.is_some() })
+    let open = unsettled(root, &scan, index);
+    let settled = open.is_empty() && is_plain_index(index);
+    let covers = covers(index, request, &open, bounded, order.is_some());
+    let access = Access::Indexes(vec![scan]);
+    Some(Candidate { settled, covers, ..Candidate::of(access, order.is_some()) })
+}
+
+/// One key for each document, and values that can be told from it.
+fn is_plain_index(index: &IndexInfo) -> bool {
+    index.kind == IndexKind::Ordered && !index.is_multikey()
+}
+
+/// The parts of the filter that the bounds of the index don't settle.
+pub(super) fn unsettled<'n>(root: &'n Node, scan: &IndexScan, index: &IndexInfo) -> Vec<&'n Node> {
+    let bounded = scan
+        .ranges
+        .iter()
+        .map(|range| range.prefix.len() + usize::from(range.edges.is_some()))
+        .min()
+        .unwrap_or(0);
+    let parts = conjuncts(root);
+    let settles = |node: &&Node| {
+        let (leaf, negated) = match node {
+            Node::Not(child) => (&**child, true),
+            other => (*other, false),
+        };
+        let Node::Leaf(Leaf { path: Some(path), predicate }) = leaf else { return false };
+        let exact = is_exact(predicate) && operands_fit(index, leaf);
+        let field = index.fields.iter().take(bounded).find(|field| field.path == *path);
+        let on_path = || {
+            let same = |other: &&&Node| matches!(other, Node::Leaf(Leaf { path: Some(p), .. }) if p == path);
+            parts.iter().filter(same).count()
+        };
+        exact
+            && field.is_some_and(|f| f.multikey.is_empty() || !negated && on_path() == 1)
+            && !(negated && index.kind == IndexKind::Hashed)
+    };
+    parts.iter().filter(|node| !settles(node)).copied().collect()
+}
+
+/// Whether the intervals of a predicate hold what matches and nothing else.
+fn is_exact(predicate: &Predicate) -> bool {
+    let plain = |value: &OwnedValue| {
+        !matches!(
+            value.get(),
+            Value::Null
+                | Value::Array(_)
+                | Value::Undefined
+                | Value::MinKey
+                | Value::MaxKey
+                | Value::Regex { .. }
+        )
+    };
+    match predicate {
+        Predicate::Compare { operand, .. } => plain(operand),
+        Predicate::In(list) => {
+            list.regexes.is_empty() && !list.has_null && list.values.iter().all(plain)
+        }
+        _ => false,
+    }
+}
+
+/// The fields of the index's keys, if nothing else is needed of the documents.
+fn covers(
+    index: &IndexInfo,
+    request: &Request,
+    open: &[&Node],
+    bounded: bool,
+    gives_order: bool,
+) -> Option<Vec<Vec<Box<[u8]>>>> {
+    let needed = request.needed.as_ref()?;
+    let holds =
+        |path: &[u8]| index.fields.iter().any(|f| f.path.dotted() == path && f.multikey.is_empty());
+    // What can be tested by a key.
+    let testable = |node: &&Node| {
+        let Node::Leaf(Leaf { path: Some(path), predicate }) = node else { return false };
+        let by_key =
+            matches!(predicate, Predicate::Regex(_) | Predicate::Mod { .. } | Predicate::Type(_));
+        bounded && by_key && holds(path.dotted())
+    };
+    let sorted = gives_order
+        || request.sort.iter().flat_map(|sort| &sort.parts).all(|part| holds(part.path.dotted()));
+    let all = index.kind == IndexKind::Ordered
+        && index.collation.is_none()
+        && sorted
+        && open.iter().all(testable)
+        && needed.iter().all(|path| holds(path));
+    all.then(|| index.fields.iter().map(|field| field.path.parts().to_vec()).collect())
 }
 
 type Bounds = Vec<Option<Vec<Interval>>>;
@@ -294,5 +389,5 @@ fn by_or(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candid
         })?;
         scans.push(found);
     }
-    Some(Candidate { access: Access::Indexes(scans), gives_order: false })
+    Some(Candidate::of(Access::Indexes(scans), false))
 }

@@ -7,11 +7,11 @@
 
 use bson::{RawDocument, RawDocumentBuf, raw::cstr};
 
-use super::{Candidate, Request};
+use super::{Candidate, Request, candidates::unsettled};
 use crate::{
     exec::{Access, Examined, IndexScan},
     expression::{DocBuilder, array_bytes},
-    matcher::{ArrayPredicate, CompareOp, Leaf, Node, Predicate},
+    matcher::{ArrayPredicate, CompareOp, Node, Predicate},
     source::{Direction, IndexInfo, IndexKind, KeyRange},
     value::{Elements, OwnedValue, Shown, Value},
 };
@@ -35,6 +35,7 @@ pub struct Shape {
     sort: Option<RawDocumentBuf>,
     skip: u64,
     limit: Option<u64>,
+    counts: bool,
     /// The projection as written, if there is one.
     pub projection: Option<RawDocumentBuf>,
 }
@@ -71,6 +72,7 @@ impl Shape {
             sort,
             skip: request.skip,
             limit: request.limit,
+            counts: request.only_counts(),
             projection: None,
         }
     }
@@ -116,7 +118,11 @@ impl Shape {
         let limit = self.limit.filter(|_| sorts.is_none() || self.skip > 0);
         let limited = self.limit.and_then(|_| counts.next());
         if let Some(projection) = &self.projection {
-            let mut doc = node(projection_stage(projection), &mut counts);
+            let name = match projection_stage(projection) {
+                "PROJECTION_SIMPLE" if candidate.covers.is_some() => "PROJECTION_COVERED",
+                other => other,
+            };
+            let mut doc = node(name, &mut counts);
             doc.push(b"transformBy", Value::from(&**projection));
             stage = above(doc, &stage);
         }
@@ -167,9 +173,23 @@ impl Shape {
                 examined(&mut doc, ran, false, true);
                 finish(doc)
             }
+            Access::Indexes(scans) if self.counts && candidate.settled => {
+                let scan = scans.first();
+                scan.map_or_else(RawDocumentBuf::new, |scan| count_scan(scan, indexes, ran))
+            }
+            Access::Indexes(scans) if candidate.covers.is_some() => {
+                // The filter, and what makes documents of keys, are no stages of their own.
+                let own = usize::from(filters) + usize::from(candidate.covers.is_some());
+                let returned = (0..own).filter_map(|_| counts.next()).last();
+                scans.first().map_or_else(RawDocumentBuf::new, |scan| {
+                    let rest = not_covered(&self.root, scan, indexes);
+                    let filter = (!rest.is_empty()).then_some(&rest);
+                    index_scan(scan, indexes, ran, (filter, returned))
+                })
+            }
             Access::Indexes(scans) => {
                 let mut inputs: Vec<_> =
-                    scans.iter().map(|scan| index_scan(scan, indexes, ran)).collect();
+                    scans.iter().map(|scan| index_scan(scan, indexes, ran, (None, None))).collect();
                 let rest = match scans.as_slice() {
                     [only] => not_covered(&self.root, only, indexes),
                     _ => self.filter.clone(),
@@ -228,30 +248,7 @@ fn filtering(
 /// The part of the filter that the bounds of the index don't settle.
 fn not_covered(root: &Node, scan: &IndexScan, indexes: &[IndexInfo]) -> RawDocumentBuf {
     let Some(index) = indexes.get(scan.index) else { return filter_doc(root) };
-    let bounded = scan
-        .ranges
-        .iter()
-        .map(|range| range.prefix.len() + usize::from(range.edges.is_some()))
-        .min()
-        .unwrap_or(0);
-    let parts = super::bounds::conjuncts(root);
-    let settles = |node: &&Node| {
-        let Node::Leaf(Leaf { path: Some(path), predicate }) = node else { return false };
-        let exact = match predicate {
-            Predicate::Compare { operand, .. } => {
-                !matches!(operand.get(), Value::Null | Value::Array(_) | Value::Undefined)
-            }
-            Predicate::In(list) => list.regexes.is_empty() && !list.has_null,
-            _ => false,
-        };
-        let field = index.fields.iter().take(bounded).find(|field| field.path == *path);
-        let on_path = parts
-            .iter()
-            .filter(|other| matches!(other, Node::Leaf(Leaf { path: Some(p), .. }) if p == path));
-        exact && field.is_some_and(|f| f.multikey.is_empty() || on_path.count() == 1)
-    };
-    let rest: Vec<Node> =
-        parts.iter().filter(|node| !settles(node)).map(|n| (*n).clone()).collect();
+    let rest: Vec<Node> = unsettled(root, scan, index).into_iter().cloned().collect();
     match rest.as_slice() {
         [only] => filter_doc(only),
         _ => filter_doc(&Node::And(rest)),
@@ -314,17 +311,79 @@ fn direction_text(direction: Direction) -> Value<'static> {
     })
 }
 
-fn index_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
+/// `filter` and how many passed it, where no stage above does that.
+fn index_scan(
+    scan: &IndexScan,
+    indexes: &[IndexInfo],
+    ran: Option<&Ran>,
+    (filter, returned): (Option<&RawDocumentBuf>, Option<u64>),
+) -> RawDocumentBuf {
     let mut doc = DocBuilder::new();
     doc.push(b"stage", Value::String(b"IXSCAN"));
+    if let Some(filter) = filter {
+        doc.push(b"filter", Value::from(&**filter));
+    }
     if let Some(ran) = ran {
-        progress(&mut doc, ran.examined.keys, ran);
+        progress(&mut doc, returned.unwrap_or(ran.examined.keys), ran);
     }
     let Some(index) = indexes.get(scan.index) else { return finish(doc) };
     let fields = key_fields(index, scan);
+    describe_index(&mut doc, index, scan);
+    doc.push(b"direction", direction_text(scan.direction));
+    doc.push(b"indexBounds", Value::from(&*bounds(&fields, scan)));
+    examined(&mut doc, ran, true, false);
+    finish(doc)
+}
+
+/// A walk over one stretch of keys, none of which is looked into.
+fn count_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
+    let (Some(index), [range]) = (indexes.get(scan.index), scan.ranges.as_slice()) else {
+        return index_scan(scan, indexes, ran, (None, None));
+    };
+    let mut doc = DocBuilder::new();
+    doc.push(b"stage", Value::String(b"COUNT_SCAN"));
+    if let Some(ran) = ran {
+        progress(&mut doc, ran.examined.keys, ran);
+    }
+    describe_index(&mut doc, index, scan);
+    let (mut from, mut to) = (DocBuilder::new(), DocBuilder::new());
+    let (mut from_in, mut to_in) = (true, true);
+    for (at, field) in index.fields.iter().enumerate() {
+        let edges = match (range.prefix.get(at), &range.edges) {
+            (Some(value), _) => (value.get(), value.get()),
+            (None, Some((low, high))) if at == range.prefix.len() => {
+                (from_in, to_in) = if field.ascending {
+                    (low.inclusive, high.inclusive)
+                } else {
+                    (high.inclusive, low.inclusive)
+                };
+                (low.value.get(), high.value.get())
+            }
+            // Past an end that is left out lies nothing of it.
+            _ => (
+                if from_in { Value::MinKey } else { Value::MaxKey },
+                if to_in { Value::MaxKey } else { Value::MinKey },
+            ),
+        };
+        let (first, last) = if field.ascending { edges } else { (edges.1, edges.0) };
+        from.push(field.path.dotted(), first);
+        to.push(field.path.dotted(), last);
+    }
+    let mut bounds = DocBuilder::new();
+    bounds.push(b"startKey", Value::Document(&from.finish()));
+    bounds.push(b"startKeyInclusive", Value::Bool(from_in));
+    bounds.push(b"endKey", Value::Document(&to.finish()));
+    bounds.push(b"endKeyInclusive", Value::Bool(to_in));
+    doc.push(b"indexBounds", Value::Document(&bounds.finish()));
+    examined(&mut doc, ran, true, false);
+    finish(doc)
+}
+
+/// What an index is.
+fn describe_index(doc: &mut DocBuilder, index: &IndexInfo, scan: &IndexScan) {
     if index.kind == IndexKind::Wildcard {
         let mut pattern = DocBuilder::new();
-        fields.iter().for_each(|(name, _)| pattern.push(name, Value::Int32(1)));
+        key_fields(index, scan).iter().for_each(|(name, _)| pattern.push(name, Value::Int32(1)));
         doc.push(b"keyPattern", Value::Document(&pattern.finish()));
     } else if let Ok(key) = index.spec.get_document("key") {
         doc.push(b"keyPattern", Value::from(key));
@@ -338,10 +397,6 @@ fn index_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> Raw
     doc.push(b"isSparse", Value::Bool(index.sparse));
     doc.push(b"isPartial", Value::Bool(index.partial.is_some()));
     doc.push(b"indexVersion", Value::Int32(index.spec.get_i32("v").unwrap_or(2)));
-    doc.push(b"direction", direction_text(scan.direction));
-    doc.push(b"indexBounds", Value::from(&*bounds(&fields, scan)));
-    examined(&mut doc, ran, true, false);
-    finish(doc)
 }
 
 fn multikey_paths(index: &IndexInfo) -> RawDocumentBuf {

@@ -20,11 +20,11 @@ use bson::RawDocument;
 use crate::{
     context::Context,
     error::QueryError,
-    exec::{Access, Filter, Input, Limit, Pipeline, Skip, Sort},
+    exec::{Access, Annotate, Cover, Filter, IndexScan, Input, Limit, Pipeline, Skip, Sort},
     geo::NearBy,
     matcher::Matcher,
     sort::SortPattern,
-    source::{Direction, IndexInfo, Source, WholeKeys},
+    source::{Direction, IndexInfo, KeyRange, Source, WholeKeys},
     stage::NearSort,
     value::{Elements, Shown, Value},
 };
@@ -46,12 +46,35 @@ pub struct Request {
     pub limit: Option<u64>,
     /// `min` and `max`, with the hint that they need.
     pub ends: Option<WholeKeys>,
+    /// The paths that are shown, if the rest of a document is of no interest.
+    pub needed: Option<Vec<Vec<u8>>>,
+    /// Whether documents come with notes of where they were found.
+    pub noted: bool,
+    /// Only their number is of interest.
+    pub counts: bool,
 }
 
 impl Request {
     /// All documents that match, in no particular order.
     pub fn new(filter: Matcher) -> Self {
-        Self { filter, sort: None, natural: None, hint: None, skip: 0, limit: None, ends: None }
+        Self {
+            filter,
+            sort: None,
+            natural: None,
+            hint: None,
+            skip: 0,
+            limit: None,
+            ends: None,
+            needed: None,
+            noted: false,
+            counts: false,
+        }
+    }
+
+    /// Nothing of the documents is of interest but how many they are.
+    pub(crate) fn only_counts(&self) -> bool {
+        let none = self.needed.as_ref().is_some_and(Vec::is_empty);
+        (self.counts || none) && self.sort.is_none()
     }
 
     /// How many documents a sort must keep.
@@ -166,6 +189,7 @@ struct Score {
     works: u64,
     finished: bool,
     sorted_by_index: bool,
+    covered: bool,
 }
 
 impl Score {
@@ -173,7 +197,9 @@ impl Score {
         let productivity = |s: &Self| {
             #[allow(clippy::cast_precision_loss, reason = "a ratio, not a count")]
             let ratio = s.results as f64 / s.works.max(1) as f64;
-            ratio + if s.finished { 1.0 } else { 0.0 } + if s.sorted_by_index { 1e-4 } else { 0.0 }
+            let bonus = |given: bool| if given { 1e-4 } else { 0.0 };
+            let finished = if s.finished { 1.0 } else { 0.0 };
+            ratio + finished + bonus(s.sorted_by_index) + bonus(s.covered)
         };
         productivity(self) > productivity(other)
     }
@@ -205,15 +231,39 @@ fn score(
     }
     let examined = pipeline.examined();
     let works = examined.keys.max(examined.docs);
-    Ok(Score { results, works, finished, sorted_by_index: candidate.gives_order })
+    let (sorted_by_index, covered) = (candidate.gives_order, candidate.covers.is_some());
+    Ok(Score { results, works, finished, sorted_by_index, covered })
+}
+
+/// A walk over all of an index.
+pub fn whole_index(index: usize, indexes: &[IndexInfo]) -> Access {
+    let planned = indexes.get(index).map(|info| info.spec.clone());
+    let scan = planned.map(|planned| IndexScan {
+        index,
+        planned,
+        ranges: vec![KeyRange::default()],
+        direction: Direction::Forward,
+    });
+    Access::Indexes(scan.into_iter().collect())
 }
 
 /// Makes a plan runnable, without projection.
 pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
     let sort_limit = request.sort_limit();
+    if request.only_counts() && candidate.settled && request.skip == 0 {
+        let mut pipeline = Pipeline::of_keys(candidate.access.clone());
+        pipeline.extend(request.limit.map(Limit));
+        return pipeline;
+    }
     let mut pipeline = Pipeline::new(candidate.access.clone(), Vec::new());
     if !request.filter.is_trivial() {
         pipeline.push(Box::new(Filter(request.filter)));
+    }
+    if request.noted {
+        pipeline.push(Box::new(Annotate { sort: request.sort.clone() }));
+    } else if let Some(paths) = &candidate.covers {
+        pipeline = pipeline.covered();
+        pipeline.push(Box::new(Cover { paths: paths.clone() }));
     }
     if let Some(pattern) = request.sort.filter(|_| !candidate.gives_order) {
         pipeline.push(Box::new(Sort::new(pattern, sort_limit)));

@@ -31,14 +31,14 @@ pub(super) fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candid
             continue;
         }
         for part in conjuncts(root) {
-            found.extend(ranges(index, part).map(|ranges| Candidate {
-                access: Access::Indexes(vec![IndexScan {
+            found.extend(ranges(index, part).map(|ranges| {
+                let scan = IndexScan {
                     index: at,
                     planned: index.spec.clone(),
                     ranges,
                     direction: Direction::Forward,
-                }]),
-                gives_order: false,
+                };
+                Candidate::of(Access::Indexes(vec![scan]), false)
             }));
         }
     }

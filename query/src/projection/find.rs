@@ -9,7 +9,7 @@ use super::{
 use crate::{
     context::Context,
     error::QueryError,
-    expression::{DocBuilder, Scope, cut},
+    expression::{DocBuilder, Env, Expr, Scope, cut},
     field_path,
     matcher::{Matcher, ParseContext, operands},
     value::{Elements, Shown, Value},
@@ -22,6 +22,8 @@ pub(super) struct FindSpec {
     /// Fields whose first matching element is kept, appended in the order of the projection.
     elem_matches: Vec<(Box<[u8]>, Matcher)>,
     positional: Option<(Vec<Box<[u8]>>, Matcher)>,
+    /// What stands beside the document, appended: it makes a projection neither inclusion nor exclusion.
+    metas: Vec<(Box<[u8]>, Expr)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +34,29 @@ struct Slice {
 
 impl FindSpec {
     pub(super) fn is_empty(&self) -> bool {
-        self.slices.is_empty() && self.elem_matches.is_empty() && self.positional.is_none()
+        self.slices.is_empty()
+            && self.elem_matches.is_empty()
+            && self.positional.is_none()
+            && self.metas.is_empty()
+    }
+
+    /// Appends the fields of `$meta`.
+    pub(super) fn append_metas<'a>(
+        &'a self,
+        doc: Vec<u8>,
+        env: &mut Env<'a>,
+    ) -> Result<Vec<u8>, QueryError> {
+        if self.metas.is_empty() {
+            return Ok(doc);
+        }
+        let mut out = DocBuilder::new();
+        for field in Elements::of_bytes(&doc) {
+            out.push_raw(field.bytes);
+        }
+        for (name, expr) in &self.metas {
+            out.push(name, expr.eval(env)?);
+        }
+        Ok(out.finish())
     }
 
     /// `original` is the whole document, `chosen` what the tree left of it.
@@ -182,6 +206,13 @@ pub(super) fn parse(
                  query previously used a form like a.b.$.d, remove the parts following the '$' and \
                  the results will be equivalent.",
             ));
+        }
+        let is_meta = value.elements().next().is_some_and(|first| first.key == b"$meta");
+        if is_meta && matches!(value, Value::Document(_)) && !path.contains(&b'.') {
+            field_path::check(path)?;
+            find.metas.push((path.into(), parser.expression(value)?));
+            parser.tree.insert(path, Item::Exclude)?;
+            continue;
         }
         if !find_operator(&mut parser, &mut find, path, value, cx)? {
             let parsed = parser.field(path, path, value);

@@ -97,6 +97,11 @@ impl<'s> Parser<'s> {
         }
     }
 
+    /// An expression in the scope of the projection.
+    pub(super) fn expression(&mut self, value: Value<'_>) -> Result<Expr, QueryError> {
+        Expr::parse(value, self.scope)
+    }
+
     fn nested(&mut self, path: &[u8], value: Value<'_>, doc: &[u8]) -> Result<(), QueryError> {
         let first = Elements::of_bytes(doc).next();
         if first.is_none() && self.style == Style::Project {
@@ -223,14 +228,22 @@ impl Tree {
         if self.get(b"_id").is_none() {
             paths.push(b"_id".to_vec());
         }
+        self.add_paths(b"", &mut paths)?;
+        Some(paths)
+    }
+
+    fn add_paths(&self, above: &[u8], paths: &mut Vec<Vec<u8>>) -> Option<()> {
         for (name, item) in &self.fields {
+            let path = if above.is_empty() { name.to_vec() } else { [above, b".", name].concat() };
             match item {
-                Item::Include => paths.push(name.to_vec()),
+                Item::Include => paths.push(path),
                 Item::Exclude => {}
-                Item::Keep | Item::Expr(_) | Item::Below(_) => return None,
+                Item::Expr(expr) if above.is_empty() => expr.add_paths(paths)?,
+                Item::Below(tree) => tree.add_paths(&path, paths)?,
+                Item::Keep | Item::Expr(_) => return None,
             }
         }
-        Some(paths)
+        Some(())
     }
 
     /// The document with the named fields only, and the computed ones.

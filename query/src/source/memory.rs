@@ -6,8 +6,8 @@ use bson::{RawDocumentBuf, rawdoc};
 use protocol::RawDoc;
 
 use super::{
-    Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo, IndexKind, KeyRange, Record,
-    RecordKey, Records, Source,
+    AtHand, Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo, IndexKind, KeyRange,
+    Record, RecordKey, Records, Source,
 };
 use crate::{
     error::QueryError,
@@ -178,11 +178,11 @@ impl Source for MemorySource {
         match direction {
             Direction::Forward => {
                 let start = after.map_or(0, |key| place(key) + 1);
-                Box::new((start..self.docs.len()).map(record))
+                Box::new(AtHand((start..self.docs.len()).map(record)))
             }
             Direction::Backward => {
                 let end = after.map_or(self.docs.len(), place);
-                Box::new((0..end).rev().map(record))
+                Box::new(AtHand((0..end).rev().map(record)))
             }
         }
     }

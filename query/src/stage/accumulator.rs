@@ -244,6 +244,11 @@ impl Spec {
         Ok(())
     }
 
+    /// What it looks at, if that is all.
+    pub(super) fn plain_input(&self) -> Option<&Expr> {
+        (self.sort.is_none() && self.n.is_none()).then_some(&self.input)
+    }
+
     /// What it looks at.
     pub(super) fn input(&self) -> &Expr {
         &self.input

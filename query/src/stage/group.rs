@@ -15,7 +15,7 @@ use crate::{
     collation::Collator,
     context::{Context, SpilledRun},
     error::QueryError,
-    exec::{Sort, Stage, Upstream},
+    exec::{Sort, Stage, Test, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, Scope},
     sort::SortPattern,
     value::{Elements, OwnedValue, Value},
@@ -91,15 +91,16 @@ impl Group {
     fn gather(
         &self,
         context: &Context,
-        pull: &mut dyn FnMut() -> Result<Option<RawDoc>, QueryError>,
+        pull: &mut dyn FnMut(Test<'_>) -> Result<Option<RawDoc>, QueryError>,
     ) -> Result<Round, QueryError> {
         let mut groups = Groups { of: self, places: HashMap::new(), entries: Vec::new(), bytes: 0 };
         let mut work = Work { arena: Bump::new(), key: Vec::new() };
-        while groups.bytes <= self.memory_max {
-            match pull()? {
-                Some(doc) => groups.take(&doc, context, &mut work, true)?,
-                None => return Ok(Round { entries: groups.entries, left: None }),
-            };
+        let full = pull(&mut |doc| {
+            groups.take(doc, context, &mut work, true)?;
+            Ok(groups.bytes > self.memory_max)
+        })?;
+        if full.is_none() {
+            return Ok(Round { entries: groups.entries, left: None });
         }
         let Some(spill) = &context.spill else {
             return Err(QueryError::location(
@@ -110,21 +111,12 @@ impl Group {
         };
         let mut failed = Ok(());
         let mut strangers = std::iter::from_fn(|| {
-            loop {
-                match pull().and_then(|doc| {
-                    let Some(doc) = doc else { return Ok(Next::End) };
-                    let known = groups.take(&doc, context, &mut work, false)?;
-                    Ok(if known { Next::Known } else { Next::Stranger(doc) })
-                }) {
-                    Ok(Next::Known) => {}
-                    Ok(Next::End) => return None,
-                    Ok(Next::Stranger(doc)) => return Some(doc),
-                    Err(error) => {
-                        failed = Err(error);
-                        return None;
-                    }
-                }
-            }
+            let stranger =
+                pull(&mut |doc| groups.take(doc, context, &mut work, false).map(|known| !known));
+            stranger.unwrap_or_else(|error| {
+                failed = Err(error);
+                None
+            })
         });
         let left = spill.write(&mut strangers)?;
         failed?;
@@ -139,13 +131,6 @@ impl Group {
         }
         to_doc(doc.finish())
     }
-}
-
-/// A document beyond the memory limit.
-enum Next {
-    Known,
-    Stranger(RawDoc),
-    End,
 }
 
 /// What a round gave.
@@ -172,14 +157,14 @@ impl Groups<'_> {
     /// Takes a document into its group, which is begun if it may be. False if there is none.
     fn take(
         &mut self,
-        doc: &RawDoc,
+        doc: &[u8],
         context: &Context,
         work: &mut Work,
         may_begin: bool,
     ) -> Result<bool, QueryError> {
         work.arena.reset();
         work.key.clear();
-        let mut env = Env::new(&work.arena, context, doc.as_bytes());
+        let mut env = Env::new(&work.arena, context, doc);
         env.collator = self.of.collator.as_deref();
         let id = match self.of.id.eval(&mut env)? {
             Value::Missing => Value::Null,
@@ -194,7 +179,7 @@ impl Groups<'_> {
         if let Some(entry) = self.entries.get_mut(at) {
             for (spec, state) in self.of.specs.iter().zip(&mut entry.states) {
                 let before = state.bytes();
-                spec.add(state, &mut env, doc.as_bytes())?;
+                spec.add(state, &mut env, doc)?;
                 self.bytes += state.bytes().saturating_sub(before);
             }
         }
@@ -215,6 +200,15 @@ impl Groups<'_> {
 }
 
 impl Stage for Group {
+    fn needs(&self) -> Option<Vec<Vec<u8>>> {
+        let mut paths = Vec::new();
+        let inputs = self.specs.iter().map(|spec| spec.plain_input());
+        for expr in std::iter::once(Some(&self.id)).chain(inputs) {
+            expr?.add_paths(&mut paths)?;
+        }
+        Some(paths)
+    }
+
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
         loop {
             if let Some(entry) = self.done.as_mut().and_then(Iterator::next) {
@@ -222,8 +216,15 @@ impl Stage for Group {
             }
             let context = up.context();
             let round = match (&self.done, self.left.take()) {
-                (None, _) => self.gather(context, &mut || up.pull())?,
-                (Some(_), Some(mut left)) => self.gather(context, &mut || left.next())?,
+                (None, _) => self.gather(context, &mut |test| up.pull_where(test))?,
+                (Some(_), Some(mut left)) => self.gather(context, &mut |test| {
+                    while let Some(doc) = left.next()? {
+                        if test(doc.as_bytes())? {
+                            return Ok(Some(doc));
+                        }
+                    }
+                    Ok(None)
+                })?,
                 (Some(_), None) => return Ok(None),
             };
             self.done = Some(round.entries.into_iter());

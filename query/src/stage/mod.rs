@@ -26,7 +26,7 @@ mod write;
 
 pub use geo_near::GeoNear;
 pub(crate) use geo_near::NearSort;
-pub use outside::Outside;
+pub use outside::{Outside, Over};
 pub use table::STAGES;
 pub use unpack::Unpack;
 pub use write::{Merge, Write, WriteKind, prepend_id};
@@ -81,20 +81,23 @@ pub struct StageContext {
     pub scope: Scope,
     /// The database.
     pub database: String,
+    /// What it runs over.
+    pub over: Over,
 }
 
 impl StageContext {
-    /// The same with faults of its own.
+    /// The same with faults of its own, for the stages and the pipelines within them.
     fn apart(&self) -> Self {
-        Self { scope: self.scope.apart(self.parse.collator.as_ref()), ..self.clone() }
+        let scope = self.scope.apart(self.parse.collator.as_ref());
+        Self { scope, over: Over::Part, ..self.clone() }
     }
 }
 
 /// Parses a pipeline.
 pub fn parse(pipeline: Value<'_>, cx: &StageContext) -> Result<Vec<Parsed>, QueryError> {
-    let cx = cx.apart();
-    let parsed = parse_stages(pipeline, &cx)?;
-    cx.scope.settle().map_err(not_optimized)?;
+    let own = cx.apart();
+    let parsed = parse_over(pipeline, &own, &cx.over)?;
+    own.scope.settle().map_err(not_optimized)?;
     Ok(parsed)
 }
 
@@ -118,6 +121,14 @@ pub(crate) fn parse_stages(
     pipeline: Value<'_>,
     cx: &StageContext,
 ) -> Result<Vec<Parsed>, QueryError> {
+    parse_over(pipeline, cx, &Over::Part)
+}
+
+fn parse_over(
+    pipeline: Value<'_>,
+    cx: &StageContext,
+    over: &Over,
+) -> Result<Vec<Parsed>, QueryError> {
     // All stages are known by name before the first is looked into.
     let mut stages = Vec::new();
     for element in pipeline.elements() {
@@ -137,10 +148,12 @@ pub(crate) fn parse_stages(
     }
     let mut parsed = Vec::with_capacity(stages.len());
     for (parse, field) in &stages {
+        outside::check_namespace(field.key, &cx.database, over)?;
         parsed.push(parse(field.value(), cx)?);
     }
     let names: Vec<_> = stages.iter().map(|(_, field)| field.key).collect();
     outside::check_places(&names)?;
+    outside::check_first(names.first().copied(), over)?;
     Ok(parsed)
 }
 
@@ -185,6 +198,9 @@ pub fn split(parsed: Vec<Parsed>, cx: &StageContext) -> Result<Split, QueryError
         request.limit = Some(limit);
     }
     let rest: Vec<_> = stages.collect();
+    if let Some(Parsed::Other(steps)) = rest.first() {
+        request.needed = steps.first().and_then(|step| step.needs());
+    }
     Ok(Split { request, absorbed: all - rest.len(), rest })
 }
 
@@ -306,7 +322,7 @@ impl Source for NoSource {
         _: Option<&crate::source::RecordKey>,
         _: crate::source::Direction,
     ) -> crate::source::Records<'s> {
-        Box::new(std::iter::empty())
+        Box::new(crate::source::AtHand(std::iter::empty()))
     }
 
     fn index_scan<'s>(

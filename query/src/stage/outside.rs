@@ -3,7 +3,7 @@
 //! Here they are parsed and put in their place; [`crate::context::Collections::outside`] gives their documents.
 
 use bson::RawDocumentBuf;
-use protocol::RawDoc;
+use protocol::{ErrorCode, RawDoc};
 
 use super::{Parsed, StageContext, idl, raw};
 use crate::{
@@ -11,6 +11,18 @@ use crate::{
     exec::{Stage, Upstream},
     value::{Elements, Value},
 };
+
+/// What a pipeline runs over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Over {
+    /// What the stage gives that it is part of.
+    #[default]
+    Part,
+    /// The collection or view of that name.
+    Collection(String),
+    /// `{aggregate: 1}`: nothing.
+    Nothing,
+}
 
 /// A stage that brings documents of the server's own.
 #[derive(Debug, Clone)]
@@ -38,11 +50,12 @@ pub(super) fn not_supported(name: &str) -> QueryError {
 
 /// Stages that must stand first, and those that must stand last.
 pub(super) fn check_places(names: &[&[u8]]) -> Result<(), QueryError> {
-    const FIRST: [&[u8]; 7] = [
+    const FIRST: [&[u8]; 8] = [
         b"$collStats",
         b"$indexStats",
         b"$planCacheStats",
         b"$currentOp",
+        b"$documents",
         b"$listSessions",
         b"$listLocalSessions",
         b"$geoNear",
@@ -63,6 +76,45 @@ pub(super) fn check_places(names: &[&[u8]]) -> Result<(), QueryError> {
         }
     }
     Ok(())
+}
+
+/// Stages that are at home in one place of the server alone.
+pub(super) fn check_namespace(name: &[u8], db: &str, over: &Over) -> Result<(), QueryError> {
+    let text = match (name, over) {
+        (_, Over::Part) => return Ok(()),
+        (b"$currentOp", _) if db != "admin" || *over != Over::Nothing => {
+            "$currentOp must be run against the 'admin' database with {aggregate: 1}"
+        }
+        (b"$listLocalSessions", Over::Collection(_)) => {
+            "$listLocalSessions must be run against the database with {aggregate: 1}, not a \
+             collection"
+        }
+        (b"$listSessions", Over::Collection(name)) if db == "config" && name == SESSIONS => {
+            return Ok(());
+        }
+        (b"$listSessions", _) => "$listSessions may only be run against config.system.sessions",
+        _ => return Ok(()),
+    };
+    Err(QueryError::new(ErrorCode::InvalidNamespace, text))
+}
+
+const SESSIONS: &str = "system.sessions";
+
+/// Some stages bring documents, the others want a collection's.
+pub(super) fn check_first(first: Option<&[u8]>, over: &Over) -> Result<(), QueryError> {
+    const BRING: [&[u8]; 3] = [b"$currentOp", b"$documents", b"$listLocalSessions"];
+    let shown = String::from_utf8_lossy(first.unwrap_or_default());
+    let text = match (first, over) {
+        (Some(b"$documents"), Over::Collection(_)) => {
+            "'$documents' can only be run with {aggregate: 1}".to_owned()
+        }
+        (Some(name), Over::Nothing) if !BRING.contains(&name) => {
+            format!("{{aggregate: 1}} is not valid for '{shown}'; a collection is required.")
+        }
+        (None, Over::Nothing) => "{aggregate: 1} is not valid for an empty pipeline.".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(QueryError::new(ErrorCode::InvalidNamespace, text))
 }
 
 fn given(name: &'static str, spec: &[u8]) -> Result<Parsed, QueryError> {
@@ -103,13 +155,8 @@ pub(super) fn parse_coll_stats(value: Value<'_>, _: &StageContext) -> Result<Par
             }
             b"storageStats" => {
                 for inner in Elements::of_bytes(idl::object(NAME, &field)?) {
-                    if inner.key == b"scale" && !inner.value().is_number() {
-                        return Err(idl::wrong_type(
-                            "$collStats.storageStats",
-                            b"scale",
-                            inner.value(),
-                            "types '[decimal, double, long, int]'",
-                        ));
+                    if inner.key == b"scale" {
+                        check_scale(inner.value())?;
                     }
                 }
             }
@@ -129,6 +176,19 @@ pub(super) fn parse_coll_stats(value: Value<'_>, _: &StageContext) -> Result<Par
         }
     }
     given(NAME, doc)
+}
+
+fn check_scale(scale: Value<'_>) -> Result<(), QueryError> {
+    if !scale.is_number() {
+        let expected = "types '[decimal, double, long, int]'";
+        return Err(idl::wrong_type("$collStats.storageStats", b"scale", scale, expected));
+    }
+    match crate::matcher::operands::integer("scale", scale) {
+        Ok(n) if n < 1 => Err(QueryError::bad_value(format!(
+            "BSON field 'scale' value must be >= 1, actual value '{n}'"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn parse_index_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
@@ -161,7 +221,17 @@ pub(super) fn parse_plan_cache_stats(
             String::from_utf8_lossy(other)
         )));
     }
-    given("$planCacheStats", doc)
+    match Elements::of_bytes(doc).next().map(|field| field.value()) {
+        None | Some(Value::Bool(false)) => given("$planCacheStats", doc),
+        Some(Value::Bool(true)) => Err(QueryError::location(
+            4_503_200,
+            "$planCacheStats stage supports allHosts parameter only for sharded clusters",
+        )),
+        Some(other) => Err(QueryError::failed_to_parse(format!(
+            "allHosts parameter of $planCacheStats must be a boolean value. Found: {}",
+            other.type_name()
+        ))),
+    }
 }
 
 pub(super) fn parse_current_op(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {

@@ -66,7 +66,35 @@ pub static STAGES: &[Row] = &[
 ];
 
 /// Stages that mongod has and we don't yet: a clear refusal instead of "unrecognized".
-const NOT_YET: &[&str] = &["$search", "$searchMeta", "$vectorSearch"];
+const NOT_YET: &[&str] = &[
+    "$listCatalog",
+    "$listClusterCatalog",
+    "$listSampledQueries",
+    "$querySettings",
+    "$queryStats",
+    "$rankFusion",
+    "$score",
+    "$scoreFusion",
+];
+
+/// mongod's words for stages that need a search server beside it.
+fn search_stage(name: &[u8]) -> Option<QueryError> {
+    const WHERE: &str = "For more information on how to connect, see \
+                         https://dochub.mongodb.org/core/atlas-cli-deploy-local-reqs.";
+    let what = match name {
+        b"$search" | b"$searchMeta" | b"$vectorSearch" => {
+            "Using $search and $vectorSearch aggregation stages requires additional configuration. \
+             Please connect to Atlas or an AtlasCLI local deployment to enable."
+        }
+        b"$listSearchIndexes" => {
+            "Using Atlas Search Database Commands and the $listSearchIndexes aggregation stage \
+             requires additional configuration. Please connect to Atlas or an AtlasCLI local \
+             deployment to enable. "
+        }
+        _ => return None,
+    };
+    Some(QueryError::location(31_082, format!("{what}{WHERE}")))
+}
 
 /// How the stage of this name is parsed.
 pub(super) fn named(name: &[u8]) -> Result<Parse, QueryError> {
@@ -81,6 +109,21 @@ pub(super) fn named(name: &[u8]) -> Result<Parse, QueryError> {
             40_573,
             "The $changeStream stage is only supported on replica sets",
         ));
+    }
+    if name == b"$changeStreamSplitLargeEvent" {
+        return Err(QueryError::new(
+            protocol::ErrorCode::IllegalOperation,
+            "$changeStreamSplitLargeEvent can only be used in a $changeStream pipeline",
+        ));
+    }
+    if name == b"$shardedDataDistribution" {
+        return Err(QueryError::location(
+            6_789_101,
+            "The $shardedDataDistribution stage can only be run on router",
+        ));
+    }
+    if let Some(refusal) = search_stage(name) {
+        return Err(refusal);
     }
     if NOT_YET.contains(&&*shown) {
         return Err(QueryError::location(
@@ -166,7 +209,13 @@ fn matching(value: Value<'_>, cx: &StageContext) -> Outcome {
             "the match filter must be an expression in an object",
         ));
     };
-    let filter = Matcher::parse_within(raw(doc)?, &cx.parse, &cx.scope)?;
+    let filter = Matcher::parse_within(raw(doc)?, &cx.parse, &cx.scope).map_err(|error| {
+        // JavaScript has no place in a pipeline, whether there is an engine for it or not.
+        match error.message.starts_with("no globalScriptEngine") {
+            true => QueryError::bad_value("$where is not allowed in this context"),
+            false => error,
+        }
+    })?;
     if filter.near().is_some() {
         return Err(geo_near::not_here());
     }

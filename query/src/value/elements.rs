@@ -88,9 +88,22 @@ impl<'a> Elements<'a> {
         Ok(Some(Element { type_byte, key, value_bytes, bytes }))
     }
 
-    /// The first element called `key`.
+    /// The first element called `key`. What stands before it is stepped over, not looked into.
     pub fn find(mut self, key: &[u8]) -> Option<Element<'a>> {
-        Iterator::find(&mut self, |element| element.key == key)
+        loop {
+            let rest = self.doc.get(self.at..)?;
+            let (&type_byte, named) = rest.split_first()?;
+            if type_byte == 0 {
+                return None;
+            }
+            if let Some(after) = named.strip_prefix(key)
+                && after.first() == Some(&0)
+            {
+                return self.next();
+            }
+            let key_len = named.iter().position(|&b| b == 0)?;
+            self.at += 2 + key_len + step_size(type_byte, named.get(key_len + 1..)?)?;
+        }
     }
 }
 
@@ -125,6 +138,17 @@ pub fn validate(doc: &[u8]) -> Result<(), Malformed> {
         }
     }
     Ok(())
+}
+
+/// How many bytes the value claims to take.
+fn step_size(type_byte: u8, bytes: &[u8]) -> Option<usize> {
+    let prefix = || bytes.first_chunk().and_then(|b| usize::try_from(i32::from_le_bytes(*b)).ok());
+    match type_byte {
+        0x02 | 0x0d | 0x0e => prefix()?.checked_add(4),
+        0x03 | 0x04 => prefix().filter(|&size| size >= 5),
+        0x05 => prefix()?.checked_add(5),
+        _ => value_size(type_byte, bytes),
+    }
 }
 
 /// How many bytes the value takes, checked against what is there, terminators included.

@@ -11,7 +11,7 @@ use query::{
     matcher::ParseContext,
     planner,
     source::Source,
-    stage::{self, Parsed, Split, StageContext, Write},
+    stage::{self, Over, Parsed, Split, StageContext, Write},
     value::Value,
 };
 use storage::{Collection, View};
@@ -109,9 +109,20 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
 pub(super) fn target(call: &Call) -> Result<Target, Failure> {
     match call.body.get(&call.name) {
         Ok(Some(RawBsonRef::String(_) | RawBsonRef::Binary(_))) => Target::parse(call),
-        _ => Ok(Target::Name(Namespace::new(&call.db, "$cmd.aggregate"))),
+        _ => Ok(Target::Name(Namespace::new(&call.db, COLLECTIONLESS))),
     }
 }
+
+/// What the stages must know of the target.
+pub(super) fn over(ns: &Namespace) -> Over {
+    match ns.coll() {
+        COLLECTIONLESS => Over::Nothing,
+        name => Over::Collection(name.to_owned()),
+    }
+}
+
+/// What a pipeline over no collection is said to run over.
+const COLLECTIONLESS: &str = "$cmd.aggregate";
 
 impl Asked {
     pub(super) fn parse(call: &Call) -> Result<Self, Failure> {
@@ -141,8 +152,7 @@ impl Asked {
             }
             pipeline.push(bson::RawBson::from(stage));
         }
-        let disk_use =
-            fields.optional("allowDiskUse")?.map(|value| value.safe_bool()).transpose()?;
+        let disk_use = find::flag(call, "allowDiskUse")?;
         Ok(Self {
             pipeline,
             collation: collation.filter(|spec| !spec.is_empty()).map(RawDoc::from),
@@ -198,7 +208,21 @@ impl Prepared {
         asked: &Asked,
         pipeline: RawArrayBuf,
     ) -> Result<Self, Failure> {
+        Self::of(view, target, asked, pipeline, false)
+    }
+
+    /// `given`: the first stage was taken away, and what it shows is at hand.
+    fn of(
+        view: &View,
+        target: &Target,
+        asked: &Asked,
+        pipeline: RawArrayBuf,
+        given: bool,
+    ) -> Result<Self, Failure> {
         let (ns, resolved) = match target {
+            Target::Name(on) if given => {
+                (on.clone(), Resolved { on: on.clone(), pipeline, view: None })
+            }
             Target::Name(ns) => (ns.clone(), views::resolve(view, ns, pipeline)?),
             Target::Uuid { .. } => {
                 let collection = target.collection(view)?;
@@ -216,6 +240,7 @@ impl Prepared {
             parse: ParseContext { collator },
             scope: asked.variables.scope.clone(),
             database: ns.db().to_owned(),
+            over: if given { Over::Part } else { over(&ns) },
         };
         let stages = stage::parse(Value::Array(resolved.pipeline.as_bytes()), &context)?;
         Ok(Self { ns, collection, pipeline: resolved.pipeline, stages, context })
@@ -225,8 +250,8 @@ impl Prepared {
 /// Opens a cursor over a pipeline and fills its first batch.
 pub(super) fn open(call: &Call, time: ReadTime, target: &Target, asked: Asked) -> Outcome {
     let view = call.node().store()?.view(time.at)?;
-    let (given, pipeline) = metadata::take(call, &view, target, asked.pipeline.clone())?;
-    let mut prepared = Prepared::new(&view, target, &asked, pipeline)?;
+    let (given, pipeline) = metadata::take(call, &view, target, &asked)?;
+    let mut prepared = Prepared::of(&view, target, &asked, pipeline, given.is_some())?;
     let write = prepared.take_write();
     let collator = prepared.context.parse.collator.clone();
     let surroundings = prepared.surroundings(&asked, call);

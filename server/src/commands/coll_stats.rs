@@ -1,8 +1,12 @@
 //! collStats and dataSize: how large a collection is.
 
-use bson::{RawArrayBuf, RawBson, RawDocumentBuf, raw::CString, raw::cstr, rawdoc};
+use bson::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, raw::CString, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, Namespace};
-use storage::{Collection, View};
+use query::{
+    source::{Direction, IndexKind, KeyRange, Source, WholeKeys},
+    value::{OwnedValue, Value},
+};
+use storage::{Collection, IndexState, View};
 
 use super::{Auth, Command, On, Run, sizes, target::Target};
 use crate::{
@@ -12,6 +16,7 @@ use crate::{
     error::Failure,
     local,
     read_time::ReadTime,
+    source::CollectionSource,
     views,
 };
 
@@ -110,7 +115,7 @@ fn append_indexes(
         count += 1;
     }
     for index in collection.indexes() {
-        if !index.usable() {
+        if index.state() != IndexState::Ready {
             builds.push(index.name());
         }
         let size = view.index_size(collection, index)?;
@@ -181,6 +186,63 @@ fn absent(
     Ok(body)
 }
 
+type Ends<'a> = (&'a RawDocument, &'a RawDocument);
+
+/// `min` and `max`, both or none of them.
+fn ends<'a>(fields: &Fields<'a>) -> Result<Option<Ends<'a>>, Failure> {
+    let end = |name| {
+        let found = fields.optional(name)?.map(|value| value.document()).transpose()?;
+        Ok::<_, Failure>(found.filter(|doc| !doc.is_empty()))
+    };
+    match (end("min")?, end("max")?) {
+        (None, None) => Ok(None),
+        (Some(min), Some(max)) => Ok(Some((min, max))),
+        (Some(_), None) => Err(wrong("Max must be set if min is set.")),
+        (None, Some(_)) => Err(wrong("Min must be set if max is set.")),
+    }
+}
+
+fn wrong(text: &str) -> Failure {
+    Failure::said(ErrorCode::BadValue, text)
+}
+
+/// Bytes and number of the documents between two keys of an index.
+fn between(
+    source: CollectionSource,
+    pattern: Option<&RawDocument>,
+    (min, max): Ends<'_>,
+) -> Result<(u64, u64), Failure> {
+    let names = |doc: &RawDocument| {
+        doc.iter().flatten().map(|(name, _)| name.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    let wanted = names(pattern.unwrap_or(min));
+    let index = source.indexes().iter().position(|index| {
+        let key = index.spec.get_document("key").map(names).unwrap_or_default();
+        index.kind == IndexKind::Ordered && !index.is_multikey() && key.starts_with(&wanted)
+    });
+    let Some(index) = index else {
+        let text = "Couldn't find valid index containing key pattern";
+        return Err(Failure::said(ErrorCode::OperationFailed, text));
+    };
+    let values = |end: &RawDocument| {
+        let values = end.iter().flatten().filter_map(|(_, value)| Value::from_raw(value));
+        Some(values.map(OwnedValue::from).collect())
+    };
+    let whole = WholeKeys { from: values(min), to: values(max) };
+    let range = KeyRange { whole, ..KeyRange::default() };
+    let (mut size, mut count) = (0, 0);
+    for entry in source.index_scan(index, &range, None, Direction::Forward) {
+        let entry = entry?;
+        let doc = match entry.doc {
+            Some(doc) => Some(doc),
+            None => source.fetch(&entry.record)?,
+        };
+        size += doc.map_or(0, |doc| doc.bytes().len() as u64);
+        count += 1;
+    }
+    Ok((size, count))
+}
+
 fn data_size(call: &Call, time: ReadTime) -> Outcome {
     let name = Fields::idl("dataSize", &call.body).required(&call.name)?.str()?;
     let ns = Namespace::parse(name).ok_or_else(|| {
@@ -188,9 +250,21 @@ fn data_size(call: &Call, time: ReadTime) -> Outcome {
         Failure::said(ErrorCode::InvalidNamespace, text)
     })?;
     let view = call.node().store()?.view(time.at)?;
-    let (size, count) = match view.catalog().collection(&ns) {
-        Some(collection) => (view.data_size(&collection)?, view.count(&collection)?),
-        None => (0, 0),
+    let fields = Fields::idl("dataSize", &call.body);
+    let estimate = fields.optional("estimate")?.map_or(Ok(false), |value| value.safe_bool())?;
+    let ends = ends(&fields)?;
+    let found = view.catalog().collection(&ns);
+    let (size, count) = match (&found, ends) {
+        (None, _) => {
+            views::refuse(&view, &ns)?;
+            (0, 0)
+        }
+        (Some(collection), None) => (view.data_size(collection)?, view.count(collection)?),
+        (Some(collection), Some((min, max))) => {
+            let pattern =
+                fields.optional("keyPattern")?.map(|value| value.document()).transpose()?;
+            between(CollectionSource::new(view, collection.clone())?, pattern, (min, max))?
+        }
     };
     let millis = i64::try_from(call.started.elapsed().as_millis()).unwrap_or(i64::MAX);
     Ok(if call.profile().wire_version > 13 {
@@ -198,12 +272,12 @@ fn data_size(call: &Call, time: ReadTime) -> Outcome {
             "size": RawBson::Int64(sizes::long(size)),
             "numObjects": RawBson::Int64(sizes::long(count)),
             "millis": millis,
-            "estimate": false,
+            "estimate": estimate,
         }
         .into()
     } else {
         rawdoc! {
-            "estimate": false,
+            "estimate": estimate,
             "size": sizes::number(size),
             "numObjects": sizes::number(count),
             "millis": sizes::number(millis.unsigned_abs()),

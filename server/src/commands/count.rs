@@ -62,7 +62,14 @@ impl Asked {
         let query = fields.optional("query")?.map(|query| query.document()).transpose()?;
         let collation = fields.optional("collation")?.map(|spec| spec.document()).transpose()?;
         // A negative limit means the same as its amount.
-        let limit = fields.optional("limit")?.map_or(Ok(0), |limit| limit.safe_i64())?;
+        let limit = match fields.optional("limit")? {
+            None => 0,
+            Some(limit) if !is_number(limit.raw()) => {
+                let text = "limit value is not a valid number";
+                return Err(Failure::said(ErrorCode::BadValue, text));
+            }
+            Some(limit) => limit.safe_i64()?,
+        };
         Ok(Self {
             query: query.filter(|query| !query.is_empty()).map(RawDoc::from),
             skip: fields.optional("skip")?.map_or(Ok(0), |skip| skip.non_negative())?,
@@ -79,6 +86,7 @@ impl Asked {
         let empty = RawDoc::from(rawdoc! {});
         let query = self.query.as_ref().unwrap_or(&empty);
         let mut request = Request::new(Matcher::parse(query, &ParseContext { collator })?);
+        request.counts = true;
         request.limit = (self.limit > 0).then(|| self.limit.saturating_add(self.skip));
         aggregate::with_hint(&mut request, self.hint.as_ref(), source)?;
         Ok(request)
@@ -88,6 +96,16 @@ impl Asked {
         let rest = all.saturating_sub(self.skip);
         if self.limit > 0 { rest.min(self.limit) } else { rest }
     }
+}
+
+fn is_number(value: RawBsonRef<'_>) -> bool {
+    matches!(
+        value,
+        RawBsonRef::Int32(_)
+            | RawBsonRef::Int64(_)
+            | RawBsonRef::Double(_)
+            | RawBsonRef::Decimal128(_)
+    )
 }
 
 /// How many there are in all is known without a look at them.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocumentBuf, raw::cstr, rawdoc};
-use protocol::{Fields, RawDoc};
+use protocol::{ErrorCode, Fields, RawDoc};
 use query::matcher::{Matcher, ParseContext};
 
 use super::{Auth, Command, OpClass, Run};
@@ -59,7 +59,11 @@ fn current_op(call: &Call) -> Outcome {
 }
 
 fn kill_op(call: &Call) -> Outcome {
-    let id = Fields::idl("killOp", &call.body).required("op")?.safe_i64()?;
+    let fields = Fields::idl("killOp", &call.body);
+    let id = fields
+        .optional("op")?
+        .ok_or_else(|| Failure::said(ErrorCode::NoSuchKey, "Missing expected field \"op\""))?;
+    let id = id.safe_i64()?;
     let id = i32::try_from(id).map_err(|_| {
         let text = format!("invalid op : {id}. Op ID cannot be represented with 32 bits");
         Failure::said(protocol::ErrorCode::from_code(26823), text)

@@ -6,10 +6,12 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc, Timestamp};
 use query::{
     collation::Collator,
+    context::Context,
     exec::Input,
     matcher::{Matcher, ParseContext},
     planner::{self, Request},
-    source::Source,
+    source::{Direction, Edge, IndexInfo, IndexKind, KeyRange, Source},
+    value::{OwnedValue, Value},
 };
 use storage::{View, keystring};
 
@@ -23,7 +25,7 @@ use crate::{
     context::{Call, Outcome},
     error::Failure,
     read_time::ReadTime,
-    source::CollectionSource,
+    source::{CollectionSource, with_value},
     views,
 };
 
@@ -71,6 +73,65 @@ impl Asked {
     }
 }
 
+impl Asked {
+    /// The index whose first field is the key, if all documents are asked for: then it holds one value after the
+    /// other.
+    fn index_of_all(&self, request: &Request, source: &CollectionSource) -> Option<usize> {
+        let fits = |(at, index): (usize, &IndexInfo)| {
+            let first = index.fields.first()?;
+            let all = !index.hidden && !index.sparse && index.partial.is_none();
+            let plain = index.kind == IndexKind::Ordered && !index.is_multikey();
+            let wanted = request.hint.is_none_or(|hint| hint == at);
+            let is_key = first.path.dotted() == self.key.as_bytes();
+            // Each `_id` is a value of its own: a walk over the documents is the shorter way.
+            let shared = index.name != "_id_" && index.collation.is_none();
+            (all && plain && wanted && is_key && shared).then_some(at)
+        };
+        let whole = request.filter.is_trivial() && request.natural.is_none();
+        let simple = whole && self.collation.is_none();
+        simple.then(|| source.indexes().iter().enumerate().find_map(fits)).flatten()
+    }
+
+    /// From one value to the next, however many documents share it.
+    fn by_index(
+        &self,
+        index: usize,
+        source: &CollectionSource,
+        context: &Context,
+        values: &mut Values<'_>,
+    ) -> Result<(), query::QueryError> {
+        let Some(field) = source.indexes().get(index).and_then(|info| info.fields.first()) else {
+            return Ok(());
+        };
+        let (mut low, mut high) = (Value::MinKey.into(), Value::MaxKey.into());
+        let (mut from_low, mut from_high) = (true, true);
+        loop {
+            context.check()?;
+            let edge = |value: &OwnedValue, inclusive| Edge { value: value.clone(), inclusive };
+            let edges = Some((edge(&low, from_low), edge(&high, from_high)));
+            let range = KeyRange { edges, ..KeyRange::default() };
+            let mut entries = source.index_scan(index, &range, None, Direction::Forward);
+            let Some(entry) = entries.next().transpose()? else { return Ok(()) };
+            let doc = match entry.doc {
+                Some(doc) => Some(doc),
+                None => source.fetch(&entry.record)?,
+            };
+            let Some(doc) = doc else { return Ok(()) };
+            let keys = query::sort::keys_at(&[&field.path], doc.as_bytes())?;
+            let Some(value) = keys.into_iter().flatten().next() else { return Ok(()) };
+            let holder = with_value(value.get());
+            if let Ok(Some(shown)) = holder.get("") {
+                values.put(shown, None).map_err(Failure::into_query_error)?;
+            }
+            if field.ascending {
+                (low, from_low) = (value, false);
+            } else {
+                (high, from_high) = (value, false);
+            }
+        }
+    }
+}
+
 fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> {
     Target::parse(call)?.is_held(view, until)
 }
@@ -85,13 +146,21 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         let ns = collection.ns().clone();
         let source = CollectionSource::new(view, collection)?;
         let mut context = blocking::query_context(call, None);
-        let (request, collator) = asked.request(&source)?;
+        let (mut request, collator) = asked.request(&source)?;
         context.collator.clone_from(&collator);
-        let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
+        let running = |error: query::QueryError| while_running(error.into(), call, &ns);
         let uuid = source.collection().uuid();
+        if let Some(index) = asked.index_of_all(&request, &source) {
+            let scan = planner::whole_index(index, source.indexes());
+            call.node().index_use.note(uuid, &scan, source.indexes());
+            asked.by_index(index, &source, &context, &mut values).map_err(running)?;
+            return Ok(rawdoc! { "values": values.list }.into());
+        }
+        // Where an index holds the values, what is missing is null.
+        request.needed = Some(vec![asked.key.as_bytes().to_vec()]);
+        let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
         call.node().index_use.note(uuid, &chosen.access, source.indexes());
         let mut input = Input::new(&source, &context);
-        let running = |error: query::QueryError| while_running(error.into(), call, &ns);
         while let Some(doc) = pipeline.next(&mut input).map_err(running)? {
             values.take(&doc, collator.as_deref())?;
         }

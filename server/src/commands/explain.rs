@@ -94,6 +94,14 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
             let asked = aggregate::Asked::parse(&inner)?;
             aggregation(&inner, time, &aggregate::target(&inner)?, asked, verbosity)
         }
+        known
+            if super::find(known).is_some_and(|(_, found)| found.on == super::On::Primary)
+                && call.node().repl().is_some() =>
+        {
+            let text = "Explain's child command cannot run on this node. Are you explaining a \
+                        write command on a secondary?";
+            Err(Failure::said(ErrorCode::from_code(50_746), text))
+        }
         known if super::find(known).is_some() => {
             let text = format!("Cannot explain cmd: {known}");
             Err(Failure::said(ErrorCode::IllegalOperation, text))
@@ -229,7 +237,7 @@ pub(super) fn aggregation(
     let mut first = rawdoc! { "$cursor": cursor };
     if let Some(ran) = &ran {
         let below = returned.len().checked_sub(own + 1).and_then(|at| returned.get(at));
-        let n = below.copied().unwrap_or(ran.examined.docs);
+        let n = below.copied().unwrap_or(ran.examined.docs.max(ran.examined.keys));
         first.append(cstr!("nReturned"), sizes::long(n));
         first.append(cstr!("executionTimeMillisEstimate"), sizes::long(ran.millis));
     }

@@ -2,7 +2,7 @@
 
 mod asked;
 
-pub(super) use asked::{Asked, hint, stage_of};
+pub(super) use asked::{Asked, flag, hint, stage_of};
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use bson::RawDocument;
 use protocol::{ErrorCode, Namespace, RawDoc, Timestamp};
 use query::{
     collation::Collator,
-    exec::Project,
+    exec::{Project, Reveal},
     matcher::{Matcher, ParseContext},
     planner::{self, Request},
     projection::Projection,
@@ -83,7 +83,8 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
         let matcher = Matcher::parse(&asked.filter, &ParseContext::default())?;
         let projection = projection(asked, &ParseContext::default(), &matcher)?;
         let natural = asked.natural()?;
-        let oplog = OplogReading::open(call, &asked.filter, natural, asked.limit, projection)?;
+        let mut oplog = OplogReading::open(call, &asked.filter, natural, asked.limit, projection)?;
+        oplog.show_record_ids(asked.show_record_id);
         return first_batch(call, Namespace::new("local", local::OPLOG), Box::new(oplog), &first);
     }
     if let Target::Name(ns) = target {
@@ -133,6 +134,7 @@ fn reading(
             tokens: asked.resume_token,
             after: asked.resume_after.clone(),
             projection: query.projection,
+            record_ids: asked.show_record_id,
         };
         return Ok((ns, Box::new(NaturalReading::open(call, options)?)));
     }
@@ -143,7 +145,15 @@ fn reading(
     let request = query.with_hint(asked, &source)?;
     let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
     call.node().index_use.note(uuid, &chosen.access, source.indexes());
-    pipeline.extend(query.projection.map(Project));
+    if asked.is_noted() {
+        pipeline.push(Box::new(Reveal {
+            projection: query.projection,
+            record_id: asked.show_record_id,
+            key: asked.return_key.then(|| asked.sort_keys()),
+        }));
+    } else {
+        pipeline.extend(query.projection.map(Project));
+    }
     Ok((ns, Box::new(QueryReading::new(Some(uuid), time, pipeline, surroundings))))
 }
 
@@ -186,6 +196,10 @@ fn projection(
     filter: &Matcher,
 ) -> Result<Option<Projection>, Failure> {
     let scope = &asked.variables.scope;
+    if asked.sort.is_none() && !asked.sort_keys().is_empty() {
+        let text = "cannot use sortKey $meta projection without a sort";
+        return Err(Failure::said(ErrorCode::BadValue, text));
+    }
     let parse = |spec: &RawDoc| Projection::parse_find_scoped(spec, Some(filter), parsing, scope);
     Ok(asked.projection.as_ref().map(parse).transpose()?)
 }
@@ -214,7 +228,9 @@ impl Prepared {
         let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
         let projection = projection(asked, &parsing, &filter)?;
         let (skip, limit) = (asked.skip, asked.limit);
-        let request = Request { sort, natural, skip, limit, ..Request::new(filter) };
+        let needed = projection.as_ref().and_then(Projection::included_paths);
+        let (noted, needed) = (asked.is_noted(), needed.filter(|_| !asked.is_noted()));
+        let request = Request { sort, natural, skip, limit, needed, noted, ..Request::new(filter) };
         Ok(Self { collator, request, projection })
     }
 

@@ -23,9 +23,9 @@ fn run(call: &Call) -> Outcome {
     let fields = Fields::idl("killCursors", &call.body);
     let ids = fields.required("cursors")?.array()?;
     let (mut killed, mut unknown) = (RawArrayBuf::new(), RawArrayBuf::new());
-    for id in ids.into_iter().flatten() {
+    for (at, id) in ids.into_iter().flatten().enumerate() {
         let RawBsonRef::Int64(id) = id else {
-            return Err(Failure::wrong_type("killCursors.cursors", id, &["long"]));
+            return Err(Failure::wrong_type(format!("killCursors.cursors.{at}"), id, &["long"]));
         };
         check_rights(call, id)?;
         if call.node().cursors.kill(id) {

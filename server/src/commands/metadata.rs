@@ -6,9 +6,16 @@ use bson::{
     spec::BinarySubtype,
 };
 use protocol::{ErrorCode, Namespace, RawDoc};
+use query::{
+    QueryError,
+    stage::{self, StageContext},
+    value::Value,
+};
 use storage::{Collection, View};
 
-use super::{OpClass, coll_stats, current_op, target::Target};
+use super::{
+    OpClass, aggregate, coll_stats, current_op, first_batch::while_running, target::Target,
+};
 use crate::{
     auth::{
         pipeline,
@@ -16,6 +23,7 @@ use crate::{
     },
     context::Call,
     error::Failure,
+    views,
 };
 
 /// The documents of such a stage, if the pipeline begins with one, and the stages after it.
@@ -23,34 +31,48 @@ pub(super) fn take(
     call: &Call,
     view: &View,
     target: &Target,
-    pipeline: RawArrayBuf,
+    asked: &aggregate::Asked,
 ) -> Result<(Option<Vec<RawDoc>>, RawArrayBuf), Failure> {
+    let pipeline = asked.pipeline.clone();
     let first = match pipeline.get(0) {
         Ok(Some(RawBsonRef::Document(stage))) => stage.iter().next().and_then(Result::ok),
         _ => None,
     };
     let Some((name, RawBsonRef::Document(spec))) = first else { return Ok((None, pipeline)) };
+    if !SHOWN.contains(&name.as_str()) {
+        return Ok((None, pipeline));
+    }
+    check(target, asked)?;
+    // A view's own stages would come before it, and it would not be the first; but for `$collStats`, which tells of
+    // the view itself.
+    if let Target::Name(ns) = target
+        && name.as_str() != "$collStats"
+        && target.collection(view)?.is_none()
+        && views::exists(view, ns)?
+    {
+        return Ok((None, pipeline));
+    }
+    let in_run = |failure: Failure| match target.name() {
+        Ok(ns) => while_running(failure, call, ns),
+        Err(_) => failure,
+    };
     let docs = match name.as_str() {
-        "$collStats" => vec![stats(call, view, target, spec)?.into()],
+        "$collStats" => vec![stats(call, view, target, spec).map_err(in_run)?.into()],
         "$indexStats" => indexes(call, target.collection(view)?.as_deref()),
         "$currentOp" => {
-            if call.db != "admin" {
-                let text =
-                    "$currentOp must be run against the 'admin' database with {aggregate: 1}";
-                return Err(Failure::said(ErrorCode::InvalidNamespace, text));
-            }
             let all_users = matches!(spec.get_bool("allUsers"), Ok(true));
             current_op::list(call, all_users)
         }
         "$listLocalSessions" => sessions(call, whose(call, spec).as_deref()),
         // Plans are chosen anew for every query: there is no cache to show.
-        "$planCacheStats" => Vec::new(),
-        "$listSessions" => {
-            let sessions = Namespace::new("config", "system.sessions");
-            if target.name()? != &sessions {
-                let text = "$listSessions may only be run against config.system.sessions";
-                return Err(Failure::said(ErrorCode::InvalidNamespace, text));
+        "$planCacheStats" => match target.collection(view)? {
+            Some(_) => Vec::new(),
+            None => {
+                let text = format!("collection '{}' does not exist", target.name()?);
+                return Err(in_run(Failure::Query(QueryError::location(50_933, text))));
             }
+        },
+        "$listSessions" => {
             let filter = whose(call, spec).map(|users| {
                 let users: RawArrayBuf = users.iter().map(binary).collect();
                 rawdoc! { "$match": { "_id.uid": { "$in": users } } }
@@ -64,6 +86,29 @@ pub(super) fn take(
     };
     let rest = rest(&pipeline);
     Ok((Some(docs), rest))
+}
+
+/// The stages that are shown here.
+const SHOWN: [&str; 6] = [
+    "$collStats",
+    "$currentOp",
+    "$indexStats",
+    "$listLocalSessions",
+    "$listSessions",
+    "$planCacheStats",
+];
+
+/// Refuses what is wrong anywhere in the pipeline before its first stage is taken away.
+fn check(target: &Target, asked: &aggregate::Asked) -> Result<(), Failure> {
+    let Target::Name(ns) = target else { return Ok(()) };
+    let context = StageContext {
+        scope: asked.variables.scope.clone(),
+        database: ns.db().to_owned(),
+        over: aggregate::over(ns),
+        ..StageContext::default()
+    };
+    stage::parse(Value::Array(asked.pipeline.as_bytes()), &context)?;
+    Ok(())
 }
 
 fn rest(pipeline: &RawArrayBuf) -> RawArrayBuf {
@@ -83,6 +128,24 @@ fn stats(
     if spec.get("latencyStats").ok().flatten().is_some() {
         shown.append(cstr!("latencyStats"), latency(call, ns));
     }
+    let has = |part: &str| spec.get(part).ok().flatten().is_some();
+    let parts = ["storageStats", "count", "queryExecStats"];
+    if let Some(part) = parts.into_iter().find(|part| has(part))
+        && target.collection(view)?.is_none()
+        && !target.is_oplog()
+        && ns.db() != "local"
+    {
+        if views::exists(view, ns)? {
+            let text = format!("Namespace {ns} is a view, not a collection");
+            let error = QueryError::new(ErrorCode::CommandNotSupportedOnView, text);
+            return Err(Failure::Query(error));
+        }
+        let text = format!(
+            "Unable to retrieve {part} in $collStats stage :: caused by :: Collection [{ns}] not \
+             found."
+        );
+        return Err(Failure::Query(QueryError::new(ErrorCode::NamespaceNotFound, text)));
+    }
     if let Ok(Some(RawBsonRef::Document(storage))) = spec.get("storageStats") {
         let scale = storage.get("scale").ok().flatten();
         let scale = scale.and_then(|scale| match scale {
@@ -97,14 +160,21 @@ fn stats(
         }
         shown.append(cstr!("storageStats"), part);
     }
-    if spec.get("count").ok().flatten().is_some() {
-        let Some(collection) = target.collection(view)? else {
-            let text = format!(
-                "Unable to retrieve count in $collStats stage :: caused by :: Collection [{ns}] not found."
-            );
-            return Err(Failure::said(ErrorCode::NamespaceNotFound, text));
+    if has("count") {
+        let count = match target.collection(view)? {
+            Some(collection) => view.count(&collection)?,
+            None => coll_stats::stats(call, view, target, 1)?
+                .get_i32("count")
+                .map_or(0, |count| u64::from(count.unsigned_abs())),
         };
-        shown.append(cstr!("count"), super::sizes::number(view.count(&collection)?));
+        shown.append(cstr!("count"), super::sizes::number(count));
+    }
+    if has("queryExecStats") {
+        let scans = call.node().index_use.scans(target.collection(view)?.map(|c| c.uuid()));
+        shown.append(
+            cstr!("queryExecStats"),
+            rawdoc! { "collectionScans": { "total": scans, "nonTailable": scans } },
+        );
     }
     Ok(shown)
 }

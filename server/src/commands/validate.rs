@@ -32,6 +32,12 @@ fn run(call: &Call) -> Outcome {
         let text = "Running the validate command with { repair: true } can only be performed in standalone mode.";
         return Err(Failure::said(ErrorCode::InvalidOptions, text));
     }
+    let background = fields.optional("background")?.map_or(Ok(false), |value| value.safe_bool())?;
+    if full && background {
+        let text = "Running the validate command with both { background: true } and { full: true } \
+                    is not supported.";
+        return Err(Failure::said(ErrorCode::InvalidOptions, text));
+    }
     let target = Target::parse(call)?;
     let store = call.node().store()?;
     let view = store.view(ReadAt::Newest)?;

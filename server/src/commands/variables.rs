@@ -32,9 +32,13 @@ impl Variables {
             return Ok(Self { scope: Scope::of_command(context.now, []), ..Self::default() });
         };
         let given = RawDoc::from(given.document()?);
-        let mut values = Vec::new();
+        let mut values: Vec<OwnedValue> = Vec::new();
         for (_, value) in given.iter().flatten() {
-            values.push(evaluate(value, context)?);
+            // Those before it have their values already.
+            let names = given.iter().flatten().map(|(name, _)| name.as_str().as_bytes());
+            let before = Scope::of_command(context.now, names.zip(values.iter().cloned()));
+            let value = evaluate(value, before, &values, context)?;
+            values.push(value);
         }
         let names = given.iter().flatten().map(|(name, _)| name.as_str().as_bytes());
         let scope = Scope::of_command(context.now, names.zip(values.iter().cloned()));
@@ -56,9 +60,13 @@ impl Variables {
     }
 }
 
-fn evaluate(value: RawBsonRef<'_>, context: &Context) -> Result<OwnedValue, Failure> {
+fn evaluate(
+    value: RawBsonRef<'_>,
+    mut scope: Scope,
+    before: &[OwnedValue],
+    context: &Context,
+) -> Result<OwnedValue, Failure> {
     let Some(value) = Value::from_raw(value) else { return Ok(OwnedValue::from(Value::Null)) };
-    let mut scope = Scope::default();
     let expression = Expr::parse(value, &mut scope)?;
     if scope.reads_document() {
         // mongod's own words, the missing space included.
@@ -68,6 +76,7 @@ fn evaluate(value: RawBsonRef<'_>, context: &Context) -> Result<OwnedValue, Fail
     }
     let arena = Bump::new();
     let mut env = Env::new(&arena, context, EMPTY);
+    before.iter().enumerate().for_each(|(slot, value)| env.set(slot, value.get()));
     Ok(expression.eval(&mut env)?.into())
 }
 

@@ -8,8 +8,8 @@ use query::{
     QueryError,
     context::{Collections, Context},
     source::{
-        Direction, IndexEntries, IndexEntry, IndexInfo, KeyRange, Record, RecordKey, Records,
-        Source,
+        AtHand, Direction, IndexEntries, IndexEntry, IndexInfo, KeyRange, Record, RecordKey,
+        Records, Source,
     },
     value::Value,
 };
@@ -60,7 +60,7 @@ impl Source for NoDocuments {
     }
 
     fn scan<'s>(&'s self, _: Option<&RecordKey>, _: Direction) -> Records<'s> {
-        Box::new(std::iter::empty())
+        Box::new(AtHand(std::iter::empty()))
     }
 
     fn index_scan<'s>(

@@ -10,6 +10,7 @@ impl Random {
     /// A whole command.
     pub fn command(&mut self) -> Case {
         let mut case = match self.below(20) {
+            0 if self.chance(40) => self.by_keys(),
             0..=9 => self.find(),
             10 | 11 => self.count(),
             12 | 13 => self.distinct(),
@@ -87,6 +88,35 @@ impl Random {
             _ => {}
         }
         Case { command, order }
+    }
+
+    /// A find that one index can answer alone, or whose keys are asked for.
+    fn by_keys(&mut self) -> Case {
+        let number = self.small_number();
+        let filter = match self.below(5) {
+            0 => doc! { "a": number },
+            1 => doc! { "a": { "$gte": number } },
+            2 => doc! { "a": { "$in": [number, 3, 5] }, "c": { "$ne": self.text() } },
+            3 => doc! { "a": { "$lt": number }, "c": { "$regex": self.pattern() } },
+            _ => doc! { "o.x": number },
+        };
+        let mut command = doc! { "find": "x", "filter": filter };
+        let projection = self.pick(&[
+            doc! { "a": 1, "c": 1, "_id": 0 },
+            doc! { "c": 1, "_id": 0 },
+            doc! { "a": 1, "_id": 0 },
+            doc! { "c": 1, "a": true },
+            doc! { "o.x": 1, "a": 1, "_id": 0 },
+        ]);
+        if self.chance(30) {
+            command.insert("returnKey", true);
+        } else {
+            command.insert("projection", projection);
+        }
+        if self.chance(30) {
+            command.insert("sort", doc! { self.pick(&["a", "c"]): self.pick(&[1, -1]) });
+        }
+        Case { command, order: Order::Set }
     }
 
     fn sort(&mut self) -> (Document, bool) {
@@ -221,9 +251,10 @@ impl Random {
 
     fn distinct(&mut self) -> Case {
         let coll = self.pick(&COLLECTIONS);
-        // By an index mongod gives null for documents without the field, without one it does not.
+        // By an index mongod gives null for documents without the field, without one it does not: where several plans
+        // are possible, the trial decides.
         let key = match coll {
-            "x" => self.pick(&["n", "h", "b"]),
+            "x" => self.pick(&["n", "h", "b", "a", "d"]),
             "v" => self.pick(&["a", "c", "n", "d", "rows.q"]),
             _ => self.path(),
         };

@@ -32,6 +32,8 @@ pub(in crate::commands) struct Asked {
     await_data: bool,
     no_timeout: bool,
     pub(super) resume_token: bool,
+    pub(super) return_key: bool,
+    pub(super) show_record_id: bool,
 }
 
 const KNOWN: &[&str] = &[
@@ -71,19 +73,13 @@ impl Asked {
     pub(in crate::commands) fn parse(call: &Call) -> Result<Self, Failure> {
         let fields = Fields::idl("FindCommandRequest", &call.body);
         fields.only(KNOWN)?;
-        for name in ["returnKey", "showRecordId", "$_startAt"] {
-            if !matches!(
-                fields.optional(name)?.map(|value| value.raw()),
-                None | Some(RawBsonRef::Boolean(false))
-            ) {
-                let text = format!("find with '{name}' is not supported yet");
-                return Err(Failure::said(ErrorCode::NotImplemented, text));
-            }
+        if fields.optional("$_startAt")?.is_some() {
+            let text = "find with '$_startAt' is not supported yet";
+            return Err(Failure::said(ErrorCode::NotImplemented, text));
         }
-        let optional_flag = |name| -> Result<Option<bool>, Failure> {
-            Ok(fields.optional(name)?.map(|value| value.safe_bool()).transpose()?)
-        };
+        let optional_flag = |name| flag(call, name);
         let flag = |name| Ok::<_, Failure>(optional_flag(name)?.unwrap_or(false));
+        optional_flag("allowPartialResults")?;
         let number = |name| -> Result<Option<u64>, Failure> {
             Ok(fields.optional(name)?.map(|value| value.non_negative()).transpose()?)
         };
@@ -114,6 +110,8 @@ impl Asked {
             await_data: flag("awaitData")?,
             no_timeout: flag("noCursorTimeout")?,
             resume_token: flag("$_requestResumeToken")?,
+            return_key: flag("returnKey")?,
+            show_record_id: flag("showRecordId")?,
         };
         asked.check()?;
         Ok(asked)
@@ -208,6 +206,13 @@ impl Asked {
 
     /// The same as an aggregation.
     pub(in crate::commands) fn aggregation(&self) -> Result<aggregate::Asked, Failure> {
+        for (asked, name) in [(self.return_key, "returnKey"), (self.show_record_id, "showRecordId")]
+        {
+            if asked {
+                let text = format!("Option {name} not supported in aggregation.");
+                return Err(Failure::said(ErrorCode::InvalidPipelineOperator, text));
+            }
+        }
         let natural = self.natural_sort()?.map(|direction| {
             let way = if direction == Direction::Forward { 1 } else { -1 };
             wrapped(RawBsonRef::Document(&bson::rawdoc! { "$natural": way }))
@@ -237,6 +242,29 @@ impl Asked {
         name.as_str() == "_id" && plain && self.hint.is_none() && self.collation.is_none()
     }
 
+    /// The projection speaks of what stands beside a document.
+    fn wants_notes(&self) -> bool {
+        let says_meta = |doc: &RawDoc| doc.as_bytes().windows(6).any(|part| part == b"$meta\0");
+        self.projection.as_ref().is_some_and(says_meta)
+    }
+
+    /// Whether it must be known where each document was found.
+    pub(super) fn is_noted(&self) -> bool {
+        self.return_key || self.show_record_id || self.wants_notes()
+    }
+
+    /// The fields in which a projection shows the key of the sort.
+    pub(super) fn sort_keys(&self) -> Vec<Box<[u8]>> {
+        let fields = self.projection.iter().flat_map(|doc| doc.iter().flatten());
+        fields
+            .filter(|(_, value)| {
+                let meta = value.as_document().and_then(|doc| doc.get_str("$meta").ok());
+                meta == Some("sortKey")
+            })
+            .map(|(name, _)| name.as_str().as_bytes().into())
+            .collect()
+    }
+
     pub(super) fn first(&self) -> First {
         let size =
             self.batch_size.and_then(|size| usize::try_from(size).ok()).unwrap_or(FIRST_BATCH);
@@ -250,6 +278,25 @@ impl Asked {
             await_data: self.await_data,
             aggregates: false,
         }
+    }
+}
+
+/// A field that is true, false or not there. Before 6.0 a number was as good.
+pub(in crate::commands) fn flag(call: &Call, name: &'static str) -> Result<Option<bool>, Failure> {
+    if call.profile().wire_version <= 13 {
+        let fields = Fields::idl("FindCommandRequest", &call.body);
+        return Ok(fields.optional(name)?.map(|value| value.safe_bool()).transpose()?);
+    }
+    match call.body.get(name) {
+        Ok(Some(RawBsonRef::Boolean(flag))) => Ok(Some(flag)),
+        Ok(Some(other)) => {
+            let text = format!(
+                "Field '{name}' should be a boolean value, but found: {}",
+                protocol::fields::type_name(&other)
+            );
+            Err(Failure::said(ErrorCode::TypeMismatch, text))
+        }
+        _ => Ok(None),
     }
 }
 

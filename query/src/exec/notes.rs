@@ -1,0 +1,169 @@
+//! What is known of a document beside its fields: where it was found, and what it was sorted by.
+//!
+//! ```text
+//!   scan -> filter -> [Annotate] -> sort -> skip -> limit -> [Reveal]
+//!                      doc + notes .......................... projection sees them as $meta
+//! ```
+//! On the way notes stand at the end of the document, in one field whose name no client can write: it is not UTF-8.
+
+use bson::RawDocument;
+use protocol::RawDoc;
+
+use super::{Stage, Upstream};
+use crate::{
+    error::QueryError,
+    expression::DocBuilder,
+    projection::Projection,
+    sort::SortPattern,
+    stage::to_doc,
+    value::{Elements, Value},
+};
+
+const FIELD: &[u8] = b"\xff";
+/// The names of the notes, as `$meta` has them.
+pub(crate) const RECORD_ID: &[u8] = b"recordId";
+pub(crate) const INDEX_KEY: &[u8] = b"indexKey";
+pub(crate) const SORT_KEY: &[u8] = b"sortKey";
+
+/// Notes where each document was found. Stands right above the filter: there the scan is still at its place.
+#[derive(Debug)]
+pub struct Annotate {
+    /// What `sortKey` is.
+    pub sort: Option<SortPattern>,
+}
+
+impl Stage for Annotate {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        let Some(doc) = up.pull()? else { return Ok(None) };
+        let mut notes = DocBuilder::new();
+        if let Some(record) = up.record_id() {
+            notes.push(RECORD_ID, record.get());
+        }
+        if let Some(key) = up.index_key(&doc)? {
+            notes.push(INDEX_KEY, Value::from(&*key));
+        }
+        if let Some(sort) = &self.sort {
+            let key = sort.key(doc.as_bytes())?;
+            let values = crate::expression::array_bytes(key.values());
+            notes.push(SORT_KEY, Value::Array(&values));
+        }
+        with_notes(&doc, &notes.finish()).map(Some)
+    }
+}
+
+fn with_notes(doc: &RawDocument, notes: &[u8]) -> Result<RawDoc, QueryError> {
+    let mut noted = DocBuilder::new();
+    for field in Elements::new(doc) {
+        noted.push_raw(field.bytes);
+    }
+    noted.push(FIELD, Value::Document(notes));
+    to_doc(noted.finish())
+}
+
+/// The document as it was, and its notes.
+fn split(doc: &RawDoc) -> Result<(RawDoc, &[u8]), QueryError> {
+    let mut plain = DocBuilder::new();
+    let mut notes = EMPTY;
+    for field in Elements::new(doc) {
+        match (field.key, field.value()) {
+            (FIELD, Value::Document(found)) => notes = found,
+            _ => plain.push_raw(field.bytes),
+        }
+    }
+    Ok((to_doc(plain.finish())?, notes))
+}
+
+const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
+
+/// What is shown of a document and its notes.
+#[derive(Debug)]
+pub struct Reveal {
+    /// The projection, which may speak of notes.
+    pub projection: Option<Projection>,
+    /// `showRecordId`.
+    pub record_id: bool,
+    /// `returnKey`: the key instead of the document, and the named fields with the sort's key.
+    pub key: Option<Vec<Box<[u8]>>>,
+}
+
+impl Stage for Reveal {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        let Some(doc) = up.pull()? else { return Ok(None) };
+        let (plain, notes) = split(&doc)?;
+        let noted = |name: &[u8]| Elements::of_bytes(notes).find(name).map(|note| note.value());
+        let mut shown = DocBuilder::new();
+        if let Some(sort_keys) = &self.key {
+            for field in noted(INDEX_KEY).into_iter().flat_map(Value::elements) {
+                shown.push_raw(field.bytes);
+            }
+            for name in sort_keys {
+                shown.push(name, noted(SORT_KEY).unwrap_or(Value::Missing));
+            }
+            return to_doc(shown.finish()).map(Some);
+        }
+        let plain = match &self.projection {
+            Some(projection) => projection.apply_noted(&plain, notes, up.context())?.into(),
+            None => plain,
+        };
+        if !self.record_id {
+            return Ok(Some(plain));
+        }
+        for field in Elements::new(&plain) {
+            shown.push_raw(field.bytes);
+        }
+        shown.push(b"$recordId", noted(RECORD_ID).unwrap_or(Value::Missing));
+        to_doc(shown.finish()).map(Some)
+    }
+}
+
+/// Gives what the keys of an index hold instead of the documents: a covered plan. What is missing is null there.
+#[derive(Debug)]
+pub struct Cover {
+    /// The fields of the index, split into names.
+    pub paths: Vec<Vec<Box<[u8]>>>,
+}
+
+impl Stage for Cover {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        let Some(doc) = up.pull()? else { return Ok(None) };
+        let fields: Vec<_> =
+            self.paths.iter().map(|path| (path.as_slice(), at(doc.as_bytes(), path))).collect();
+        to_doc(nested(&fields)).map(Some)
+    }
+}
+
+fn at<'d>(doc: &'d [u8], path: &[Box<[u8]>]) -> Value<'d> {
+    path.iter().fold(Value::Document(doc), |value, name| match value {
+        Value::Document(inner) => {
+            Elements::of_bytes(inner).find(name).map_or(Value::Null, |field| field.value())
+        }
+        _ => Value::Null,
+    })
+}
+
+/// Fields at paths as a document; those below one name stand together.
+pub(crate) fn nested(fields: &[(&[Box<[u8]>], Value<'_>)]) -> Vec<u8> {
+    let mut doc = DocBuilder::new();
+    let mut done: Vec<&[u8]> = Vec::new();
+    for (path, value) in fields {
+        let Some((name, rest)) = path.split_first() else { continue };
+        if done.contains(&&**name) {
+            continue;
+        }
+        done.push(name);
+        if rest.is_empty() {
+            doc.push(name, *value);
+            continue;
+        }
+        let below: Vec<_> = fields
+            .iter()
+            .filter_map(|(path, value)| {
+                path.split_first()
+                    .filter(|(first, _)| *first == name)
+                    .map(|(_, rest)| (rest, *value))
+            })
+            .collect();
+        doc.push(name, Value::Document(&nested(&below)));
+    }
+    doc.finish()
+}
