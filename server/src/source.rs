@@ -18,7 +18,7 @@ use query::{
     },
     value::{OwnedValue, Value, path::Path},
 };
-use storage::{Collection, Index, StorageError, View, keystring};
+use storage::{Collection, Index, IndexState, StorageError, View, keystring};
 
 use crate::error::Failure;
 
@@ -55,7 +55,8 @@ impl CollectionSource {
             });
             kept.push(Kept::Id);
         }
-        for index in collection.indexes().iter().filter(|index| index.usable()) {
+        // Those that hold no keys here still say how places are meant, and can be named by a hint.
+        for index in collection.indexes().iter().filter(|index| index.state() == IndexState::Ready) {
             infos.push(info(index)?);
             kept.push(Kept::Own(index.clone()));
         }

@@ -20,6 +20,16 @@ fn set_with_both(test: &str, version: Version) -> Result<(ReplSet, usize)> {
     primary.run("test", doc! { "insert": "c", "documents": documents })?;
     let index = doc! { "key": { "a": 1 }, "name": "a_1" };
     primary.run("test", doc! { "createIndexes": "c", "indexes": [index] })?;
+    let places: Vec<Document> = (0..40)
+        .map(|n| {
+            let at = [f64::from(n * 7 % 40) / 2.0, f64::from(n * 11 % 30) / 3.0];
+            doc! { "_id": n, "flat": at.to_vec(), "at": { "type": "Point", "coordinates": at.to_vec() } }
+        })
+        .collect();
+    primary.run("test", doc! { "insert": "places", "documents": places })?;
+    let sphere = doc! { "key": { "at": "2dsphere" }, "name": "at_2dsphere" };
+    let flat = doc! { "key": { "flat": "2d" }, "name": "flat_2d" };
+    primary.run("test", doc! { "createIndexes": "places", "indexes": [sphere, flat] })?;
     primary.run("test", doc! { "create": "view", "viewOn": "c", "pipeline": [] })?;
     primary.run("test", doc! { "create": "capped", "capped": true, "size": 4096 })?;
     set.await_state(set.node(real)?, "SECONDARY", PATIENCE)?;
@@ -252,6 +262,7 @@ fn keys_and_places() -> Vec<(&'static str, &'static str, Document)> {
     };
     let on = |coll: &str, stage: Document| over(Bson::String(coll.to_owned()), stage);
     let alone = |stage: Document| over(Bson::Int32(1), stage);
+    let point = doc! { "type": "Point", "coordinates": [3.1, 4.2] };
     let keys = doc! { "find": "c", "filter": { "a": 3 }, "returnKey": true };
     let sorted = doc! {
         "find": "c", "filter": { "a": { "$gt": 4 } }, "sort": { "s": 1 },
@@ -290,6 +301,22 @@ fn keys_and_places() -> Vec<(&'static str, &'static str, Document)> {
         ),
         ("distinct by an index", "test", doc! { "distinct": "c", "key": "a" }),
         ("count by an index", "test", doc! { "count": "c", "query": { "a": { "$gt": 2 } } }),
+        (
+            "$nearSphere",
+            "test",
+            find(doc! { "find": "places", "filter": { "at": { "$nearSphere": { "$geometry": point.clone(), "$maxDistance": 900_000 } } } }),
+        ),
+        ("$near", "test", find(doc! { "find": "places", "filter": { "flat": { "$near": [3.1, 4.2] } } })),
+        ("$near without an index", "test", find(doc! { "find": "c", "filter": { "flat": { "$near": [3.1, 4.2] } } })),
+        (
+            "$geoNear",
+            "test",
+            doc! {
+                "aggregate": "places", "cursor": {},
+                "pipeline": [{ "$geoNear": { "near": point, "key": "at", "distanceField": "d" } }, { "$limit": 5 }],
+            },
+        ),
+        ("a hint to an index of places", "test", doc! { "count": "places", "query": { "_id": { "$gt": 3 } }, "hint": "at_2dsphere" }),
         ("$collStats of a wrong field", "test", on("c", doc! { "$collStats": { "x": 1 } })),
         (
             "$collStats of a scale",

@@ -212,7 +212,9 @@ pub(super) fn op_mod<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let [a, b] = *args else { return Ok(Value::Null) };
     if a.is_number() && b.is_number() {
         if is_zero(b) {
-            return error(5_733_415, "can't $mod by zero".into());
+            let by_decimal = matches!((a, b), (Value::Decimal(_), _) | (_, Value::Decimal(_)));
+            let code = if by_decimal { 5_733_415 } else { 16_610 };
+            return error(code, "can't $mod by zero".into());
         }
         return Ok(remainder(a, b));
     }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     error::QueryError,
     matcher::truncate as f64_to_i64,
-    value::{Decimal, Spelled, Value, display::general},
+    value::{Decimal, DecimalClass, Spelled, Value, compare_values, display::general},
 };
 
 /// The number argument of a function of one number: null for null, an error for anything else.
@@ -150,9 +150,11 @@ fn round_whole<'a>(name: &str, n: i64, place: i32, rounding: Rounding, int: bool
 }
 
 macro_rules! functions {
-    ($($fun:ident, $name:literal, $double:expr, $decimal:expr;)*) => {$(
+    ($($fun:ident, $name:literal, $domain:expr, $double:expr, $decimal:expr;)*) => {$(
         pub(super) fn $fun<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-            Ok(match number($name, args)? {
+            let argument = number($name, args)?;
+            check_domain($name, $domain, argument)?;
+            Ok(match argument {
                 None => Value::Null,
                 Some(Value::Decimal(n)) => {
                     let by: fn(Decimal) -> Decimal = $decimal;
@@ -165,6 +167,45 @@ macro_rules! functions {
             })
         }
     )*};
+}
+
+/// Where a function has values.
+#[derive(Clone, Copy)]
+enum Domain {
+    All,
+    Finite,
+    Unit,
+    FromOne,
+}
+
+fn check_domain(name: &str, domain: Domain, value: Option<Value<'_>>) -> Result<(), QueryError> {
+    let Some(value) = value else { return Ok(()) };
+    let n = match value {
+        Value::Decimal(n) if n.is_nan() => return Ok(()),
+        other => as_f64(other),
+    };
+    let against = |bound: i32| compare_values(value, Value::Int32(bound), None);
+    let (within, shown) = match domain {
+        Domain::All => return Ok(()),
+        Domain::Finite => {
+            let infinite = match value {
+                Value::Decimal(n) => matches!(n.class(), DecimalClass::Infinite),
+                _ => n.is_infinite(),
+            };
+            (!infinite, "(-inf,inf)")
+        }
+        Domain::Unit => (against(-1).is_ge() && against(1).is_le(), "[-1,1]"),
+        Domain::FromOne => (against(1).is_ge(), "[1,inf]"),
+    };
+    if within || n.is_nan() && !matches!(value, Value::Decimal(_)) {
+        return Ok(());
+    }
+    let value = match value {
+        Value::Decimal(n) => n.to_string(),
+        _ => general(n, 6),
+    };
+    let text = format!("cannot apply {name} to {value}, value must be in {shown}");
+    Err(QueryError::location(50_989, text))
 }
 
 /// A function that decNumber does not have, by way of a double.
@@ -181,21 +222,21 @@ macro_rules! by_double {
 }
 
 functions! {
-    op_exp, "$exp", f64::exp, decimal::exp;
-    op_sin, "$sin", f64::sin, by_double!(f64::sin);
-    op_cos, "$cos", f64::cos, by_double!(f64::cos);
-    op_tan, "$tan", f64::tan, by_double!(f64::tan);
-    op_asin, "$asin", f64::asin, by_double!(f64::asin);
-    op_acos, "$acos", f64::acos, by_double!(f64::acos);
-    op_atan, "$atan", f64::atan, by_double!(f64::atan);
-    op_sinh, "$sinh", f64::sinh, by_double!(f64::sinh);
-    op_cosh, "$cosh", f64::cosh, by_double!(f64::cosh);
-    op_tanh, "$tanh", f64::tanh, by_double!(f64::tanh);
-    op_asinh, "$asinh", f64::asinh, by_double!(f64::asinh);
-    op_acosh, "$acosh", f64::acosh, by_double!(f64::acosh);
-    op_atanh, "$atanh", f64::atanh, by_double!(f64::atanh);
-    op_degrees_to_radians, "$degreesToRadians", |n| n * (std::f64::consts::PI / 180.0), |n| decimal::mul(n, decimal::div(pi(), decimal::from_i64(180)));
-    op_radians_to_degrees, "$radiansToDegrees", |n| n * (180.0 / std::f64::consts::PI), |n| decimal::mul(n, decimal::div(decimal::from_i64(180), pi()));
+    op_exp, "$exp", Domain::All, f64::exp, decimal::exp;
+    op_sin, "$sin", Domain::Finite, f64::sin, by_double!(f64::sin);
+    op_cos, "$cos", Domain::Finite, f64::cos, by_double!(f64::cos);
+    op_tan, "$tan", Domain::Finite, f64::tan, by_double!(f64::tan);
+    op_asin, "$asin", Domain::Unit, f64::asin, by_double!(f64::asin);
+    op_acos, "$acos", Domain::Unit, f64::acos, by_double!(f64::acos);
+    op_atan, "$atan", Domain::All, f64::atan, by_double!(f64::atan);
+    op_sinh, "$sinh", Domain::All, f64::sinh, by_double!(f64::sinh);
+    op_cosh, "$cosh", Domain::All, f64::cosh, by_double!(f64::cosh);
+    op_tanh, "$tanh", Domain::All, f64::tanh, by_double!(f64::tanh);
+    op_asinh, "$asinh", Domain::All, f64::asinh, by_double!(f64::asinh);
+    op_acosh, "$acosh", Domain::FromOne, f64::acosh, by_double!(f64::acosh);
+    op_atanh, "$atanh", Domain::Unit, f64::atanh, by_double!(f64::atanh);
+    op_degrees_to_radians, "$degreesToRadians", Domain::All, |n| n * (std::f64::consts::PI / 180.0), |n| decimal::mul(n, decimal::div(pi(), decimal::from_i64(180)));
+    op_radians_to_degrees, "$radiansToDegrees", Domain::All, |n| n * (180.0 / std::f64::consts::PI), |n| decimal::mul(n, decimal::div(decimal::from_i64(180), pi()));
 }
 
 fn pi() -> Decimal {
@@ -204,10 +245,10 @@ fn pi() -> Decimal {
 
 pub(super) fn op_atan2<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let [a, b] = *args else { return Ok(Value::Null) };
-    if a.is_nullish() || b.is_nullish() {
-        return Ok(Value::Null);
-    }
     for (value, code) in [(a, 51_044), (b, 51_045)] {
+        if value.is_nullish() {
+            return Ok(Value::Null);
+        }
         if !value.is_number() {
             let name = value.type_name();
             return error(code, format!("$atan2 only supports numeric types, not {name}"));

@@ -139,7 +139,7 @@ fn similarity<'a>(name: &str, kind: Kind, args: &[Value<'a>]) -> Evaluated<'a> {
     let plain = match kind {
         Kind::DotProduct => dot(&a, &b),
         Kind::Cosine => {
-            let lengths = (dot(&a, &a) * dot(&b, &b)).sqrt();
+            let lengths = dot(&a, &a).sqrt() * dot(&b, &b).sqrt();
             if lengths == 0.0 { 0.0 } else { dot(&a, &b) / lengths }
         }
         Kind::Euclidean => {

@@ -71,7 +71,11 @@ impl Stored {
 
     /// The distance to a point on the plane.
     pub(crate) fn distance_to(&self, from: Point) -> Option<f64> {
-        self.flat.map(|p| (p.x - from.x).hypot(p.y - from.y))
+        self.flat.map(|p| {
+            // The square root of the squares, as mongod takes it: it rounds in another way than hypot.
+            let (x, y) = (p.x - from.x, p.y - from.y);
+            (x * x + y * y).sqrt()
+        })
     }
 }
 

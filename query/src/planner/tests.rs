@@ -57,6 +57,57 @@ fn every_plan_finds_what_a_collection_scan_finds() {
     assert!(by_index > 300, "only {by_index} filters used an index");
 }
 
+/// Keys that are counted without their documents are those of the documents that match.
+#[test]
+fn counts_by_keys_are_those_of_a_collection_scan() {
+    let (docs, filters) = fixture();
+    let docs: Vec<_> =
+        docs.into_iter().filter(|d| d.get_array("c").is_err() && d.get_array("a").is_err()).collect();
+    let plain = MemorySource::new(docs.clone(), &[]);
+    let indexed =
+        MemorySource::new(docs, &[rawdoc! { "a": 1, "c": 1 }, rawdoc! { "c": -1 }, rawdoc! { "b": 1 }]);
+    let context = Context::default();
+    let count = |request: Request, source: &MemorySource| {
+        let (mut pipeline, chosen) = plan(request, source, &context).unwrap();
+        let mut input = Input::new(source, &context);
+        let mut n = 0;
+        while pipeline.next(&mut input).unwrap().is_some() {
+            n += 1;
+        }
+        (n, chosen.settled)
+    };
+    let mut by_keys = 0;
+    for filter in filters {
+        let Ok(matcher) = Matcher::parse(&filter, &ParseContext::default()) else { continue };
+        let (want, _) = count(Request::new(matcher.clone()), &plain);
+        let (got, settled) = count(Request { counts: true, ..Request::new(matcher) }, &indexed);
+        by_keys += usize::from(settled);
+        assert_eq!(got, want, "{}", Shown(Value::from(&*filter)));
+    }
+    assert!(by_keys > 50, "only {by_keys} filters were settled by keys");
+}
+
+#[test]
+fn an_index_that_holds_all_that_is_shown_gives_null_for_what_is_missing() {
+    let docs = vec![rawdoc! { "_id": 1, "a": 1, "o": { "x": 2 } }, rawdoc! { "_id": 2, "a": 1 }];
+    let source = MemorySource::new(docs, &[rawdoc! { "a": 1, "o.x": 1 }]);
+    let context = Context::default();
+    let filter = Matcher::parse(&rawdoc! { "a": 1 }, &ParseContext::default()).unwrap();
+    let needed = Some(vec![b"o.x".to_vec()]);
+    let request = Request { needed, ..Request::new(filter.clone()) };
+    let (mut pipeline, _) = plan(request, &source, &context).unwrap();
+    let mut input = Input::new(&source, &context);
+    let mut shown = Vec::new();
+    while let Some(doc) = pipeline.next(&mut input).unwrap() {
+        shown.push(Shown(Value::from(&*doc)).to_string());
+    }
+    assert_eq!(shown, ["{ a: 1, o: { x: null } }", "{ a: 1, o: { x: 2 } }"]);
+    assert_eq!(pipeline.examined(), crate::exec::Examined { keys: 2, docs: 0 });
+    // `_id` is not in it.
+    let request = Request { needed: Some(vec![b"_id".to_vec()]), ..Request::new(filter) };
+    assert_eq!(plan(request, &source, &context).unwrap().1.covers, None);
+}
+
 fn scalars(count: i32) -> MemorySource {
     let docs = (0..count)
         .map(|n| rawdoc! { "_id": n, "a": n * 7 % 11, "b": n % 5, "c": format!("s{}", n % 13) })

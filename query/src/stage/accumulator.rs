@@ -148,7 +148,11 @@ impl Spec {
                 ),
             ));
         }
-        Self::of(name, first.key, first.value(), scope)
+        let spec = Self::of(name, first.key, first.value(), scope)?;
+        if let Some(n) = spec.n.as_ref().and_then(Expr::as_literal) {
+            positive(n)?;
+        }
+        Ok(spec)
     }
 
     /// An accumulator by its name and argument.
@@ -262,14 +266,7 @@ impl Spec {
                 // The number of a group is a constant or an expression over the group's key.
                 let arena = Bump::new();
                 let mut inner = Env::new(&arena, cx, &[5, 0, 0, 0, 0]);
-                let value = expr.eval(&mut inner)?;
-                let whole = operands::integer("n", value).ok();
-                whole.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).ok_or_else(|| {
-                    QueryError::location(
-                        7_548_606,
-                        "parameter 'n' must be coercible to a positive 64-bit integer",
-                    )
-                })?
+                positive(expr.eval(&mut inner)?)?
             }
         };
         Ok(State { n, ..State::default() })
@@ -423,6 +420,17 @@ impl Spec {
         }
         OwnedValue::from(Value::Array(&crate::expression::array_bytes(found)))
     }
+}
+
+/// How many an accumulator keeps.
+fn positive(n: Value<'_>) -> Result<usize, QueryError> {
+    let whole = operands::integer("n", n).ok();
+    whole.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).ok_or_else(|| {
+        QueryError::location(
+            7_548_606,
+            "parameter 'n' must be coercible to a positive 64-bit integer",
+        )
+    })
 }
 
 fn or_null(value: Value<'_>) -> Value<'_> {

@@ -76,7 +76,12 @@ impl Asked {
 impl Asked {
     /// The index whose first field is the key, if all documents are asked for: then it holds one value after the
     /// other.
-    fn index_of_all(&self, request: &Request, source: &CollectionSource) -> Option<usize> {
+    fn index_of_all(
+        &self,
+        request: &Request,
+        simple: bool,
+        source: &CollectionSource,
+    ) -> Option<usize> {
         let fits = |(at, index): (usize, &IndexInfo)| {
             let first = index.fields.first()?;
             let all = !index.hidden && !index.sparse && index.partial.is_none();
@@ -88,8 +93,7 @@ impl Asked {
             (all && plain && wanted && is_key && shared).then_some(at)
         };
         let whole = request.filter.is_trivial() && request.natural.is_none();
-        let simple = whole && self.collation.is_none();
-        simple.then(|| source.indexes().iter().enumerate().find_map(fits)).flatten()
+        (whole && simple).then(|| source.indexes().iter().enumerate().find_map(fits)).flatten()
     }
 
     /// From one value to the next, however many documents share it.
@@ -150,7 +154,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         context.collator.clone_from(&collator);
         let running = |error: query::QueryError| while_running(error.into(), call, &ns);
         let uuid = source.collection().uuid();
-        if let Some(index) = asked.index_of_all(&request, &source) {
+        if let Some(index) = asked.index_of_all(&request, collator.is_none(), &source) {
             let scan = planner::whole_index(index, source.indexes());
             call.node().index_use.note(uuid, &scan, source.indexes());
             asked.by_index(index, &source, &context, &mut values).map_err(running)?;

@@ -14,7 +14,7 @@ use crate::{
     collation::Collator,
     context::Context,
     error::QueryError,
-    expression::{Bump, Env, Expr},
+    expression::{Bump, Env, Expr, array_bytes},
     sort::SortPattern,
     stage::accumulator::{Spec, State},
     value::{OwnedValue, Value, compare_values},
@@ -294,8 +294,19 @@ fn accumulate(partition: &Partition<'_>, spec: &Spec, kind: Kind, bounds: &Bound
         }
         Kind::Min if !grows => extremes(partition, &values, bounds, false),
         Kind::Max if !grows => extremes(partition, &values, bounds, true),
+        // What values can leave again is kept in order.
+        Kind::Set if !grows => {
+            let sets = accumulate_anew(partition, spec, &values, bounds)?;
+            Ok(sets.iter().map(|set| in_order(set.get(), partition.collator)).collect())
+        }
         _ => accumulate_anew(partition, spec, &values, bounds),
     }
+}
+
+fn in_order(set: Value<'_>, collator: Option<&Collator>) -> OwnedValue {
+    let mut values: Vec<_> = set.elements().map(|element| element.value()).collect();
+    values.sort_by(|a, b| compare_values(*a, *b, collator));
+    Value::Array(&array_bytes(values)).into()
 }
 
 /// With an accumulator that only takes in: as long as frames grow it goes on, else it begins anew.

@@ -54,6 +54,7 @@ pub(super) enum Kind {
     StdDev { sample: bool },
     Min,
     Max,
+    Set,
     Other,
 }
 
@@ -441,6 +442,7 @@ impl<'a> Call<'a> {
             b"$stdDevSamp" => Kind::StdDev { sample: true },
             b"$min" => Kind::Min,
             b"$max" => Kind::Max,
+            b"$addToSet" => Kind::Set,
             _ => Kind::Other,
         };
         let count_takes_more = self.function.key == b"$count"
