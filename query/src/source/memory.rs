@@ -84,7 +84,7 @@ impl MemorySource {
     }
 }
 
-fn has_array(doc: &[u8]) -> bool {
+pub(crate) fn has_array(doc: &[u8]) -> bool {
     Elements::of_bytes(doc).any(|e| match e.value() {
         Value::Array(_) => true,
         Value::Document(inner) => has_array(inner),

@@ -127,7 +127,9 @@ fn of_find(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let mut context = prepared.surroundings(&asked, call).context(call, None);
     source::with_others(&mut context, &view);
     let source = CollectionSource::new(view, collection)?;
-    let request = prepared.with_hint(&asked, &source)?;
+    let mut request = prepared.with_hint(&asked, &source)?;
+    // Nobody sees the documents, nor what stands beside them.
+    request.noted = false;
     let mut query =
         Query { source: &source, context: &context, top: Top::Nothing, optimized: false };
     if let (Some(shown), Some(parsed)) = (asked.shown_projection(), prepared.projection.clone()) {

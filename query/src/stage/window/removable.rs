@@ -149,7 +149,6 @@ impl RunningDeviation {
         };
         if !finite {
             self.not_finite += by;
-            self.count += by;
             return;
         }
         if self.count == 0 {
@@ -158,7 +157,7 @@ impl RunningDeviation {
             return;
         }
         if self.count + by == 0 {
-            *self = Self::default();
+            *self = Self { not_finite: self.not_finite, ..Self::default() };
             return;
         }
         let x = self.count as f64 * n - as_f64(self.sum.total());
@@ -172,7 +171,7 @@ impl RunningDeviation {
     #[allow(clippy::cast_precision_loss, reason = "counts of documents are far below 2^53")]
     pub(super) fn value(&mut self, sample: bool) -> Value<'static> {
         if self.not_finite > 0 {
-            return Value::Double(f64::NAN);
+            return Value::Null;
         }
         let divisor = if sample { self.count - 1 } else { self.count };
         if divisor <= 0 {
