@@ -316,7 +316,7 @@ fn keys_and_places() -> Vec<(&'static str, &'static str, Document)> {
         (
             "$near without an index",
             "test",
-            find(doc! { "find": "c", "filter": { "flat": { "$near": [3.1, 4.2] } } }),
+            doc! { "find": "c", "filter": { "flat": { "$near": [3.1, 4.2] } } },
         ),
         (
             "$geoNear",
