@@ -92,7 +92,7 @@ impl Asked {
             let shared = index.name != "_id_" && index.collation.is_none();
             (all && plain && wanted && is_key && shared).then_some(at)
         };
-        let whole = request.filter.is_trivial() && request.natural.is_none();
+        let whole = self.query.is_empty() && request.natural.is_none();
         (whole && simple).then(|| source.indexes().iter().enumerate().find_map(fits)).flatten()
     }
 
