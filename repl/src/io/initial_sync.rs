@@ -131,13 +131,17 @@ impl InitialSync {
         let begin = begin_points(&mut connection).await?;
         self.progress.lock().oplog_start = begin.applying.op_time;
         let (fetched, mut position) = watch::channel(OpTime::NULL);
-        tokio::select! {
+        let stop = tokio::select! {
             ended = self.clone().fetch(begin.fetching, fetched) => {
                 ended?;
-                Err(SyncError::Bug("the oplog fetcher ended".into()))
+                return Err(SyncError::Bug("the oplog fetcher ended".into()));
             }
-            result = self.clone_and_catch_up(&mut connection, &begin, &mut position, rbid, stop) => result,
-        }
+            result = self.clone_and_catch_up(&mut connection, &begin, &mut position, rbid, stop) => result?,
+        };
+        // The fetcher is gone, but what it handed over last may still be on its way: whoever follows now begins where
+        // our oplog ends, and would fetch it again.
+        self.buffer.flush().await.map_err(|e| SyncError::Bug(e.to_string()))?;
+        Ok(stop)
     }
 
     async fn clone_and_catch_up(
