@@ -32,10 +32,16 @@ impl Applier {
 
 /// True if the set's feature compatibility version leaves the trimming to the members.
 fn members_trim(batch: &mut Apply) -> Result<bool, ApplyError> {
+    fcv_begins_with(batch, "4.")
+}
+
+/// True if the set's feature compatibility version begins so.
+pub(super) fn fcv_begins_with(batch: &mut Apply, begins: &str) -> Result<bool, ApplyError> {
     let Some(versions) = batch.collection_by_name(&Namespace::new("admin", "system.version"))
     else {
         return Ok(false);
     };
     let fcv = batch.get(&versions, bson::RawBsonRef::String("featureCompatibilityVersion"))?;
-    Ok(fcv.is_some_and(|fcv| fcv.get_str("version").is_ok_and(|version| version.starts_with("4."))))
+    Ok(fcv
+        .is_some_and(|fcv| fcv.get_str("version").is_ok_and(|version| version.starts_with(begins))))
 }

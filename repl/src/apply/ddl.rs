@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, sync::Arc};
 
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use protocol::{
     Namespace, OpTime, OplogEntry, Timestamp,
     oplog_entry::{
@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::{
     Applier, ApplyError, Mode,
+    capped::fcv_begins_with,
     options::{self, documents},
     uuid_of,
 };
@@ -184,7 +185,14 @@ impl Applier {
         coll: &Collection,
         changes: &RawDocument,
     ) -> Result<(), ApplyError> {
-        let after = options::after_coll_mod(coll.options(), changes).map_err(|e| ddl.bad(e))?;
+        let mut after = options::after_coll_mod(coll.options(), changes).map_err(|e| ddl.bad(e))?;
+        // What 5.0 is not told it takes for false, whatever else the command is about.
+        let told = changes.get("recordPreImages").is_ok_and(|told| told.is_some());
+        let kept = after.get("recordPreImages").is_ok_and(|kept| kept.is_some());
+        if kept && !told && fcv_begins_with(batch, "5.")? {
+            let off = rawdoc! { "recordPreImages": false };
+            after = options::after_coll_mod(&after, &off).map_err(|e| ddl.bad(e))?;
+        }
         if after.as_bytes() != coll.options().as_bytes() {
             batch.set_options(ddl.ts, coll.uuid(), &after)?;
         }

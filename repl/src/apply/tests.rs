@@ -113,3 +113,29 @@ fn pre_images_go_with_the_oplog_and_when_the_set_says_so() {
     applier.apply(&[noop(200)]).unwrap();
     assert_eq!(times(), [101]);
 }
+
+#[test]
+fn what_5_0_is_not_told_about_pre_images_turns_them_off() {
+    for (fcv, kept) in [("4.4", true), ("5.0", false)] {
+        let applier = applier();
+        let id_index = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" };
+        let versions = rawdoc! { "create": "system.version", "idIndex": id_index.clone() };
+        let imaged = rawdoc! { "create": "c", "recordPreImages": true, "idIndex": id_index };
+        let version = rawdoc! { "_id": "featureCompatibilityVersion", "version": fcv };
+        let (parameters, collection) = (uuid(PARAMETERS), uuid(COLLECTION));
+        let change = rawdoc! { "collMod": "c", "validationLevel": "off" };
+        let entries = [
+            rawdoc! { "op": "c", "ns": "admin.$cmd", "ui": parameters.clone(), "o": versions },
+            rawdoc! { "op": "i", "ns": "admin.system.version", "ui": parameters, "o": version },
+            rawdoc! { "op": "c", "ns": "shop.$cmd", "ui": collection.clone(), "o": imaged },
+            rawdoc! { "op": "c", "ns": "shop.$cmd", "ui": collection, "o": change },
+        ];
+        let entries: Vec<RawDoc> =
+            (1..).zip(&entries).map(|(secs, more)| entry(secs, more)).collect();
+        applier.apply(&entries).unwrap();
+        let view = applier.store.view(ReadAt::Newest).unwrap();
+        let coll = view.catalog().by_uuid(COLLECTION).unwrap();
+        assert_eq!(coll.options().get("recordPreImages").unwrap().is_some(), kept, "{fcv}");
+        assert_eq!(coll.options().get_str("validationLevel").unwrap(), "off");
+    }
+}
