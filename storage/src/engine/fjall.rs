@@ -40,8 +40,8 @@ const BLOB_THRESHOLD: u32 = 64 << 10;
 /// The journal is cut by flushing memtables when it grows beyond this.
 const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 
-/// How many memtables of all keyspaces together may wait for their flush before writers wait for it: they are what
-/// memory goes to when the disk or the processor is slow.
+/// How many memtables of a keyspace may wait for their flush before writers wait for it: they are what memory goes to
+/// when the disk or the processor is slow.
 const SEALED_MAX: usize = 1;
 /// How often writers look whether the flush is done.
 const FLUSH_WAIT: Duration = Duration::from_millis(2);
@@ -84,12 +84,11 @@ impl Fjall {
         Ok(Self { db, keyspaces, forgotten, place, writers: RwLock::default() })
     }
 
-    /// Waits until no more than so many memtables are on their way to disk. The engine has no signal for it, and waits
-    /// in the same way itself, but only at four of one keyspace, and then for 100 ms.
+    /// Waits until no keyspace has more than so many memtables on their way to disk. The engine has no signal for it,
+    /// and waits in the same way itself, but only at four of them, and then for 100 ms.
     fn wait_for_flushes(&self, sealed_max: usize, waits_max: u32) {
         for _ in 0..waits_max {
-            let sealed: usize = self.keyspaces.iter().map(|ks| ks.sealed_memtable_count()).sum();
-            if sealed <= sealed_max {
+            if self.keyspaces.iter().all(|ks| ks.sealed_memtable_count() <= sealed_max) {
                 return;
             }
             std::thread::sleep(FLUSH_WAIT);
