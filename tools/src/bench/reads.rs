@@ -309,7 +309,8 @@ type Grown = (&'static str, (f64, f64));
 /// The same question where there is little to read and where there is much; the median of many.
 async fn grown(node: &Node, sizes: &ReadSizes) -> Result<Vec<Grown>> {
     const TIMES: usize = 200;
-    let db = client(node, 1).await?.database("bench");
+    let client = client(node, 1).await?;
+    let db = client.database("bench");
     let mut rng = StdRng::seed_from_u64(sizes.seed);
     let mut out = Vec::new();
     let mut pair = [0.0; 2];
@@ -336,31 +337,41 @@ async fn grown(node: &Node, sizes: &ReadSizes) -> Result<Vec<Grown>> {
         *slot = median(times);
     }
     out.push(("skip 100, limit 10, a tenth and all", (pair[0], pair[1])));
-    out.push(("getMore of 100, at the start and far on", get_mores(&db, sizes.documents).await?));
+    out.push((
+        "getMore of 100, at the start and far on",
+        get_mores(&client, sizes.documents).await?,
+    ));
     Ok(out)
 }
 
-/// What a getMore takes at the beginning of a collection and near its end.
-async fn get_mores(db: &Database, documents: u64) -> Result<(f64, f64)> {
-    let find = doc! { "find": "orders", "batchSize": 100 };
-    let first = db.run_command(find).await?;
+/// What a getMore takes at the beginning of a collection and near its end. All of them in one session: a cursor belongs
+/// to the session that opened it, and the driver takes any idle one for a command that names none.
+async fn get_mores(client: &Client, documents: u64) -> Result<(f64, f64)> {
+    const BATCH: u64 = 100;
+    let db = client.database("bench");
+    let mut session = client.start_session().await?;
+    let find = doc! { "find": "orders", "batchSize": i64::try_from(BATCH)? };
+    let first = db.run_command(find).session(&mut session).await?;
     let id = first.get_document("cursor")?.get_i64("id")?;
-    let far = usize::try_from(documents / 100).unwrap_or(usize::MAX).saturating_sub(250);
+    // The first batch came with the find, and the last one may close the cursor.
+    let batches = usize::try_from((documents / BATCH).saturating_sub(2))?;
+    let counted = (batches / 2).min(200);
+    ensure!(counted > 0, "{documents} documents are too few for getMores of {BATCH}");
     let (mut near, mut late) = (Vec::new(), Vec::new());
-    for at in 0..far + 200 {
+    for at in 0..batches {
         let begun = Instant::now();
-        let more = doc! { "getMore": id, "collection": "orders", "batchSize": 100 };
-        let reply = db.run_command(more).await?;
-        if reply.get_document("cursor")?.get_i64("id")? == 0 {
-            break;
-        }
+        let more =
+            doc! { "getMore": id, "collection": "orders", "batchSize": i64::try_from(BATCH)? };
+        let reply = db.run_command(more).session(&mut session).await?;
         let millis = begun.elapsed().as_secs_f64() * 1e3;
-        match at {
-            0..200 => near.push(millis),
-            at if at >= far => late.push(millis),
-            _ => {}
+        ensure!(reply.get_document("cursor")?.get_i64("id")? == id, "the cursor ended early");
+        if at < counted {
+            near.push(millis);
+        } else if at >= batches - counted {
+            late.push(millis);
         }
     }
+    // Any session may kill it; the driver takes none for this command.
     db.run_command(doc! { "killCursors": "orders", "cursors": [id] }).await?;
     Ok((median(near), median(late)))
 }
