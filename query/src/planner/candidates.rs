@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     exec::{Access, IndexScan},
-    matcher::{CompareOp, Leaf, Node, Predicate},
+    matcher::{ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, Predicate},
     sort::SortPattern,
     source::{Direction, IndexInfo, IndexKind, KeyRange},
     value::{OwnedValue, Value, compare_values},
@@ -282,6 +282,15 @@ pub(super) fn operands_fit(index: &IndexInfo, node: &Node) -> bool {
             (list.regexes.is_empty() || index.collation.is_none())
                 && (same && !hashed || !list.values.iter().any(text))
         }
+        Node::Array(ArrayLeaf { predicate, .. }) => {
+            let parts = match predicate {
+                ArrayPredicate::Size(_) => Vec::new(),
+                ArrayPredicate::ElemMatchValue(children) => children.iter().collect(),
+                ArrayPredicate::ElemMatchObject(child) => conjuncts(child),
+            };
+            index.collation.is_none() && parts.into_iter().all(|part| operands_fit(index, part))
+        }
+        Node::Not(child) => index.collation.is_none() && operands_fit(index, child),
         _ => index.collation.is_none(),
     }
 }

@@ -1,7 +1,10 @@
+use std::sync::Arc;
+
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::*;
 use crate::{
+    collation::{CollationSpec, Collator},
     matcher::ParseContext,
     source::memory::{MemorySource, has_array},
     testdata,
@@ -60,6 +63,30 @@ fn every_plan_finds_what_a_collection_scan_finds() {
         assert_eq!(got, want, "{} by {how}", Shown(Value::from(&*filter)));
     }
     assert!(by_index > 300, "only {by_index} filters used an index");
+}
+
+/// An index of plain text bounds nothing that is asked under a collation, neither within arrays nor negated.
+#[test]
+fn text_of_another_collation_does_not_bound_an_index() {
+    let docs = [
+        rawdoc! { "_id": 1, "a": ["Z"], "b": [{ "c": "Z" }], "d": "Z" },
+        rawdoc! { "_id": 2, "a": ["a"], "b": [{ "c": "a" }], "d": "a" },
+    ];
+    let source = MemorySource::new(
+        docs.to_vec(),
+        &[rawdoc! { "a": 1 }, rawdoc! { "b.c": 1 }, rawdoc! { "d": 1 }],
+    );
+    let spec = CollationSpec::parse(&rawdoc! { "locale": "en" }).unwrap().unwrap();
+    let parsing = ParseContext { collator: Some(Arc::new(Collator::new(spec).unwrap())) };
+    for filter in [
+        rawdoc! { "a": { "$elemMatch": { "$gt": "b" } } },
+        rawdoc! { "b": { "$elemMatch": { "c": { "$gt": "b" } } } },
+        rawdoc! { "d": { "$not": { "$lt": "b" } } },
+    ] {
+        let request = Request::new(Matcher::parse(&filter, &parsing).unwrap());
+        let (got, how) = run(request, &source);
+        assert_eq!(got, [1], "{} by {how}", Shown(Value::from(&*filter)));
+    }
 }
 
 /// Keys that are counted without their documents are those of the documents that match.
