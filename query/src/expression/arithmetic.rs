@@ -149,6 +149,9 @@ pub(crate) fn difference<'a>(a: Value<'a>, b: Value<'a>) -> Evaluated<'a> {
             None => Err(QueryError::new(protocol::ErrorCode::Overflow, "date overflow")),
         },
         (Value::Date(x), _) if b.is_number() => add_to_date(x, subtract(Value::Int32(0), b)),
+        (Value::Date(_), _) => {
+            type_mismatch(format!("can't $subtract {} from Date", b.type_name()))
+        }
         _ => type_mismatch(format!("can't $subtract {} from {}", b.type_name(), a.type_name())),
     }
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
+    matcher::operands::integer,
     sort::SortPattern,
     value::{Elements, Spelled, Value},
 };
@@ -36,9 +37,23 @@ pub(super) fn sort_array(value: Value<'_>, scope: &mut Scope) -> Result<Special,
         Value::Document(doc) => {
             let doc = bson::RawDocument::from_bytes(doc)
                 .map_err(|_| QueryError::bad_value("malformed sortBy"))?;
+            let unordered = |value: Value<'_>| {
+                !matches!(value, Value::Document(_)) && !matches!(integer("", value), Ok(1 | -1))
+            };
+            if Elements::new(doc).any(|field| unordered(field.value())) {
+                let text = "BadValue: The sort element value must be either 1 or -1";
+                return Err(QueryError::location(2_942_505, text));
+            }
             SortBy::Pattern(SortPattern::parse(doc, None)?)
         }
-        other => match crate::matcher::operands::integer("sortBy", other) {
+        other if !other.is_number() => {
+            return Err(QueryError::location(
+                2_942_507,
+                "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} to sort \
+                 embedded fields",
+            ));
+        }
+        other => match integer("sortBy", other) {
             Ok(1) => SortBy::Value { ascending: true },
             Ok(-1) => SortBy::Value { ascending: false },
             _ => {

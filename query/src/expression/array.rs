@@ -254,7 +254,7 @@ pub(super) fn op_slice<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
             28_726,
             format!(
                 "Second argument to $slice can't be represented as a 32-bit integer: {}",
-                as_double(second)
+                Spelled(Value::Double(super::as_f64(second)))
             ),
         );
     };
@@ -279,7 +279,7 @@ pub(super) fn op_slice<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
             28_728,
             format!(
                 "Third argument to $slice can't be represented as a 32-bit integer: {}",
-                as_double(third)
+                Spelled(Value::Double(super::as_f64(third)))
             ),
         );
     };

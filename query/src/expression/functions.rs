@@ -254,7 +254,13 @@ pub(super) fn op_atan2<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a>
             return error(code, format!("$atan2 only supports numeric types, not {name}"));
         }
     }
-    Ok(Value::Double(as_f64(a).atan2(as_f64(b))))
+    let angle = as_f64(a).atan2(as_f64(b));
+    Ok(match (a, b) {
+        (Value::Decimal(_), _) | (_, Value::Decimal(_)) => {
+            Value::Decimal(decimal::parse(&format!("{angle:e}")).unwrap_or(Decimal::NAN))
+        }
+        _ => Value::Double(angle),
+    })
 }
 
 pub(super) fn op_sqrt<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {

@@ -439,7 +439,7 @@ pub(super) fn op_rtrim<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
 fn replaced<'a>(name: &str, env: &mut Env<'a>, args: &[Value<'a>], all: bool) -> Evaluated<'a> {
     let [input, find, with] = *args else { return Ok(Value::Null) };
     for (value, what, code) in
-        [(input, "input", 10_503_904), (find, "find", 51_745), (with, "replacement", 51_744)]
+        [(input, "input", 10_503_904), (find, "find", 10_503_901), (with, "replacement", 51_744)]
     {
         if !value.is_nullish() && !matches!(value, Value::String(_)) {
             return error(

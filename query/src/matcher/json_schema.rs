@@ -151,6 +151,9 @@ fn rule<'d>(
     depth: usize,
 ) -> Parsed<Option<Rule>> {
     Ok(Some(match name {
+        "bsonType" if !matches!(value, Value::String(_) | Value::Array(_)) => {
+            return Err(must(name, "either a string or an array of strings"));
+        }
         "bsonType" => Rule::Types(operands::types(None, value)?),
         "type" => Rule::Types(json_types(value)?),
         "enum" => Rule::Enum(items(name, value)?.into_iter().map(OwnedValue::from).collect()),
@@ -201,7 +204,13 @@ fn rule<'d>(
         "oneOf" => Rule::OneOf(schemas(name, value, depth)?),
         "not" => match value {
             Value::Document(doc) => Rule::Not(Box::new(Schema::of(doc, depth + 1)?)),
-            _ => return Err(must(name, "an object")),
+            other => {
+                let found = other.type_name();
+                return Err(must(
+                    name,
+                    &format!("an object, but found an element of type {found}"),
+                ));
+            }
         },
         "title" | "description" => match value {
             Value::String(_) => return Ok(None),
@@ -266,7 +275,10 @@ fn names(keyword: &str, value: Value<'_>) -> Parsed<Vec<Vec<u8>>> {
             Value::String(name) => Ok(name.to_vec()),
             other => Err(must(
                 keyword,
-                &format!("an array of strings, but found an element of type {}", other.type_name()),
+                &format!(
+                    "an array of strings, but found an element of type: {}",
+                    other.type_name()
+                ),
             )),
         })
         .collect()

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
+    expression::as_f64,
     value::{Element, Elements, Shown, Spelled, Value, path::Path},
 };
 
@@ -42,11 +43,9 @@ pub(crate) fn integer(name: &str, value: Value<'_>) -> Result<i64, String> {
             }
         }
         Value::Decimal(n) => {
-            if n.is_nan() {
-                return Err(format!("Expected an integer, but found NaN in: {}", shown()));
-            }
             let whole = n
                 .truncate_to_i64()
+                .filter(|_| !n.is_nan())
                 .ok_or_else(|| format!("Cannot represent as a 64-bit integer: {}", shown()))?;
             if n.is_whole() {
                 Ok(whole)
@@ -107,7 +106,11 @@ fn one_type(value: Value<'_>, set: &mut TypeSet) -> Result<(), QueryError> {
         return Err(QueryError::type_mismatch("type must be represented as a number or a string"));
     }
     let bad = |hint: &str| {
-        QueryError::bad_value(format!("Invalid numerical type code: {}{hint}", Spelled(value)))
+        let code = match value {
+            Value::Decimal(_) => Spelled(Value::Double(as_f64(value))),
+            other => Spelled(other),
+        };
+        QueryError::bad_value(format!("Invalid numerical type code: {code}{hint}"))
     };
     match integer("", value) {
         Ok(0) => Err(bad(". Instead use {$exists:false}.")),
@@ -248,7 +251,7 @@ pub(super) fn bit_positions(
             .collect()),
         other => Err(QueryError::bad_value(format!(
             "{} takes an Array, a number, or a BinData but received: {name}: {}",
-            lossy(path.map_or(b"", Path::dotted)),
+            lossy(path.map_or(b"(None)", Path::dotted)),
             Shown(other)
         ))),
     }

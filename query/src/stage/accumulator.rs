@@ -202,8 +202,9 @@ impl Spec {
         scope: &mut Scope,
     ) -> Result<(), QueryError> {
         let Value::Document(doc) = value else {
+            let code = if matches!(operator, "$maxN" | "$minN") { 5_787_900 } else { 5_787_801 };
             return Err(QueryError::location(
-                5_787_801,
+                code,
                 format!("specification must be an object; found {operator}: {}", Shown(value)),
             ));
         };

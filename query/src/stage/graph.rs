@@ -100,7 +100,13 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
                 };
                 *place = Some(text);
             }
-            (b"from" | b"as" | b"connectFromField" | b"connectToField" | b"depthField", other) => {
+            (b"from", other) => {
+                return Err(QueryError::failed_to_parse(format!(
+                    "$graphLookup 'from' field must be a string, but found {}",
+                    other.type_name()
+                )));
+            }
+            (b"as" | b"connectFromField" | b"connectToField" | b"depthField", other) => {
                 return Err(QueryError::location(
                     40_103,
                     format!("expected string as argument for {name}, found: {}", other.type_name()),

@@ -7,7 +7,7 @@ use crate::{
     error::QueryError,
     exec::{Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr},
-    value::{Elements, Shown, Value},
+    value::{Elements, Shown, Spelled, Value},
 };
 
 /// `$documents`: the pipeline brings its own.
@@ -213,7 +213,7 @@ impl Redact {
                 17_053,
                 format!(
                     "$redact's expression should not return anything aside from the variables $$KEEP, $$DESCEND, and $$PRUNE, but returned {}",
-                    Shown(other)
+                    Spelled(other)
                 ),
             )),
         }

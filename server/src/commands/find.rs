@@ -223,10 +223,11 @@ impl Prepared {
         // A hint of natural order says how documents are reached, not how they are sorted.
         let natural_sort = asked.natural_sort()?;
         let sort = asked.sort.as_ref().filter(|_| natural_sort.is_none());
-        let sort = sort.map(|sort| SortPattern::parse(sort, collator.clone())).transpose()?;
         let parsing = ParseContext { collator: collator.clone() };
         let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
         let projection = projection(asked, &parsing, &filter)?;
+        // After both: of several errors theirs is the one that is said.
+        let sort = sort.map(|sort| SortPattern::parse(sort, collator.clone())).transpose()?;
         let (skip, limit) = (asked.skip, asked.limit);
         let needed = projection.as_ref().and_then(Projection::included_paths);
         let (noted, needed) = (asked.is_noted(), needed.filter(|_| !asked.is_noted()));

@@ -293,6 +293,9 @@ fn ends<'a>(field: &Element<'a>) -> Result<[End<'a>; 2], QueryError> {
         Value::String(b"unbounded") => Ok(End::Unbounded),
         Value::String(b"current") => Ok(End::Current),
         number if number.is_number() => Ok(End::At(number)),
+        other if field.key == b"documents" && !matches!(other, Value::String(_)) => {
+            Err(QueryError::failed_to_parse("Numeric document-based bounds must be an integer"))
+        }
         _ => Err(QueryError::failed_to_parse(
             "Window bounds must be 'unbounded', 'current', or a number.",
         )),

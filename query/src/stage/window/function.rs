@@ -175,6 +175,14 @@ impl<'a> Call<'a> {
             ));
         }
         let name = self.name();
+        let empty = matches!(self.function.value(), Value::Document(doc)
+            if Elements::of_bytes(doc).next().is_none());
+        if !empty {
+            return Err(QueryError::location(
+                5_371_603,
+                format!("{name} must be specified with '{{}}' as the value"),
+            ));
+        }
         if !matches!(self.sort, Some([_])) {
             return Err(QueryError::location(
                 5_371_602,
@@ -182,14 +190,6 @@ impl<'a> Call<'a> {
                     "{name} must be specified with a top level sortBy expression with exactly one \
                      element"
                 ),
-            ));
-        }
-        let empty = matches!(self.function.value(), Value::Document(doc)
-            if Elements::of_bytes(doc).next().is_none());
-        if !empty {
-            return Err(QueryError::location(
-                5_371_603,
-                format!("{name} must be specified with '{{}}' as the value"),
             ));
         }
         Ok(Function::Place(place))
