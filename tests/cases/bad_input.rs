@@ -112,7 +112,7 @@ fn compressed() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// What the server does, as a document.
-fn reaction(port: u16, bytes: &[u8]) -> Result<Document> {
+pub(crate) fn reaction(port: u16, bytes: &[u8]) -> Result<Document> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(SILENCE))?;
     // A server that closes early may not take it all.
@@ -169,7 +169,7 @@ fn message(opcode: i32, rest: &[u8]) -> Vec<u8> {
     [header(len, opcode), rest.to_vec()].concat()
 }
 
-fn op_msg(flags: u32, sections: &[u8]) -> Vec<u8> {
+pub(crate) fn op_msg(flags: u32, sections: &[u8]) -> Vec<u8> {
     message(OP_MSG, &[&flags.to_le_bytes()[..], sections].concat())
 }
 
@@ -180,7 +180,7 @@ fn op_query(ns: &str, query: &Document) -> Vec<u8> {
 }
 
 /// A section of kind 0.
-fn body(document: &Document) -> Vec<u8> {
+pub(crate) fn body(document: &Document) -> Vec<u8> {
     [vec![0], bytes_of(document)].concat()
 }
 

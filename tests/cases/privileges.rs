@@ -3,13 +3,21 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, bail, ensure};
-use bson::{Binary, Document, doc, spec::BinarySubtype};
+use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use mongodb::sync::Client;
 use tests::driver::{self, Security};
 use tests::node::Node;
 use tests::repl_set::{Member, ReplSet};
 use tests::servers::Version;
 use tests::wait::PATIENCE;
+
+use crate::bad_input::{self, reaction};
+
+on_each_version!(
+    every_role_may_do_with_us_what_it_may_do_with_a_mongod,
+    nobody_may_do_nothing,
+    the_localhost_exception_is_that_of_a_secondary
+);
 
 const KEY: &str = "dGhlIGtleSBvZiB0aGUgcHJpdmlsZWdlcyB0ZXN0";
 
@@ -180,7 +188,8 @@ fn compare(
         for (db, coll) in PLACES {
             let on = if *admin_only { "admin" } else { db };
             let command = body(name, db, coll);
-            let (want, theirs) = is_refused(real, on, command.clone())?;
+            let (want, theirs) =
+                is_refused(real, on, command.clone()).with_context(|| name.clone())?;
             let (got, answer) = is_refused(ours, on, command)?;
             if want != got {
                 let said = |doc: &Document| {
@@ -198,9 +207,8 @@ fn compare(
 }
 
 /// Each role, each command, three kinds of places.
-#[test]
-fn every_role_may_do_with_us_what_it_may_do_with_a_mongod() -> Result<()> {
-    let (set, real) = set(Version::V8_2)?;
+fn every_role_may_do_with_us_what_it_may_do_with_a_mongod(version: Version) -> Result<()> {
+    let (set, real) = set(version)?;
     let users = create_users(&set)?;
     let (ours, real) = (set.ours()?, set.node(real)?);
     let list = commands(ours, real)?;
@@ -217,9 +225,8 @@ fn every_role_may_do_with_us_what_it_may_do_with_a_mongod() -> Result<()> {
 }
 
 /// Nobody, before and after a login that failed: the same commands are open as with a mongod, and nothing is told.
-#[test]
-fn nobody_may_do_nothing() -> Result<()> {
-    let (set, real) = set(Version::V8_2)?;
+fn nobody_may_do_nothing(version: Version) -> Result<()> {
+    let (set, real) = set(version)?;
     create_users(&set)?;
     let (ours, real) = (set.ours()?, set.node(real)?);
     let list = commands(ours, real)?;
@@ -230,7 +237,7 @@ fn nobody_may_do_nothing() -> Result<()> {
         let (db, coll) = ("shop", "carts");
         let on = if *admin_only { "admin" } else { db };
         let (refused, answer) = is_refused(&our_client, on, body(name, db, coll))?;
-        ensure!(refused || OPEN.contains(&name.as_str()), "{name} is open to nobody: {answer}");
+        ensure!(refused || is_open(name, version), "{name} is open to nobody: {answer}");
     }
     // What would end something, and what only we have.
     for name in all_commands(ours)?.keys() {
@@ -241,10 +248,7 @@ fn nobody_may_do_nothing() -> Result<()> {
         let (refused, answer) = is_refused(&our_client, on, body(name, on, coll))?;
         // Some are of 4.4 and 5.0 alone.
         let unknown = answer.get_i32("code").is_ok_and(|code| code == COMMAND_NOT_FOUND);
-        ensure!(
-            refused || unknown || OPEN.contains(&name.as_str()),
-            "{name} is open to nobody: {answer}"
-        );
+        ensure!(refused || unknown || is_open(name, version), "{name} is open to nobody: {answer}");
     }
     for client in [&our_client, &their_client] {
         let payload = |text: &str| Binary { subtype: BinarySubtype::Generic, bytes: text.into() };
@@ -256,17 +260,22 @@ fn nobody_may_do_nothing() -> Result<()> {
         ensure!(failed.get_f64("ok")? == 0.0, "{begun} {failed}");
     }
     differences.extend(compare(&our_client, &their_client, "nobody after a failed login", &list)?);
+    for (what, bytes) in greetings() {
+        let (want, got) = (reaction(real.port(), &bytes)?, reaction(ours.port(), &bytes)?);
+        if want != got {
+            differences.push(format!("{what}: mongod {want}, ours {got}"));
+        }
+    }
     ensure!(differences.is_empty(), "{}", differences.join("\n"));
     set.finish()
 }
 
 /// While there are no users, somebody on the same machine may do with us what they may do with a real secondary.
-#[test]
-fn the_localhost_exception_is_that_of_a_secondary() -> Result<()> {
-    let (set, real) = set(Version::V8_2)?;
+fn the_localhost_exception_is_that_of_a_secondary(version: Version) -> Result<()> {
+    let (set, real) = set(version)?;
     let (ours, real) = (set.ours()?, set.node(real)?);
     let mut list = commands(ours, real)?;
-    // A mongod 8.2 does not answer these to nobody, ever.
+    // A mongod does not answer these to nobody, ever.
     list.retain(|(name, _)| !matches!(name.as_str(), "killSessions" | "killAllSessionsByPattern"));
     let nobody = Security::nobody();
     let (our_client, their_client) = (ours.client_as(&nobody)?, real.client_as(&nobody)?);
@@ -282,12 +291,57 @@ fn the_localhost_exception_is_that_of_a_secondary() -> Result<()> {
     set.finish()
 }
 
+/// First messages of clients that tell too much about themselves, too little, or twice.
+fn greetings() -> Vec<(String, Vec<u8>)> {
+    let driver = doc! { "name": "d", "version": "1" };
+    let client = doc! { "driver": &driver, "os": { "type": "Linux" } };
+    let with = |name: &str, value: Bson| {
+        let mut client = client.clone();
+        client.insert(name, value);
+        client
+    };
+    let empty = bson::serialize_to_vec(&with("x", "".into())).map_or(0, |bytes| bytes.len());
+    let of_len = |len: usize| with("x", "x".repeat(len.saturating_sub(empty)).into());
+    let app = |len| with("application", doc! { "name": "a".repeat(len) }.into());
+    let hello = |client: &Document| doc! { "hello": 1, "client": client, "$db": "admin" };
+    let internal = |client: &Document| {
+        let versions = doc! { "minWireVersion": 0, "maxWireVersion": 27 };
+        doc! { "hello": 1, "client": client, "internalClient": versions, "$db": "admin" }
+    };
+    let asks = [
+        ("512 bytes", hello(&of_len(512))),
+        ("513 bytes", hello(&of_len(513))),
+        ("1025 bytes", hello(&of_len(1025))),
+        ("a member's 1024 bytes", internal(&of_len(1024))),
+        ("a member's 1025 bytes", internal(&of_len(1025))),
+        ("an application of 128 bytes", hello(&app(128))),
+        ("an application of 129 bytes", hello(&app(129))),
+        ("no driver", hello(&doc! { "os": { "type": "Linux" } })),
+        ("no system", hello(&doc! { "driver": &driver })),
+        ("a driver without version", hello(&with("driver", doc! { "name": "d" }.into()))),
+        ("a driver that is a text", hello(&with("driver", "d".into()))),
+        ("metadata that are a number", doc! { "hello": 1, "client": 1, "$db": "admin" }),
+    ];
+    let message = |ask: &Document| bad_input::op_msg(0, &bad_input::body(ask));
+    let mut all: Vec<_> =
+        asks.iter().map(|(what, ask)| ((*what).to_owned(), message(ask))).collect();
+    all.push(("told twice".to_owned(), message(&hello(&client)).repeat(2)));
+    all
+}
+
 /// How one logs in and out.
 const LOGS_IN: [&str; 4] = ["authenticate", "logout", "saslContinue", "saslStart"];
+
+fn is_open(name: &str, version: Version) -> bool {
+    OPEN.contains(&name) || (version < Version::V8_2 && OPEN_ONCE.contains(&name))
+}
 
 /// What needs no login.
 const OPEN: [&str; 6] =
     ["_isSelf", "connectionStatus", "hello", "isMaster", "listCommands", "ping"];
+
+/// What needed none before 8.0.
+const OPEN_ONCE: [&str; 2] = ["buildInfo", "whatsmyuri"];
 
 const UNAUTHORIZED: i32 = 13;
 const COMMAND_NOT_FOUND: i32 = 59;

@@ -76,6 +76,23 @@ pub fn kill_sessions_by_pattern(call: &Call) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Older versions refuse nobody, whom the localhost exception lets pass, what belongs to somebody's sessions.
+pub fn own_sessions(call: &Call) -> Result<(), Failure> {
+    let newer = call.profile().login_comes_first;
+    if newer || !call.who.is_restricted() || !call.who.users().is_empty() {
+        return Ok(());
+    }
+    Err(call.unauthorized())
+}
+
+/// Routers alone decide transactions of several shards; older versions say to everybody that they are no primary.
+pub fn coordinate_commit(call: &Call) -> Result<(), Failure> {
+    if !call.profile().login_comes_first {
+        return Ok(());
+    }
+    call.require(Target::Cluster, action("internal"))
+}
+
 /// The term of an election is members' talk.
 pub fn term(call: &Call) -> Result<(), Failure> {
     match call.body.get("term") {

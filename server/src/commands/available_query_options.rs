@@ -2,7 +2,7 @@
 
 use bson::rawdoc;
 
-use super::{Auth, Command, Run};
+use super::{Command, Run};
 use crate::{
     context::{Call, Outcome},
     error::Failure,
@@ -12,7 +12,6 @@ pub(super) const COMMAND: Command = Command {
     name: "availableQueryOptions",
     aliases: &["availablequeryoptions"],
     help: "Returns the flags of OP_QUERY as a number (4.4 and 5.0 only).",
-    auth: Auth::None,
     run: Run::Now(run),
     ..Command::DEFAULT
 };

@@ -136,14 +136,17 @@ fn metadata(call: &Call, fields: &Fields<'_>) -> Result<Option<RawDoc>, Failure>
             "The client metadata document may only be sent in the first hello",
         ),
         Some(RawBsonRef::Document(client)) => {
-            let max = match fields.get("internalClient")? {
-                None if call.profile().login_comes_first => METADATA_LEN_MAX,
-                _ => INTERNAL_METADATA_LEN_MAX,
-            };
-            if client.as_bytes().len() > max {
-                let text = format!(
-                    "The client metadata document must be less then or equal to {max} bytes"
-                );
+            let (len, newer) = (client.as_bytes().len(), call.profile().login_comes_first);
+            let text = "The client metadata document must be less";
+            if len > INTERNAL_METADATA_LEN_MAX {
+                let space = if newer { " " } else { "" };
+                let text =
+                    format!("{text} then or equal to {INTERNAL_METADATA_LEN_MAX}{space}bytes");
+                return said(ErrorCode::ClientMetadataDocumentTooLarge, &text);
+            }
+            let from_driver = fields.get("internalClient")?.is_none();
+            if newer && from_driver && len > METADATA_LEN_MAX {
+                let text = format!("{text} than or equal to {METADATA_LEN_MAX} bytes");
                 return said(ErrorCode::ClientMetadataDocumentTooLarge, &text);
             }
             check_metadata(client)?;

@@ -83,7 +83,7 @@ const OTHERS: &[Row] = &[
     ("cleanupOrphaned", &[], true, "Removes documents of other shards.", on_cluster("cleanupOrphaned")),
     ("cloneCollectionAsCapped", &[], false, "Copies a collection into a capped one.", Auth::Body("`find` on one, `insert`, `createIndex` and `convertToCapped` on the other collection", writes::clone_as_capped)),
     ("convertToCapped", &[], false, "Makes a collection capped.", on_coll("convertToCapped")),
-    ("coordinateCommitTransaction", &[], true, "Commits a transaction of several shards.", MEMBER),
+    ("coordinateCommitTransaction", &[], true, "Commits a transaction of several shards.", Auth::Body("`internal` on the cluster from 8.0 on", requirement::coordinate_commit)),
     ("createRole", &[], false, "Creates a role.", Auth::Body("`createRole` on the database, `grantRole` for what it gives", writes::create_role)),
     ("createUser", &[], false, "Creates a user.", Auth::Body("`createUser` on the database, `grantRole` for each role", writes::create_user)),
     ("dbCheck", &[], false, "Compares members by checksums in the oplog.", Auth::Body("`dbCheck` on the collection or the database", writes::db_check)),

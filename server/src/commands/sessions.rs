@@ -12,6 +12,9 @@ use crate::{
     sessions::{Lsid, SessionId, TIMEOUT_MINUTES, Which, digest},
 };
 
+/// A login, not the localhost exception.
+const OWN_SESSIONS: Auth = Auth::Body("a login", requirement::own_sessions);
+
 pub(super) const START_SESSION: Command = Command {
     name: "startSession",
     help: "Begins a logical session and returns its id.",
@@ -22,6 +25,7 @@ pub(super) const START_SESSION: Command = Command {
 pub(super) const REFRESH_SESSIONS: Command = Command {
     name: "refreshSessions",
     help: "Keeps sessions alive.",
+    auth: OWN_SESSIONS,
     api: Api::V1,
     run: Run::Now(refresh),
     ..Command::DEFAULT
@@ -30,6 +34,7 @@ pub(super) const REFRESH_SESSIONS: Command = Command {
 pub(super) const END_SESSIONS: Command = Command {
     name: "endSessions",
     help: "Ends sessions before their time.",
+    auth: OWN_SESSIONS,
     api: Api::V1,
     run: Run::Now(end),
     ..Command::DEFAULT
