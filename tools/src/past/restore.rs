@@ -135,13 +135,14 @@ fn restore(past: &Past, to: &Client, step: &Step, state: &mut State, drop: bool)
         let again = state.is_begun(&ns);
         state.note_begun(&ns)?;
         if drop {
-            db.run_command(doc! { "drop": &step.to.name })
+            db.run_command(doc! { "drop": &step.to.name, "writeConcern": durable() })
                 .run()
                 .or_else(|error| if has_code(&error, NOT_FOUND) { Ok(doc! {}) } else { Err(error) })
                 .with_context(|| format!("drop {ns}"))?;
         }
         let mut create = doc! { "create": &step.to.name };
         create.extend(step.options());
+        create.insert("writeConcern", durable());
         db.run_command(create)
             .run()
             .or_else(|error| match again && has_code(&error, EXISTS) {
@@ -155,7 +156,9 @@ fn restore(past: &Past, to: &Client, step: &Step, state: &mut State, drop: bool)
         copy(past, to, step, data, state)?;
         let specs = step.index_specs();
         if !specs.is_empty() {
-            let command = doc! { "createIndexes": &step.to.name, "indexes": specs };
+            let command = doc! {
+                "createIndexes": &step.to.name, "indexes": specs, "writeConcern": durable(),
+            };
             db.run_command(command).run().with_context(|| format!("create the indexes of {ns}"))?;
         }
         let count = db.run_command(doc! { "count": step.data_name() }).run()?;
@@ -168,6 +171,11 @@ fn restore(past: &Past, to: &Client, step: &Step, state: &mut State, drop: bool)
         }
     }
     state.note_done(&ns)
+}
+
+/// What our state says was done must outlive a target that dies: commands don't take the client's write concern.
+fn durable() -> Document {
+    doc! { "w": "majority", "j": true }
 }
 
 const NOT_FOUND: i32 = 26;
