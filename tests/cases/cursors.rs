@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use bson::{Bson, Document, doc};
+use mongodb::sync::ClientSession;
 use tests::driver;
 use tests::node::Node;
 use tests::repl_set::ReplSet;
@@ -47,22 +48,28 @@ const QUERY_PLAN_KILLED: i32 = 175;
 struct Cursor {
     id: i64,
     first: Vec<Bson>,
+    /// A cursor belongs to the session that opened it; the driver's own may be another one each time.
+    session: ClientSession,
 }
 
 fn open(node: &Node, sort: &str, filter: Document) -> Result<Cursor> {
-    let reply = node
-        .run("shop", doc! { "find": "c", "filter": filter, "sort": { sort: 1 }, "batchSize": 5 })?;
+    let mut session = node.client().start_session().run()?;
+    let find = doc! { "find": "c", "filter": filter, "sort": { sort: 1 }, "batchSize": 5 };
+    let reply = node.client().database("shop").run_command(find).session(&mut session).run()?;
     let cursor = reply.get_document("cursor")?;
-    Ok(Cursor { id: cursor.get_i64("id")?, first: cursor.get_array("firstBatch")?.clone() })
+    let first = cursor.get_array("firstBatch")?.clone();
+    Ok(Cursor { id: cursor.get_i64("id")?, first, session })
 }
 
 /// Everything that a cursor gives, or the code that it ends with.
 fn rest(node: &Node, cursor: Cursor) -> Result<Result<Vec<Bson>, i32>> {
-    let (mut id, mut all) = (cursor.id, cursor.first);
+    let Cursor { mut id, first: mut all, mut session } = cursor;
     while id != 0 {
-        let reply = match node.run("shop", doc! { "getMore": id, "collection": "c" }) {
+        let more = doc! { "getMore": id, "collection": "c" };
+        let more = node.client().database("shop").run_command(more).session(&mut session).run();
+        let reply = match more {
             Ok(reply) => reply,
-            Err(error) => return driver::code_of(&error).map(Err).context("no code"),
+            Err(error) => return driver::code_of(&error.into()).map(Err).context("no code"),
         };
         let batch = reply.get_document("cursor")?;
         id = batch.get_i64("id")?;
