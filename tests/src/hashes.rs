@@ -35,8 +35,8 @@ pub fn assert_same_data(primary: &Node, other: &Node) -> Result<()> {
     bail!("{} differs from {}:\n  {}", other.name(), primary.name(), differences.join("\n  "))
 }
 
-/// Capped collections, document by document. Not by their order: below 8.2 concurrent writers of a primary may get places
-/// that are not in the order of the oplog.
+/// Capped collections, document by document. Not by their order: concurrent writers of a 4.4 or 5.0 primary may get places
+/// that are not in the order of the oplog, which is the order of all its secondaries.
 fn compare_capped(primary: &Node, other: &Node, differences: &mut Vec<String>) -> Result<()> {
     for db in databases(primary)? {
         for name in capped(&db_hash(primary, &db)?) {
