@@ -30,10 +30,16 @@ pub mod io;
 mod sim;
 
 pub use crate::{
-    core::{member_state::MemberState, profile::Profile, snapshot::Snapshot},
+    core::{
+        initial_sync::Patience, member_state::MemberState, profile::Profile, snapshot::Snapshot,
+    },
     event::{
         Answer, CommandError, DataAction, DataEvent, MemberSettings, Positions, Remedy, Request,
         SyncSource, TaskId,
     },
-    io::{data_plane::DataPlane, handle::Repl, peer::Peer},
+    io::{
+        data_plane::{AskPatience, DataPlane},
+        handle::Repl,
+        peer::Peer,
+    },
 };

@@ -58,7 +58,7 @@ pub struct Node {
     /// Logical sessions.
     pub sessions: Sessions,
     /// Server parameters.
-    pub parameters: Parameters,
+    pub parameters: Arc<Parameters>,
     /// Who may do what.
     pub auth: Access,
     /// Signs cluster times.
@@ -87,13 +87,13 @@ impl Node {
     pub fn new(
         settings: Settings,
         log: Log,
+        parameters: Arc<Parameters>,
         auth: Access,
         process_id: ObjectId,
         repl: Option<Repl>,
         store: Option<Store>,
-    ) -> Result<Self, crate::parameters::ParameterError> {
-        let parameters = Parameters::new(&settings, &log)?;
-        Ok(Self {
+    ) -> Self {
+        Self {
             host: format!("{}:{}", system::host_name(), settings.port),
             process_id,
             started: Instant::now(),
@@ -118,7 +118,7 @@ impl Node {
             index_use: IndexUse::default(),
             settings,
             log,
-        })
+        }
     }
 
     /// The same with the delay of a member.

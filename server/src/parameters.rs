@@ -7,7 +7,7 @@ use std::{
 
 use bson::{Bson, RawBson, RawBsonRef};
 use parking_lot::Mutex;
-use repl::io::delay::Clock;
+use repl::{Patience, io::delay::Clock};
 
 use crate::{config::Settings, history_window::HistoryWindow, logging::Log};
 
@@ -45,9 +45,11 @@ enum Slot {
     TestCommands,
     LocalhostAuthBypass,
     AuthFailedDelayMs,
+    InitialSyncAttempts,
+    InitialSyncRetrySecs,
 }
 
-const SLOTS: usize = 6;
+const SLOTS: usize = 8;
 
 /// Settings that are shown as parameters.
 struct Named {
@@ -200,6 +202,16 @@ impl Parameters {
         Duration::from_millis(u64::try_from(millis).unwrap_or(0))
     }
 
+    /// How patient initial syncs are.
+    pub fn initial_sync_patience(&self) -> Patience {
+        let attempts = self.slot(Slot::InitialSyncAttempts).load(Ordering::Relaxed);
+        let secs = self.slot(Slot::InitialSyncRetrySecs).load(Ordering::Relaxed);
+        Patience {
+            attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
+            retry_period: Duration::from_secs(u64::try_from(secs).unwrap_or(0)),
+        }
+    }
+
     /// Operations slower than this are logged.
     pub fn slow_ms(&self) -> i64 {
         self.slot(Slot::SlowMs).load(Ordering::Relaxed)
@@ -268,10 +280,18 @@ static PARAMETERS: &[Parameter] = &[
         at_run_time: false,
         ..int("enableLocalhostAuthBypass", Slot::LocalhostAuthBypass, 1, 0, 1)
     },
+    int(
+        "initialSyncTransientErrorRetryPeriodSeconds",
+        Slot::InitialSyncRetrySecs,
+        24 * 60 * 60,
+        0,
+        i32::MAX as i64,
+    ),
     fixed("localLogicalSessionTimeoutMinutes", || Bson::Int32(crate::sessions::TIMEOUT_MINUTES)),
     Parameter { name: "logLevel", at_run_time: true, kind: Kind::LogLevel },
     fixed("maxBSONDepth", || Bson::Int32(200)),
     fixed("maxSessions", || Bson::Int32(1_000_000)),
+    int("numInitialSyncAttempts", Slot::InitialSyncAttempts, 10, 1, i32::MAX as i64),
     Parameter { name: "quiet", at_run_time: true, kind: Kind::Quiet },
     int(
         "shutdownTimeoutMillisForSignaledShutdown",

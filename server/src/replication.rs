@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use bson::oid::ObjectId;
 use protocol::{Compressor, Compressors, client::ConnectOptions};
 use repl::{
-    DataPlane, Profile, Repl,
+    AskPatience, DataPlane, Profile, Repl,
     io::{delay::Delay, durable::DurableError, runner},
 };
 use storage::Store;
@@ -51,6 +51,7 @@ impl Recovered {
         set_name: &str,
         process_id: ObjectId,
         connect: ConnectOptions,
+        patience: AskPatience,
     ) -> anyhow::Result<Replication> {
         let Self { store, data_plane } = self;
         let positions = data_plane.positions();
@@ -70,7 +71,8 @@ impl Recovered {
             },
             Arc::new(store.clone()),
         )?;
-        let data_plane = data_plane.start(started.repl.clone(), started.peer, started.actions);
+        let data_plane =
+            data_plane.start(started.repl.clone(), started.peer, started.actions, patience);
         Ok(Replication { repl: started.repl, running: started.running, data_plane })
     }
 }

@@ -22,6 +22,7 @@ use crate::{
     listener::Listener,
     local::{self, Start},
     logging::Log,
+    parameters::Parameters,
     replication::{Recovered, end_process},
     shutdown::Phase,
     tls::{Outgoing, Tls},
@@ -127,15 +128,21 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     let delay = recovered.as_ref().map(Recovered::delay);
     let listener = Listener::bind(&settings).await.map_err(CannotListen)?;
     let process_id = ObjectId::new();
+    let parameters = Arc::new(Parameters::new(&settings, &log)?);
     let replication = match (recovered, &settings.repl_set) {
         (Some(recovered), Some(set)) => {
             let connect = connect_options(&settings, keys.as_ref(), tls);
-            Some(recovered.join(&settings, set, process_id, connect)?)
+            let patience = {
+                let parameters = parameters.clone();
+                Arc::new(move || parameters.initial_sync_patience())
+            };
+            Some(recovered.join(&settings, set, process_id, connect, patience)?)
         }
         _ => None,
     };
     let repl = replication.as_ref().map(|member| member.repl.clone());
-    let node = Node::new(settings, log, auth, process_id, repl, Some(store))?.with_delay(delay);
+    let node =
+        Node::new(settings, log, parameters, auth, process_id, repl, Some(store)).with_delay(delay);
     let start = Start {
         now: bson::DateTime::now(),
         options: &node.settings.parsed,

@@ -13,6 +13,7 @@ use server::{
     context::{Client, Node, Then},
     dispatch::{self, Answer, Incoming},
     logging::Log,
+    parameters::Parameters,
 };
 use storage::{IndexState, Store, StoreOptions};
 use uuid::Uuid;
@@ -103,8 +104,9 @@ fn client(store: &Store) -> Client {
     let Ok(Asked::Run(mut settings)) = config::parse(&argv) else { panic!("settings") };
     settings.log.format = Some(LogFormat::Json);
     let log = Log::open(&settings.log).unwrap();
-    let node = Node::new(*settings, log, Access::off(), ObjectId::new(), None, Some(store.clone()))
-        .unwrap();
+    let parameters = Arc::new(Parameters::new(&settings, &log).unwrap());
+    let store = Some(store.clone());
+    let node = Node::new(*settings, log, parameters, Access::off(), ObjectId::new(), None, store);
     let address = "127.0.0.1:1".parse().unwrap();
     Client::new(Arc::new(node), 1, address, address)
 }

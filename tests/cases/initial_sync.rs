@@ -15,6 +15,7 @@ use tests::workload::{Workload, noise, seeds};
 on_each_version!(
     everything_is_copied_while_the_primary_writes,
     many_small_collections_are_copied,
+    capped_collections_that_roll_over_are_copied,
     extremes_are_copied
 );
 
@@ -82,6 +83,74 @@ fn another_source_is_chosen_during_the_copy() -> Result<()> {
     set.await_state(ours, "SECONDARY", PATIENCE)?;
     set.expect_log("it was told to stop");
     set.finish()
+}
+
+/// What is copied is overtaken by the writers before we have read it.
+fn capped_collections_that_roll_over_are_copied(version: Version) -> Result<()> {
+    let mut set = ReplSet::named("rolling").version(version).proxied().start()?;
+    let names = ["by_size", "by_max"];
+    let filling = noise(100_000);
+    let write = |primary: &Node, i: i32| -> Result<()> {
+        for name in names {
+            let documents: Vec<Document> =
+                (0..30).map(|n| doc! { "_id": i * 1000 + n, "b": &filling }).collect();
+            primary.run("shop", doc! { "insert": name, "documents": documents })?;
+        }
+        Ok(())
+    };
+    let primary = set.primary()?;
+    primary.run("shop", doc! { "create": "by_size", "capped": true, "size": 30_000_000 })?;
+    let by_max = doc! { "create": "by_max", "capped": true, "size": 1 << 28, "max": 300 };
+    primary.run("shop", by_max)?;
+    (0..10).try_for_each(|i| write(primary, i))?;
+    primary.proxy()?.throttle(5_000_000);
+    let options = understudy::options("ours", Some(set.name()))?;
+    set.add(options, Member { votes: 0 })?;
+    let (primary, ours) = (set.primary()?, set.ours()?);
+    wait_for("documents are being copied", PATIENCE, || {
+        let status = ours.admin(doc! { "replSetGetStatus": 1 })?;
+        Ok(status.get_document("initialSyncStatus")?.get_i64("approxTotalBytesCopied")? > 0)
+    })?;
+    (10..22).try_for_each(|i| write(primary, i))?;
+    ensure!(set.shown_state(ours)? != "SECONDARY", "the copy ended before it was overtaken");
+    primary.proxy()?.heal()?;
+    set.await_state(ours, "SECONDARY", PATIENCE)?;
+    ensure!(ours.log_has("CappedPositionLost")?, "the copy was not overtaken");
+    set.await_caught_up()?;
+    for name in names {
+        let ids = |node: &Node| -> Result<Vec<Document>> {
+            let collection = node.client().database("shop").collection(name);
+            let found =
+                collection.find(doc! {}).projection(doc! { "_id": 1 }).sort(doc! { "$natural": 1 });
+            Ok(found.run()?.collect::<Result<_, _>>()?)
+        };
+        let (want, got) = (ids(primary)?, ids(ours)?);
+        ensure!(want == got, "{name}: {:?} and {:?}", want.first(), got.first());
+    }
+    set.finish()
+}
+
+/// A source that cannot be copied from: after as many attempts as are allowed the process ends, and says why.
+#[test]
+fn attempts_end() -> Result<()> {
+    let args = ["--setParameter", "numInitialSyncAttempts=2"];
+    let mut set = ReplSet::named("attempts").start()?;
+    let data = doc! {
+        "failCommands": ["listDatabases"], "failInternalCommands": true, "errorCode": 8,
+    };
+    let fail = doc! { "configureFailPoint": "failCommand", "mode": "alwaysOn", "data": data };
+    set.primary()?.admin(fail)?;
+    let mut options = understudy::options("ours", Some(set.name()))?;
+    options.args.extend(args.map(str::to_owned));
+    set.add(options, Member { votes: 0 })?;
+    wait_for("our node has ended", PATIENCE, || Ok(!set.ours_mut()?.is_running()))?;
+    let log = std::fs::read_to_string(set.ours()?.log_path())?;
+    let failed = log.matches("\"initial sync failed\"").count();
+    ensure!(failed == 2, "{failed} attempts failed");
+    ensure!(log.contains("the initial sync failed for the last time"), "it does not say why");
+    set.expect_log("initial sync failed");
+    set.expect_log("Fatal assertion");
+    set.finish_without_comparing()
 }
 
 /// Somebody ends the cursor from which we copy: that is no end of the collection.

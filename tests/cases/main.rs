@@ -45,6 +45,7 @@ mod key_file;
 mod kill;
 mod member_commands;
 mod members;
+mod moments;
 mod past;
 mod prepared;
 mod privileges;

@@ -14,8 +14,14 @@ use std::{collections::BTreeMap, time::Duration};
 use bson::{RawDocument, RawDocumentBuf, raw::CString, rawdoc};
 use protocol::{OpTime, RawDoc};
 
-/// `numInitialSyncAttempts`.
-pub const ATTEMPTS_MAX: u32 = 10;
+/// How patient initial syncs are.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// `numInitialSyncAttempts`: so many may fail, one after the other.
+    pub attempts: u32,
+    /// `initialSyncTransientErrorRetryPeriodSeconds`: so long the clone of a collection waits for its source to come back.
+    pub retry_period: Duration,
+}
 
 /// The newest entry of the source's oplog.
 pub fn top_of_oplog_command() -> RawDocumentBuf {
@@ -94,6 +100,8 @@ pub struct CollectionProgress {
 pub struct Progress {
     /// Attempts that failed before this one.
     pub failed_attempts: u32,
+    /// How many may fail.
+    pub attempts_max: u32,
     /// When the first attempt began.
     pub started: bson::DateTime,
     /// By `dbStats` of the source; 0 until known.
@@ -110,9 +118,10 @@ pub struct Progress {
 
 impl Progress {
     /// A new attempt.
-    pub fn new(failed_attempts: u32, started: bson::DateTime) -> Self {
+    pub fn new(failed_attempts: u32, attempts_max: u32, started: bson::DateTime) -> Self {
         Self {
             failed_attempts,
+            attempts_max,
             started,
             total_bytes: 0,
             applied_ops: 0,
@@ -160,7 +169,7 @@ impl Progress {
         let mut doc = rawdoc! {
             "method": "logical",
             "failedInitialSyncAttempts": signed(u64::from(self.failed_attempts)),
-            "maxFailedInitialSyncAttempts": i64::from(ATTEMPTS_MAX),
+            "maxFailedInitialSyncAttempts": i64::from(self.attempts_max),
             "initialSyncStart": self.started,
             "totalInitialSyncElapsedMillis": elapsed,
             "initialSyncAttempts": bson::RawArrayBuf::new(),
@@ -230,7 +239,7 @@ mod tests {
 
     #[test]
     fn progress_adds_up() {
-        let mut progress = Progress::new(2, bson::DateTime::from_millis(1_000));
+        let mut progress = Progress::new(2, 10, bson::DateTime::from_millis(1_000));
         progress.total_bytes = 300;
         let coll = progress.collection("shop", "items");
         coll.bytes_copied = 100;

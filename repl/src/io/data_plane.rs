@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     DataAction, DataEvent, MemberSettings, Positions, Remedy, Repl, SyncSource, TaskId,
     apply::{Applier, ApplyError, BuildReady, IndexBuilds, Mode},
-    core::initial_sync::{ATTEMPTS_MAX, Progress},
+    core::initial_sync::{Patience, Progress},
     io::{
         applier::{ApplierThread, apply_all},
         build_votes, clock,
@@ -33,6 +33,9 @@ use crate::{
 
 /// Called with the reason when the process must end: the disk cannot be trusted any more.
 pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How patient initial syncs are, as it is set now.
+pub type AskPatience = Arc<dyn Fn() -> Patience + Send + Sync>;
 
 /// How long to wait before the next attempt at an initial sync.
 const RETRY_INITIAL_SYNC_IN: std::time::Duration = std::time::Duration::from_secs(1);
@@ -81,6 +84,7 @@ impl DataPlane {
         repl: Repl,
         peer: Peer,
         actions: mpsc::UnboundedReceiver<DataAction>,
+        patience: AskPatience,
     ) -> JoinHandle<()> {
         let fatal = self.fatal.clone();
         let buffer = writer::start(self.store.clone(), move |why| fatal(&why));
@@ -111,6 +115,7 @@ impl DataPlane {
             applier: None,
             current: None,
             failed_attempts: 0,
+            patience,
             jobs: Jobs::default(),
         };
         tokio::spawn(running.run(actions))
@@ -130,6 +135,7 @@ struct Running {
     applier: Option<ApplierThread>,
     current: Option<(TaskId, CancellationToken, JoinHandle<Ended>)>,
     failed_attempts: u32,
+    patience: AskPatience,
     jobs: Jobs,
 }
 
@@ -226,7 +232,8 @@ impl Running {
             applier.stop().await;
         }
         self.syncing.store(true, Ordering::Release);
-        let progress = Progress::new(self.failed_attempts, clock::now().wall);
+        let Patience { attempts, retry_period } = (self.patience)();
+        let progress = Progress::new(self.failed_attempts, attempts, clock::now().wall);
         let sync = InitialSync {
             store: self.store.clone(),
             buffer: self.buffer.clone(),
@@ -237,6 +244,7 @@ impl Running {
             task,
             source: source.host,
             progress: Arc::new(Mutex::new(progress)),
+            retry_period,
             jobs: self.jobs.clone(),
         };
         let stop = CancellationToken::new();
@@ -267,14 +275,15 @@ impl Running {
             }
             Ended::InitialSync(task, Err(why)) => {
                 self.failed_attempts += 1;
+                let attempts = (self.patience)().attempts;
                 tracing::error!(
                     attempt = self.failed_attempts,
-                    of = ATTEMPTS_MAX,
+                    of = attempts,
                     why,
                     "initial sync failed"
                 );
                 // A mongod ends here too, and whoever looks after the process starts it again.
-                if self.failed_attempts == ATTEMPTS_MAX {
+                if self.failed_attempts >= attempts {
                     (self.fatal)(&format!(
                         "the initial sync failed for the last time: {why}; mend the cause and start the node again"
                     ));

@@ -32,8 +32,6 @@ use crate::{
     },
 };
 
-/// `initialSyncTransientErrorRetryPeriodSeconds`.
-const RETRY_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
 /// A request outside the clone that is not answered for this long has failed.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// `oplogFetcherInitialSyncMaxFetcherRestarts`: so often without getting any further.
@@ -90,6 +88,7 @@ pub(crate) struct InitialSync {
     pub(crate) task: TaskId,
     pub(crate) source: HostAndPort,
     pub(crate) progress: Arc<Mutex<Progress>>,
+    pub(crate) retry_period: Duration,
     pub(crate) jobs: Jobs,
 }
 
@@ -159,7 +158,7 @@ impl InitialSync {
             begin: begin.applying,
             build_indexes: self.settings.build_indexes,
             progress: self.progress.clone(),
-            retry_period: RETRY_PERIOD,
+            retry_period: self.retry_period,
             jobs: self.jobs.clone(),
         };
         cloner.run().await?;
