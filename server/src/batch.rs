@@ -5,10 +5,15 @@
 //!    ^        ^            ^                     lengths are filled in when a part is closed
 //! ```
 
+use std::sync::Arc;
+
 use bson::{RawDocument, RawDocumentBuf};
 use protocol::Timestamp;
 
-use crate::error::Failure;
+use crate::{
+    error::Failure,
+    reply_buffers::{OWN_MAX, ReplyBuffers},
+};
 
 /// mongod's limit for the documents of one reply.
 pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -16,6 +21,8 @@ pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A reply under construction.
 pub struct BatchWriter {
     bytes: Vec<u8>,
+    /// Where more room comes from.
+    buffers: Arc<ReplyBuffers>,
     cursor_at: usize,
     array_at: usize,
     count: usize,
@@ -33,22 +40,27 @@ pub struct BatchEnd<'a> {
     pub at_cluster_time: Option<Timestamp>,
 }
 
+/// What a document takes beside its bytes: its type, its place as text, and the terminator of that.
+const DOCUMENT_FRAME: usize = 24;
+/// Room for what every reply ends with.
+const REPLY_END: usize = 1024;
 const DOCUMENT: u8 = 0x03;
 const ARRAY: u8 = 0x04;
 
 impl BatchWriter {
     /// The first batch of a cursor.
-    pub fn first() -> Self {
-        Self::new(b"firstBatch\0")
+    pub fn first(buffers: &Arc<ReplyBuffers>) -> Self {
+        Self::new(buffers, b"firstBatch\0")
     }
 
     /// A later batch.
-    pub fn next() -> Self {
-        Self::new(b"nextBatch\0")
+    pub fn next(buffers: &Arc<ReplyBuffers>) -> Self {
+        Self::new(buffers, b"nextBatch\0")
     }
 
-    fn new(name: &[u8]) -> Self {
-        let mut bytes = vec![0; 4];
+    fn new(buffers: &Arc<ReplyBuffers>, name: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(REPLY_END);
+        bytes.extend_from_slice(&[0; 4]);
         bytes.push(DOCUMENT);
         bytes.extend_from_slice(b"cursor\0");
         let cursor_at = bytes.len();
@@ -57,7 +69,7 @@ impl BatchWriter {
         bytes.extend_from_slice(name);
         let array_at = bytes.len();
         bytes.extend_from_slice(&[0; 4]);
-        Self { bytes, cursor_at, array_at, count: 0 }
+        Self { bytes, buffers: Arc::clone(buffers), cursor_at, array_at, count: 0 }
     }
 
     /// How many documents there are.
@@ -75,6 +87,7 @@ impl BatchWriter {
         if self.count > 0 && self.bytes.len() + doc.len() > BATCH_BYTES_MAX {
             return false;
         }
+        self.make_room(doc.len() + DOCUMENT_FRAME);
         self.bytes.push(DOCUMENT);
         push_decimal(&mut self.bytes, self.count);
         self.bytes.push(0);
@@ -96,11 +109,26 @@ impl BatchWriter {
             rest.append(bson::raw::cstr!("atClusterTime"), bson::Timestamp::from(ts));
         }
         let rest = rest.as_bytes();
+        self.make_room(rest.len() + REPLY_END);
         self.bytes.extend_from_slice(rest.get(4..rest.len() - 1).unwrap_or_default());
         self.close(self.cursor_at);
         self.close(0);
         RawDocumentBuf::from_bytes(self.bytes)
             .map_err(|error| Failure::said(protocol::ErrorCode::InternalError, error.to_string()))
+    }
+
+    /// Room for so many bytes more. A reply that grows large moves into a buffer, and from there into a larger one.
+    fn make_room(&mut self, more: usize) {
+        let needed = self.bytes.len() + more;
+        if needed <= self.bytes.capacity() {
+            return;
+        }
+        if needed <= OWN_MAX {
+            return self.bytes.reserve(more);
+        }
+        let mut larger = self.buffers.take(needed);
+        larger.extend_from_slice(&self.bytes);
+        self.buffers.give(std::mem::replace(&mut self.bytes, larger));
     }
 
     /// Ends the part that begins at `start` and fills in its length.
@@ -129,8 +157,9 @@ mod tests {
 
     #[test]
     fn the_reply_is_what_a_builder_would_make() {
-        let docs: Vec<_> = (0..120).map(|n| rawdoc! { "_id": n }).collect();
-        let mut batch = BatchWriter::first();
+        let docs: Vec<_> =
+            (0..1200).map(|n| rawdoc! { "_id": n, "text": "x".repeat(500) }).collect();
+        let mut batch = BatchWriter::first(&Arc::default());
         for doc in &docs {
             assert!(batch.push(doc));
         }
@@ -144,7 +173,7 @@ mod tests {
     #[test]
     fn a_full_batch_takes_no_more() {
         let large = rawdoc! { "x": "y".repeat(15 * 1024 * 1024) };
-        let mut batch = BatchWriter::next();
+        let mut batch = BatchWriter::next(&Arc::default());
         assert!(batch.push(&large));
         assert!(!batch.push(&large));
         assert_eq!(batch.count(), 1);

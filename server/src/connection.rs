@@ -172,6 +172,7 @@ async fn serve_message(
             () = stream.gone() => return Err(End::Closed),
             () = client.node.shutdown.ended() => return Err(End::Shutdown),
         };
+        let body = client.node.reply_buffers.lend(body);
         let again = match then {
             Then::Again(next) if exhaust_allowed && wants_reply => Some(next),
             Then::Close => {

@@ -35,6 +35,7 @@ use crate::{
     parameters::Parameters,
     pins::{Pin, Pins},
     profile::Profile,
+    reply_buffers::ReplyBuffers,
     sessions::{SessionId, Sessions},
     shutdown::{Phase, Shutdown},
     system,
@@ -80,6 +81,8 @@ pub struct Node {
     pub operations: Operations,
     /// How often each index was used.
     pub index_use: IndexUse,
+    /// Memory for large replies.
+    pub reply_buffers: Arc<ReplyBuffers>,
 }
 
 impl Node {
@@ -116,6 +119,7 @@ impl Node {
             pins: Pins::default(),
             operations: Operations::default(),
             index_use: IndexUse::default(),
+            reply_buffers: Arc::default(),
             settings,
             log,
         }

@@ -33,6 +33,7 @@ pub mod profile;
 pub mod query_reading;
 pub mod read_time;
 mod replication;
+pub mod reply_buffers;
 pub mod sessions;
 pub mod shutdown;
 pub mod socket;

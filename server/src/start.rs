@@ -235,6 +235,7 @@ async fn upkeep(node: Arc<Node>) {
         ticks.tick().await;
         let timeout = u64::try_from(node.parameters.cursor_timeout_millis()).unwrap_or(u64::MAX);
         node.cursors.expire(std::time::Instant::now(), Duration::from_millis(timeout));
+        node.reply_buffers.trim();
         let Ok(store) = node.store().cloned() else { continue };
         let window = node.parameters.history_window();
         window.set(&store);

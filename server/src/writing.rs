@@ -66,7 +66,7 @@ impl Writing<'_> {
         }
         let at_cluster_time = reading.remarks().at_cluster_time;
         let end = BatchEnd { id: 0, ns: ns.as_str(), resume_token: None, at_cluster_time };
-        let body = BatchWriter::first().finish(&end)?;
+        let body = BatchWriter::first(&self.call.node().reply_buffers).finish(&end)?;
         Ok(Reply { operation_time: primary.operation_time(), ..Reply::from(body) })
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn first_batch(
     mut reading: Box<dyn Reading>,
     first: &First,
 ) -> Outcome {
-    let mut batch = BatchWriter::first();
+    let mut batch = BatchWriter::first(&call.node().reply_buffers);
     let mut filled = match first.size {
         0 => Filled::More,
         size => reading.fill(call, &mut batch, size).map_err(|e| {

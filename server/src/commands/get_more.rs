@@ -186,7 +186,7 @@ async fn fill(
     let inner =
         Call { max_time: if cursor.await_data { None } else { call.max_time }, ..call.clone() };
     blocking::run(call, move || {
-        let mut batch = BatchWriter::next();
+        let mut batch = BatchWriter::next(&inner.node().reply_buffers);
         let filled = cursor
             .reading
             .fill(&inner, &mut batch, limit)
