@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use protocol::RawDoc;
+use bson::RawDocument;
+use protocol::{ErrorCode, RawDoc};
 
 use super::{Stage, Test, Upstream};
 use crate::{
@@ -42,8 +43,25 @@ impl Stage for Project {
     }
 
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
-        let Some(doc) = up.pull()? else { return Ok(None) };
-        self.0.apply(&doc, up.context()).map(|doc| Some(doc.into()))
+        self.next_where(up, &mut |_| Ok(true))
+    }
+
+    fn next_where(
+        &mut self,
+        up: &mut Upstream<'_, '_>,
+        test: Test<'_>,
+    ) -> Result<Option<RawDoc>, QueryError> {
+        let context = up.context();
+        let mut shown = None;
+        up.pull_where(&mut |doc| {
+            let doc = RawDocument::from_bytes(doc)
+                .map_err(|_| QueryError::new(ErrorCode::InvalidBSON, "malformed document"))?;
+            let projected = self.0.apply(doc, context)?;
+            let passes = test(projected.as_bytes())?;
+            shown = passes.then(|| projected.into());
+            Ok(passes)
+        })?;
+        Ok(shown)
     }
 }
 
@@ -51,16 +69,33 @@ impl Stage for Project {
 #[derive(Debug)]
 pub struct Skip(pub u64);
 
+impl Skip {
+    /// Drops what is to be dropped. True if there was no more than that.
+    fn is_over(&mut self, up: &mut Upstream<'_, '_>) -> Result<bool, QueryError> {
+        if self.0 == 0 {
+            return Ok(false);
+        }
+        let left = &mut self.0;
+        let last = up.pull_where(&mut |_| {
+            *left -= 1;
+            Ok(*left == 0)
+        })?;
+        self.0 = 0;
+        Ok(last.is_none())
+    }
+}
+
 impl Stage for Skip {
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
-        while self.0 > 0 {
-            self.0 -= 1;
-            if up.pull()?.is_none() {
-                self.0 = 0;
-                return Ok(None);
-            }
-        }
-        up.pull()
+        if self.is_over(up)? { Ok(None) } else { up.pull() }
+    }
+
+    fn next_where(
+        &mut self,
+        up: &mut Upstream<'_, '_>,
+        test: Test<'_>,
+    ) -> Result<Option<RawDoc>, QueryError> {
+        if self.is_over(up)? { Ok(None) } else { up.pull_where(test) }
     }
 }
 
@@ -73,6 +108,24 @@ impl Stage for Limit {
         let Some(left) = self.0.checked_sub(1) else { return Ok(None) };
         self.0 = left;
         up.pull()
+    }
+
+    fn next_where(
+        &mut self,
+        up: &mut Upstream<'_, '_>,
+        test: Test<'_>,
+    ) -> Result<Option<RawDoc>, QueryError> {
+        let left = &mut self.0;
+        if *left == 0 {
+            return Ok(None);
+        }
+        let mut passed = false;
+        let last = up.pull_where(&mut |doc| {
+            *left -= 1;
+            passed = test(doc)?;
+            Ok(passed || *left == 0)
+        })?;
+        Ok(last.filter(|_| passed))
     }
 }
 

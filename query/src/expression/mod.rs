@@ -7,6 +7,13 @@
 //!    evaluation, and every [`Value`] is a scalar or a slice of the document, the query or the arena.
 //! X2 A variable has a slot of its own, found at parse time; evaluation never looks a name up.
 
+/// As a pattern: an argument that was not given, see [`NOT_GIVEN`].
+macro_rules! not_given {
+    () => {
+        Value::DbPointer([])
+    };
+}
+
 mod arithmetic;
 mod arrange;
 mod array;
@@ -58,6 +65,9 @@ use crate::{
     error::QueryError,
     value::{Elements, OwnedValue, Value},
 };
+
+/// What stands for a named argument that was not given: a reference without its bytes, which no document can hold.
+pub(crate) const NOT_GIVEN: Value<'static> = Value::DbPointer(&[]);
 
 /// What an evaluation gives.
 pub type Evaluated<'a> = Result<Value<'a>, QueryError>;
@@ -360,6 +370,11 @@ impl Expr {
 
 impl FieldPath {
     fn eval<'a>(&self, env: &Env<'a>) -> Value<'a> {
+        if let (Base::Root | Base::Current, [name], Value::Document(doc)) =
+            (self.base, self.names.as_slice(), &env.root)
+        {
+            return Elements::of_bytes(doc).find(name).map_or(Value::Missing, |e| e.value());
+        }
         let start = match self.base {
             Base::Root | Base::Current => env.root,
             Base::Slot(slot) => env.slots.get(slot).copied().unwrap_or(Value::Missing),
@@ -378,10 +393,12 @@ impl FieldPath {
 pub(crate) fn descend<'a>(env: &Env<'a>, value: Value<'a>, names: &[Box<[u8]>]) -> Value<'a> {
     let Some((name, rest)) = names.split_first() else { return value };
     match value {
-        Value::Document(doc) => {
-            let found = Elements::of_bytes(doc).find(name).map_or(Value::Missing, |e| e.value());
-            descend(env, found, rest)
-        }
+        Value::Document(doc) => match Elements::of_bytes(doc).find(name) {
+            None => Value::Missing,
+            // A value is large: it goes no further than it must.
+            Some(found) if rest.is_empty() => found.value(),
+            Some(found) => descend(env, found.value(), rest),
+        },
         Value::Array(_) => {
             let found: Vec<_> = value
                 .elements()

@@ -309,9 +309,10 @@ impl Stage for Count {
         }
         self.done = true;
         let mut count = 0i64;
-        while up.pull()?.is_some() {
+        up.pull_where(&mut |_| {
             count += 1;
-        }
+            Ok(false)
+        })?;
         if count == 0 {
             return Ok(None);
         }

@@ -96,7 +96,9 @@ impl<'a> Elements<'a> {
             if type_byte == 0 {
                 return None;
             }
-            if let Some(after) = named.strip_prefix(key)
+            // Most names differ in their first byte, and comparing one costs no call.
+            if named.first() == key.first().or(Some(&0))
+                && let Some(after) = named.strip_prefix(key)
                 && after.first() == Some(&0)
             {
                 return self.next();
