@@ -110,13 +110,13 @@ impl Target {
     }
 }
 
-/// `{input, to, onError, onNull, format, byteOrder}`; what was not given is `MinKey`.
+/// `{input, to, onError, onNull, format, byteOrder}`; what was not given is [`super::NOT_GIVEN`].
 pub(super) fn op_convert<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let [input, target, on_error, on_null, format, byte_order] = *args else {
         return Ok(Value::Null);
     };
     let or =
-        |given: Value<'a>, default| if matches!(given, Value::MinKey) { default } else { given };
+        |given: Value<'a>, default| if matches!(given, not_given!()) { default } else { given };
     let part = |name: &[u8]| target.elements().find(name).map_or(Value::Missing, |e| e.value());
     let (wanted, subtype) = match target {
         Value::Document(_) => (part(b"type"), part(b"subtype")),
@@ -137,9 +137,7 @@ pub(super) fn op_convert<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated
         return Ok(or(on_null, Value::Null));
     }
     match to(env, input, Target { type_byte, subtype, format, big_endian }) {
-        Err(error) if error.code.code() == 241 && !matches!(on_error, Value::MinKey) => {
-            Ok(on_error)
-        }
+        Err(error) if error.code.code() == 241 && !matches!(on_error, not_given!()) => Ok(on_error),
         outcome => outcome,
     }
 }

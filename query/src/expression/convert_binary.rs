@@ -34,7 +34,7 @@ impl Format {
     /// Parses the argument; `None` if it was not given.
     pub(super) fn parse(value: Value<'_>) -> Result<Option<Self>, QueryError> {
         Ok(Some(match value {
-            Value::MinKey => return Ok(None),
+            not_given!() => return Ok(None),
             _ if value.is_nullish() => return Ok(None),
             Value::String(b"base64") => Self::Base64,
             Value::String(b"base64url") => Self::Base64Url,
@@ -68,7 +68,7 @@ impl Format {
 /// Whether the highest byte comes first.
 pub(super) fn is_big_endian(value: Value<'_>) -> Result<bool, QueryError> {
     match value {
-        Value::MinKey | Value::String(b"little") => Ok(false),
+        not_given!() | Value::String(b"little") => Ok(false),
         _ if value.is_nullish() => Ok(false),
         Value::String(b"big") => Ok(true),
         Value::String(other) => Err(QueryError::location(

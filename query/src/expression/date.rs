@@ -114,7 +114,7 @@ impl Zone {
     /// Parses a zone name or an offset.
     pub(super) fn parse(value: Value<'_>) -> Result<Option<Self>, QueryError> {
         match value {
-            Value::MinKey => Ok(Some(Self::Fixed(0))),
+            not_given!() => Ok(Some(Self::Fixed(0))),
             _ if value.is_nullish() => Ok(None),
             Value::String(name) => {
                 let name = String::from_utf8_lossy(name);
@@ -214,7 +214,7 @@ fn not_a_date(value: Value<'_>) -> QueryError {
 fn part<'a>(args: &[Value<'a>], of: impl Fn(Civil) -> i64, long: bool) -> Evaluated<'a> {
     let (value, zone) = match *args {
         [value, zone] => (value, zone),
-        [value] => (value, Value::MinKey),
+        [value] => (value, super::NOT_GIVEN),
         _ => return Ok(Value::Null),
     };
     let zone = Zone::parse(zone)?;
@@ -259,7 +259,7 @@ pub(super) fn op_date_to_parts<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Eva
     let [value, zone, iso] = *args else { return Ok(Value::Null) };
     let Some(zone) = Zone::parse(zone)? else { return Ok(Value::Null) };
     let iso = match iso {
-        Value::MinKey => false,
+        not_given!() => false,
         Value::Bool(b) => b,
         _ if iso.is_nullish() => return Ok(Value::Null),
         other => {
@@ -305,7 +305,7 @@ pub(crate) fn iso(ms: i64) -> String {
 pub(super) fn op_date_to_string<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let [value, format, zone_value, on_null] = *args else { return Ok(Value::Null) };
     let format = match format {
-        Value::MinKey => None,
+        not_given!() => None,
         Value::String(format) => Some(String::from_utf8_lossy(format)),
         _ if format.is_nullish() => return Ok(Value::Null),
         other => {
@@ -321,11 +321,11 @@ pub(super) fn op_date_to_string<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     };
     let zone = Zone::parse(zone_value)?;
     if value.is_nullish() {
-        return Ok(if matches!(on_null, Value::MinKey) { Value::Null } else { on_null });
+        return Ok(if matches!(on_null, not_given!()) { Value::Null } else { on_null });
     }
     let Some(zone) = zone else { return Ok(Value::Null) };
     let ms = as_date(value).ok_or_else(|| not_a_date(value))?;
-    let utc = matches!(zone_value, Value::MinKey) || matches!(zone, Zone::Fixed(0));
+    let utc = matches!(zone_value, not_given!()) || matches!(zone, Zone::Fixed(0));
     let default = if utc { "%Y-%m-%dT%H:%M:%S.%LZ" } else { "%Y-%m-%dT%H:%M:%S.%L" };
     let text = formatted(ms, &zone, format.as_deref().unwrap_or(default))?;
     Ok(env.text(&text))
@@ -346,6 +346,11 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
+/// The year that `%Y` or `%G` shows.
+fn year_of(kind: char, civil: &Civil) -> i64 {
+    if kind == 'G' { civil.iso_week().1 } else { civil.year }
+}
+
 fn formatted(ms: i64, zone: &Zone, format: &str) -> Result<String, QueryError> {
     use std::fmt::Write;
     let c = zone.civil(ms);
@@ -360,13 +365,13 @@ fn formatted(ms: i64, zone: &Zone, format: &str) -> Result<String, QueryError> {
             continue;
         }
         let written = match chars.next() {
-            Some('Y' | 'G') if !(0..=9999).contains(&c.year) => {
+            Some(kind @ ('Y' | 'G')) if !(0..=9999).contains(&year_of(kind, &c)) => {
                 return Err(QueryError::location(
                     18_537,
                     format!(
                         "Could not convert date to string: date component was outside the supported \
                          range of 0-9999: {}",
-                        c.year
+                        year_of(kind, &c)
                     ),
                 ));
             }

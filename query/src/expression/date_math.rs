@@ -14,7 +14,7 @@ fn error<'a>(code: i32, message: impl Into<String>) -> Evaluated<'a> {
 }
 
 fn given(value: Value<'_>) -> bool {
-    !matches!(value, Value::MinKey)
+    !matches!(value, not_given!())
 }
 
 fn integral(value: Value<'_>) -> Option<i64> {
@@ -115,7 +115,7 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     let [text, format, zone_value, on_null, on_error] = *args else { return Ok(Value::Null) };
     let zone = Zone::parse(zone_value)?;
     let format = match format {
-        Value::MinKey => None,
+        not_given!() => None,
         Value::String(format) => Some(String::from_utf8_lossy(format).into_owned()),
         _ if format.is_nullish() => return Ok(Value::Null),
         other => {
@@ -427,7 +427,7 @@ fn start_of_week(name: &str, value: Value<'_>) -> Result<Option<i64>, QueryError
     const DAYS: [&str; 7] =
         ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
     match value {
-        Value::MinKey => Ok(Some(7)),
+        not_given!() => Ok(Some(7)),
         _ if value.is_nullish() => Ok(None),
         Value::String(text) => {
             let lower = String::from_utf8_lossy(text).to_ascii_lowercase();

@@ -64,7 +64,7 @@ pub(super) fn op_get_field<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluat
             ),
         );
     };
-    let input = if matches!(input, Value::MinKey) { env.root() } else { input };
+    let input = if matches!(input, not_given!()) { env.root() } else { input };
     match input {
         Value::Document(doc) => {
             Ok(Elements::of_bytes(doc).find(name).map_or(Value::Missing, |e| e.value()))

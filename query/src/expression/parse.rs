@@ -281,7 +281,7 @@ fn date_and_zone(
             ),
         )
     })?;
-    Ok(Some(vec![date, zone.unwrap_or(Expr::Literal(OwnedValue::from(Value::MinKey)))]))
+    Ok(Some(vec![date, zone.unwrap_or(Expr::Literal(OwnedValue::from(super::NOT_GIVEN)))]))
 }
 
 pub(super) fn check_count(
@@ -337,7 +337,7 @@ fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
             None => match field.required {
                 Some((code, message)) => return Err(QueryError::location(code, message)),
                 // A function tells "not given" from "given as missing" by this.
-                None => args.push(Expr::Literal(OwnedValue::from(Value::MinKey))),
+                None => args.push(Expr::Literal(OwnedValue::from(super::NOT_GIVEN))),
             },
         }
     }
@@ -376,7 +376,7 @@ fn get_field(value: Value<'_>, scope: &mut Scope) -> Parsed {
     let field = field.ok_or_else(|| {
         QueryError::location(3_041_702, "$getField requires 'field' to be specified")
     })?;
-    let input = input.unwrap_or(Expr::Literal(OwnedValue::from(Value::MinKey)));
+    let input = input.unwrap_or(Expr::Literal(OwnedValue::from(super::NOT_GIVEN)));
     Ok(Expr::Call(Call {
         name: "$getField",
         fun: super::object::op_get_field,

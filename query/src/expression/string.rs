@@ -392,7 +392,7 @@ fn trimmed<'a>(
         );
     };
     let set: Vec<char> = match chars {
-        Value::MinKey => WHITESPACE.to_vec(),
+        not_given!() => WHITESPACE.to_vec(),
         _ if chars.is_nullish() => return Ok(Value::Null),
         Value::String(chars) => lossy(chars).chars().collect(),
         other => {

@@ -338,18 +338,21 @@ const NOT_IN_FACET: [&[u8]; 8] = [
     b"$documents",
 ];
 
-/// Parses `$facet`.
-pub(super) fn parse_facet(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
+/// The shape of `$facet`, which mongod looks at before it looks into any stage of the pipeline.
+pub(super) fn check_facet(value: Value<'_>) -> Result<(), QueryError> {
+    let empty = || {
+        QueryError::location(
             40_169,
             format!(
                 "the $facet specification must be a non-empty object, but found: $facet: {}",
                 Shown(value)
             ),
-        ));
+        )
     };
-    let mut facets: Vec<(Box<[u8]>, OwnedValue)> = Vec::new();
+    let Value::Document(doc) = value else { return Err(empty()) };
+    if Elements::of_bytes(doc).next().is_none() {
+        return Err(empty());
+    }
     for field in Elements::of_bytes(doc) {
         let name = String::from_utf8_lossy(field.key);
         let Value::Array(_) = field.value() else {
@@ -374,6 +377,16 @@ pub(super) fn parse_facet(value: Value<'_>, cx: &StageContext) -> Result<Parsed,
                     ),
                 ));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Parses `$facet`, whose shape was checked.
+pub(super) fn parse_facet(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    let mut facets: Vec<(Box<[u8]>, OwnedValue)> = Vec::new();
+    for field in value.elements() {
+        for stage in field.value().elements() {
             let first = stage.value().elements().next().map_or(&b""[..], |f| f.key);
             if NOT_IN_FACET.contains(&first) {
                 return Err(QueryError::location(
@@ -387,15 +400,6 @@ pub(super) fn parse_facet(value: Value<'_>, cx: &StageContext) -> Result<Parsed,
         }
         check_part(field.value(), cx)?;
         facets.push((field.key.into(), field.value().into()));
-    }
-    if facets.is_empty() {
-        return Err(QueryError::location(
-            40_169,
-            format!(
-                "the $facet specification must be a non-empty object, but found: $facet: {}",
-                Shown(value)
-            ),
-        ));
     }
     one(Facet { facets, cx: cx.clone(), done: false })
 }

@@ -144,7 +144,11 @@ fn parse_over(
                 "A pipeline stage specification object must contain exactly one field.",
             ));
         };
-        stages.push((table::named(field.key)?, field));
+        let parse = table::named(field.key)?;
+        if field.key == b"$facet" {
+            join::check_facet(field.value())?;
+        }
+        stages.push((parse, field));
     }
     let mut parsed = Vec::with_capacity(stages.len());
     for (parse, field) in &stages {

@@ -316,6 +316,10 @@ fn accumulate_anew(
     values: &[OwnedValue],
     bounds: &Bounds,
 ) -> Values {
+    if partition.docs.is_empty() {
+        // A number that is none is a fault without documents, too.
+        spec.start(partition.context)?;
+    }
     let frames = partition.frames(bounds)?;
     let mut held: Option<(State, Frame)> = None;
     let mut last: Option<(Frame, OwnedValue)> = None;
