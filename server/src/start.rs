@@ -62,6 +62,11 @@ pub fn run(argv: &[String]) -> ExitCode {
         eprintln!("Cannot install the log: {error}");
         return ExitCode::from(EXIT_ABRUPT);
     }
+    // The allocator asks for pages of 2 MiB, and each stays resident for the little that is left in it.
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::warn!(target: "CONTROL", ctx = "initandlisten", %error,
+            "Transparent huge pages stay on: memory will be less tight");
+    }
     match serve(settings, log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -3,6 +3,7 @@
 pub(crate) mod raw;
 
 use std::{
+    collections::HashMap,
     ops::AddAssign,
     os::unix::fs::MetadataExt,
     path::Path,
@@ -12,6 +13,7 @@ use std::{
 
 use bson::{RawDocumentBuf, rawdoc};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use rustix::time::ClockId;
 use storage::keystring;
 
 /// The allocator of the server.
@@ -50,11 +52,11 @@ pub(crate) struct Figure {
     pub(crate) cpu_secs: f64,
 }
 
-/// Measures time as it passes, and what the process works in it, all threads together: that a busy machine changes
-/// little.
+/// Measures time as it passes, and the processor's, which a busy machine changes little.
 pub(crate) struct Clock {
     wall: Instant,
     cpu: Duration,
+    of: ClockId,
 }
 
 /// What a clock saw.
@@ -65,17 +67,26 @@ pub(crate) struct Took {
 }
 
 impl Clock {
+    /// All threads together, flushes and compaction with them.
     pub(crate) fn start() -> Self {
-        Self { wall: Instant::now(), cpu: Self::cpu() }
+        Self::of(ClockId::ProcessCPUTime)
+    }
+
+    /// This thread alone: for reads, beside which compaction may still go on.
+    pub(crate) fn alone() -> Self {
+        Self::of(ClockId::ThreadCPUTime)
+    }
+
+    fn of(of: ClockId) -> Self {
+        Self { wall: Instant::now(), cpu: Self::cpu(of), of }
     }
 
     pub(crate) fn elapsed(&self) -> Took {
-        Took { wall: self.wall.elapsed(), cpu: Self::cpu() - self.cpu }
+        Took { wall: self.wall.elapsed(), cpu: Self::cpu(self.of) - self.cpu }
     }
 
-    fn cpu() -> Duration {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        Duration::try_from(time).expect("a time")
+    fn cpu(of: ClockId) -> Duration {
+        Duration::try_from(rustix::time::clock_gettime(of)).expect("a time")
     }
 }
 
@@ -104,6 +115,8 @@ impl Side {
 /// Runs this program again as one side, so that memory is its own, and takes its figures. What else it says goes
 /// through.
 pub(crate) fn side(name: &str) -> Side {
+    // As the server does; the side inherits it.
+    rustix::thread::disable_transparent_huge_pages(true).expect("small pages");
     let me = std::env::current_exe().expect("a path");
     let out = Command::new(me).env("SIDE", name).output().expect("a side");
     assert!(out.status.success(), "{name}: {}", String::from_utf8_lossy(&out.stderr));
@@ -201,13 +214,18 @@ pub(crate) fn keys(doc: &RawDocumentBuf) -> [Vec<u8>; 3] {
         keystring::encode_raw(doc.get(name).expect("bson").expect("a field")).expect("a key")
     };
     let id = key("_id");
-    let index = |n: u8, name| [&[n][..], &key(name), &id].concat();
-    [[&[0][..], &id].concat(), index(1, "group"), index(2, "name")]
+    let index = |n, name| [&table(n)[..], &key(name), &id].concat();
+    [[&table(0)[..], &id].concat(), index(1, "group"), index(2, "name")]
+}
+
+/// What the keys of a table begin with.
+pub(crate) fn table(n: u8) -> [u8; 4] {
+    [0, 0, 0, n]
 }
 
 /// The key of a document.
 pub(crate) fn id_key(id: u32) -> Vec<u8> {
-    [&[0][..], &keystring::encode_raw(i64::from(id).into()).expect("a key")].concat()
+    [&table(0)[..], &keystring::encode_raw(i64::from(id).into()).expect("a key")].concat()
 }
 
 /// One write of a batch, as every raw engine makes it.
@@ -231,4 +249,87 @@ pub(crate) fn writes(n: u32, batch: u32) -> Vec<Write> {
         }
     }
     out
+}
+
+/// Where the store keeps a key.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    Current,
+    History,
+    Meta,
+}
+
+/// Knows what the store would read, so that a raw engine can write all that the store writes, in as many keys and
+/// bytes: present versions with their heads, entries that a document no longer has, versions that end, what a rollback
+/// needs, marks.
+pub(crate) struct StoreWrites {
+    loaded: u32,
+    history: bool,
+    /// The version of each document that was touched.
+    present: HashMap<u32, Option<u32>>,
+    out: Vec<(Place, Write)>,
+    undo: Vec<u8>,
+}
+
+impl StoreWrites {
+    pub(crate) fn new(loaded: u32, history: bool) -> Self {
+        Self { loaded, history, present: HashMap::new(), out: Vec::new(), undo: Vec::new() }
+    }
+
+    pub(crate) fn batch(&mut self, batch: u32) -> Vec<(Place, Write)> {
+        for op in operations(self.loaded, batch) {
+            let (id, version) = match op {
+                Op::Put(id, version) => (id, Some(version)),
+                Op::Delete(id) => (id, None),
+            };
+            let loaded = (id < self.loaded).then_some(0);
+            let old = self.present.insert(id, version).unwrap_or(loaded);
+            let [old, new] = [old, version].map(|version| Some(document(id, version?)));
+            self.change(old, new);
+        }
+        if self.history {
+            self.out.push((Place::Meta, Write::Put(vec![0; 13], std::mem::take(&mut self.undo))));
+        }
+        // Applied through, counts, next table, and two of the epoch.
+        self.out.extend((0..5).map(|n| (Place::Meta, Write::Put(vec![n; 9], vec![0; 24]))));
+        std::mem::take(&mut self.out)
+    }
+
+    fn change(&mut self, old: Option<RawDocumentBuf>, new: Option<RawDocumentBuf>) {
+        let replaced = self.history && old.is_some() && new.is_some();
+        let of = |doc: Option<RawDocumentBuf>| {
+            let Some(doc) = doc else { return [None, None, None] };
+            let [row, a, b] = keys(&doc);
+            [Some((row, doc.into_bytes())), Some((a, vec![1])), Some((b, vec![1]))]
+        };
+        for (old, new) in of(old).into_iter().zip(of(new)) {
+            if old == new {
+                continue;
+            }
+            if let Some((key, value)) = &old {
+                if self.history {
+                    let past = [&[0; 4][..], key, &[0; 8]].concat();
+                    self.out.push((Place::History, Write::Put(past, version(value, false))));
+                }
+                if new.as_ref().is_none_or(|(other, _)| other != key) {
+                    self.out.push((Place::Current, Write::Remove(key.clone())));
+                }
+            }
+            if let Some((key, value)) = new {
+                let same = old.as_ref().is_some_and(|(other, _)| *other == key);
+                if self.history && !same {
+                    self.undo.extend([0; 5]);
+                    self.undo.extend(&key);
+                }
+                let value = version(&value, replaced && same);
+                self.out.push((Place::Current, Write::Put(key, value)));
+            }
+        }
+    }
+}
+
+/// A value with the head of a version: flags, start, and with history the start of the one before.
+fn version(payload: &[u8], replaced: bool) -> Vec<u8> {
+    let head: &[u8] = if replaced { &[0; 12] } else { &[0; 9] };
+    [head, payload].concat()
 }

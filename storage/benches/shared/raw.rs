@@ -1,4 +1,4 @@
-//! fjall with the store's settings and the same keys, and nothing else.
+//! fjall with the store's settings (`engine::fjall` in the store tells why), and nothing else.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,14 @@ use fjall::{
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use super::{Clock, Took, Write, document, id_key, keys, reads, writes};
+use super::{Clock, Place, StoreWrites, Took, Write, document, id_key, keys, reads, table, writes};
 
 pub(crate) struct Fjall {
     db: Database,
+    /// Present rows.
     ks: fjall::Keyspace,
+    history: fjall::Keyspace,
+    meta: fjall::Keyspace,
     pub(crate) path: PathBuf,
 }
 
@@ -20,20 +23,26 @@ impl Fjall {
     pub(crate) fn open(path: &Path) -> Self {
         let db = Database::builder(path)
             .cache_size(32 << 20)
-            .max_journaling_size(512 << 20)
+            .max_journaling_size(128 << 20)
+            .journal_compression(CompressionType::None)
+            .worker_threads(1)
             .open()
             .expect("a database");
-        let options = || {
+        let options = |memtable| {
+            let lz4_below = [CompressionType::None, CompressionType::Lz4];
             KeyspaceCreateOptions::default()
-                .max_memtable_size(8 << 20)
+                .max_memtable_size(memtable)
                 .data_block_size_policy(BlockSizePolicy::all(4 << 10))
-                .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+                .data_block_compression_policy(CompressionPolicy::new(lz4_below))
                 .with_kv_separation(Some(
                     KvSeparationOptions::default().separation_threshold(65_536),
                 ))
         };
-        let ks = db.keyspace("all", options).expect("a keyspace");
-        Self { db, ks, path: path.to_owned() }
+        let keyspace =
+            |name, memtable| db.keyspace(name, || options(memtable)).expect("a keyspace");
+        let ks = keyspace("current", 8 << 20);
+        let (history, meta) = (keyspace("history", 4 << 20), keyspace("meta", 2 << 20));
+        Self { db, ks, history, meta, path: path.to_owned() }
     }
 
     pub(crate) fn load(&self, n: u32) -> Took {
@@ -54,28 +63,48 @@ impl Fjall {
         before.elapsed()
     }
 
+    /// Blind puts and removals of present rows: nobody looks at what was there.
     pub(crate) fn apply(&self, n: u32, batches: u32) -> Took {
         let mut took = Took::default();
         for batch in 0..batches {
-            let writes = writes(n, batch);
-            let before = Clock::start();
-            let mut out = self.db.batch().durability(Some(PersistMode::SyncData));
-            for write in writes {
-                match write {
-                    Write::Put(key, value) => out.insert(&self.ks, key, value),
-                    Write::Remove(key) => out.remove(&self.ks, key),
-                }
-            }
-            out.commit().expect("a commit");
-            took += before.elapsed();
+            let writes = writes(n, batch).into_iter().map(|write| (Place::Current, write));
+            took += self.commit(writes.collect());
         }
         took
+    }
+
+    /// All that the store writes for the same operations, known beforehand.
+    pub(crate) fn apply_all(&self, n: u32, batches: u32, history: bool) -> Took {
+        let mut took = Took::default();
+        let mut writes = StoreWrites::new(n, history);
+        for batch in 0..batches {
+            took += self.commit(writes.batch(batch));
+        }
+        took
+    }
+
+    fn commit(&self, writes: Vec<(Place, Write)>) -> Took {
+        let before = Clock::start();
+        let mut out = self.db.batch().durability(Some(PersistMode::SyncData));
+        for (place, write) in writes {
+            let ks = match place {
+                Place::Current => &self.ks,
+                Place::History => &self.history,
+                Place::Meta => &self.meta,
+            };
+            match write {
+                Write::Put(key, value) => out.insert(ks, key, value),
+                Write::Remove(key) => out.remove(ks, key),
+            }
+        }
+        out.commit().expect("a commit");
+        before.elapsed()
     }
 
     pub(crate) fn gets(&self, n: u32) -> Took {
         let mut rng = StdRng::seed_from_u64(1);
         let snapshot = self.db.snapshot();
-        let before = Clock::start();
+        let before = Clock::alone();
         for _ in 0..reads() {
             let key = id_key(rng.random_range(0..n));
             std::hint::black_box(snapshot.get(&self.ks, key).expect("a read"));
@@ -85,9 +114,9 @@ impl Fjall {
 
     pub(crate) fn scan(&self) -> (Took, u32) {
         let snapshot = self.db.snapshot();
-        let before = Clock::start();
+        let before = Clock::alone();
         let mut seen = 0;
-        for item in snapshot.prefix(&self.ks, [0]) {
+        for item in snapshot.prefix(&self.ks, table(0)) {
             std::hint::black_box(item.into_inner().expect("a read"));
             seen += 1;
         }

@@ -6,7 +6,8 @@
 //! | blocks of 4 KiB in `current` and `history`, 16 in `oplog` | point reads, now and at T; long runs |
 //! | journals of 128 MiB together | `meta` fills so slowly that it would hold them all; they are replayed at open |
 //! | values above 64 KiB in blob files | documents of 16 MiB at 330 MiB instead of 950 |
-//! | lz4 everywhere | the default leaves the first levels plain |
+//! | lz4 from the second level on | what was just flushed is soon rewritten by a compaction, and read the most |
+//! | one worker | of several, the first one spins on the processor while the others compact; flushes that it has no time for are the writers' |
 //!
 //! Keyspace options are stored at creation: a restart cannot change them, only a new dbpath.
 
@@ -15,7 +16,6 @@ use std::{
     ops::Bound,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use fjall::{
@@ -40,13 +40,9 @@ const BLOB_THRESHOLD: u32 = 64 << 10;
 /// The journal is cut by flushing memtables when it grows beyond this.
 const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 
-/// How many memtables of a keyspace may wait for their flush before writers wait for it: they are what memory goes to
+/// How many memtables of a keyspace may wait for their flush before a writer does it: they are what memory goes to
 /// when the disk or the processor is slow.
 const SEALED_MAX: usize = 1;
-/// How often writers look whether the flush is done.
-const FLUSH_WAIT: Duration = Duration::from_millis(2);
-/// After how many looks they go on all the same: the engine has its own limit.
-const FLUSH_WAITS_MAX: u32 = 2_500;
 
 /// With less room than for the table of one memtable the disk counts as full.
 const FULL_BELOW_BYTES: u64 = 16 << 20;
@@ -71,6 +67,7 @@ impl Fjall {
             .cache_size(cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
             .journal_compression(CompressionType::None)
+            .worker_threads(1)
             .with_compaction_filter_factories(Arc::new(move |name: &str| {
                 let at = Keyspace::ALL.iter().position(|ks| ks.name() == name)?;
                 Some(Arc::new(ForgetFactory(assign.get(at)?.clone())) as Arc<dyn Factory>)
@@ -84,15 +81,35 @@ impl Fjall {
         Ok(Self { db, keyspaces, forgotten, place, writers: RwLock::default() })
     }
 
-    /// Waits until no keyspace has more than so many memtables on their way to disk. The engine has no signal for it,
-    /// and waits in the same way itself, but only at four of them, and then for 100 ms.
-    fn wait_for_flushes(&self, sealed_max: usize, waits_max: u32) {
-        for _ in 0..waits_max {
-            if self.keyspaces.iter().all(|ks| ks.sealed_memtable_count() <= sealed_max) {
-                return;
-            }
-            std::thread::sleep(FLUSH_WAIT);
+    /// Writes memtables out where more than so many wait for it. That the batch before is there does not hang on it:
+    /// the engine's own worker has the same flush before it, and stops the engine if it fails, too.
+    fn relieve(&self, sealed_max: usize) {
+        if let Err(error) = self.write_out(sealed_max) {
+            tracing::warn!(%error, "memtables could not be written out");
         }
+    }
+
+    /// The engine's worker rotates and flushes memtables between its compactions. Whoever comes to a memtable that is
+    /// too large, or to too many that wait, does it in its place.
+    fn write_out(&self, sealed_max: usize) -> Result<(), StorageError> {
+        for (ks, which) in self.keyspaces.iter().zip(Keyspace::ALL) {
+            if ks.tree.active_memtable().size() > memtable_bytes(which) / 4 * 5 {
+                ks.rotate_memtable().map_err(|e| self.place.error(e))?;
+            }
+            if ks.sealed_memtable_count() > sealed_max {
+                self.flush(ks)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
+        // A table must not hold what the journal could lose, or a batch would come back in part.
+        self.db.persist(PersistMode::SyncAll).map_err(|e| self.place.error(e))?;
+        let lock = ks.tree.get_flush_lock();
+        let seen_by_all = self.db.supervisor.snapshot_tracker.get_seqno_safe_to_gc();
+        ks.tree.flush(&lock, seen_by_all).map_err(|e| self.place.error(e.into()))?;
+        Ok(())
     }
 
     #[allow(clippy::indexing_slicing, reason = "one handle per keyspace, made at open")]
@@ -101,17 +118,26 @@ impl Fjall {
     }
 }
 
+fn memtable_bytes(ks: Keyspace) -> u64 {
+    match ks {
+        Keyspace::Current => 8 << 20,
+        Keyspace::History | Keyspace::Oplog => 4 << 20,
+        Keyspace::Prepared | Keyspace::Meta => 2 << 20,
+    }
+}
+
 fn options(ks: Keyspace) -> KeyspaceCreateOptions {
-    let (block, memtable) = match ks {
-        Keyspace::Current => (4 << 10, 8 << 20),
-        Keyspace::History => (4 << 10, 4 << 20),
-        Keyspace::Oplog => (16 << 10, 4 << 20),
-        Keyspace::Prepared | Keyspace::Meta => (4 << 10, 2 << 20),
+    let block = match ks {
+        Keyspace::Oplog => 16 << 10,
+        _ => 4 << 10,
     };
     KeyspaceCreateOptions::default()
-        .max_memtable_size(memtable)
+        .max_memtable_size(memtable_bytes(ks))
         .data_block_size_policy(BlockSizePolicy::all(block))
-        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+        .data_block_compression_policy(CompressionPolicy::new([
+            CompressionType::None,
+            CompressionType::Lz4,
+        ]))
         .with_kv_separation(Some(
             KvSeparationOptions::default().separation_threshold(BLOB_THRESHOLD),
         ))
@@ -142,7 +168,7 @@ impl Engine for Fjall {
         let writing = self.writers.read();
         out.commit().map_err(|e| self.place.error(e))?;
         drop(writing);
-        self.wait_for_flushes(SEALED_MAX, FLUSH_WAITS_MAX);
+        self.relieve(SEALED_MAX);
         Ok(())
     }
 
@@ -180,7 +206,7 @@ impl Engine for Fjall {
     }
 
     fn settle(&self) {
-        self.wait_for_flushes(0, u32::MAX);
+        self.relieve(0);
     }
 
     fn freeze(&self) -> Result<Frozen, StorageError> {

@@ -129,7 +129,7 @@ pub(crate) trait Engine: Send + std::marker::Sync {
     fn forget(&self, ks: Keyspace, from: &[u8], to: &[u8]) -> Result<(), StorageError>;
     /// Takes back all promises about a keyspace: its keys were removed and may be written again.
     fn recall(&self, ks: Keyspace);
-    /// Waits until the memory behind large values has been written out.
+    /// Writes out the memory behind large values.
     fn settle(&self);
     /// The files that hold what is committed. They stay as they are until the answer is dropped.
     fn freeze(&self) -> Result<Frozen, StorageError>;

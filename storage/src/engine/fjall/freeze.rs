@@ -19,8 +19,6 @@ use crate::{
     engine::{Content, Engine, Frozen, FrozenFile},
 };
 
-/// After how many looks at the flushes we give up: a minute.
-const FLUSH_WAITS_MAX: u32 = 30_000;
 /// How often a tree's version may change between two looks. Compactions are the only ones that change it.
 const LOOKS_MAX: u32 = 1_000;
 
@@ -58,12 +56,7 @@ impl Fjall {
         for ks in &self.keyspaces {
             ks.rotate_memtable().map_err(|e| self.place.error(e))?;
         }
-        self.wait_for_flushes(0, FLUSH_WAITS_MAX);
-        if self.keyspaces.iter().any(|ks| ks.sealed_memtable_count() > 0) {
-            let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
-            return Err(StorageError::Io { what: "flushing the memtables".to_owned(), source });
-        }
-        Ok(())
+        self.write_out(0)
     }
 
     /// The files of a tree's present version. What is returned keeps them in place.
