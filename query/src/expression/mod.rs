@@ -145,9 +145,10 @@ impl Call {
         met: &[Value<'a>],
         fault: QueryError,
     ) -> Evaluated<'a> {
-        // mongod evaluates the right side of a comparison first.
-        let compares = ["$cmp", "$eq", "$gt", "$gte", "$lt", "$lte", "$ne"].contains(&self.name);
-        if let Some(right) = self.args.get(1).filter(|_| compares && met.is_empty()) {
+        // mongod evaluates the right side of these first.
+        let right_first = ["$cmp", "$eq", "$gt", "$gte", "$lt", "$lte", "$mod", "$ne"];
+        let right_first = right_first.contains(&self.name) && met.is_empty();
+        if let Some(right) = self.args.get(1).filter(|_| right_first) {
             return Err(right.eval(env).err().unwrap_or(fault));
         }
         if met.is_empty() || !ONE_BY_ONE.contains(&self.name) {

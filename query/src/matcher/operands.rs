@@ -66,7 +66,13 @@ fn non_negative(name: &str, value: Value<'_>) -> Result<i64, String> {
 }
 
 pub(super) fn size(value: Value<'_>) -> Result<i64, QueryError> {
-    non_negative("$size", value)
+    let fits = |n: i64| match i32::try_from(n) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(format!("Cannot represent $size: {} in an int", Shown(value))),
+    };
+    integer("$size", value)
+        .and_then(fits)
+        .and_then(|()| non_negative("$size", value))
         .map_err(|why| QueryError::bad_value(format!("Failed to parse $size. {why}")))
 }
 
@@ -106,10 +112,7 @@ fn one_type(value: Value<'_>, set: &mut TypeSet) -> Result<(), QueryError> {
         return Err(QueryError::type_mismatch("type must be represented as a number or a string"));
     }
     let bad = |hint: &str| {
-        let code = match value {
-            Value::Decimal(_) => Spelled(Value::Double(as_f64(value))),
-            other => Spelled(other),
-        };
+        let code = Spelled(Value::Double(as_f64(value)));
         QueryError::bad_value(format!("Invalid numerical type code: {code}{hint}"))
     };
     match integer("", value) {
@@ -157,17 +160,16 @@ pub(super) fn modulus(value: Value<'_>) -> Result<Predicate, QueryError> {
         return Err(QueryError::bad_value("malformed mod, needs to be an array"));
     };
     let mut parts = value.elements().map(|e| e.value());
-    let (Some(divisor), Some(remainder)) = (parts.next(), parts.next()) else {
-        return Err(QueryError::bad_value("malformed mod, not enough elements"));
+    let mut part = |what: &str| match parts.next() {
+        None => Err(QueryError::bad_value("malformed mod, not enough elements")),
+        Some(part) if !part.is_number() => {
+            Err(QueryError::bad_value(format!("malformed mod, {what} not a number")))
+        }
+        Some(part) => Ok(part),
     };
+    let (divisor, remainder) = (part("divisor")?, part("remainder")?);
     if parts.next().is_some() {
         return Err(QueryError::bad_value("malformed mod, too many elements"));
-    }
-    if !divisor.is_number() {
-        return Err(QueryError::bad_value("malformed mod, divisor not a number"));
-    }
-    if !remainder.is_number() {
-        return Err(QueryError::bad_value("malformed mod, remainder not a number"));
     }
     let divisor = coerced("divisor", divisor)?;
     if divisor == 0 {

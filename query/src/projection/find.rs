@@ -354,6 +354,12 @@ fn positional(
     value: Value<'_>,
     filter: Option<&Matcher>,
 ) -> Result<(), QueryError> {
+    if matches!(value, Value::Document(_)) {
+        return Err(QueryError::location(
+            31_271,
+            "positional projection cannot be used with an expression or sub object",
+        ));
+    }
     if !value.is_number() && !matches!(value, Value::Bool(_)) {
         return Err(QueryError::location(
             31_308,

@@ -19,6 +19,7 @@ use super::{
     to_doc, unwind,
 };
 use crate::{
+    collation::Collator,
     error::QueryError,
     exec::{Sort, Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr},
@@ -262,6 +263,7 @@ struct BucketAuto {
     granularity: Option<Granularity>,
     buckets: usize,
     specs: Vec<Spec>,
+    collator: Option<Arc<Collator>>,
     count: Arc<AtomicUsize>,
     made: usize,
     begun: bool,
@@ -401,11 +403,13 @@ pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, 
     let count = Arc::new(AtomicUsize::new(0));
     let tag = Tag { by, checked: granularity.is_some(), count: Arc::clone(&count) };
     let parts = vec![SortPart { path: Path::new(TAG), ascending: true }];
-    let sort = Sort::new(SortPattern { parts, collator: None }, None);
+    let collator = cx.parse.collator.clone();
+    let sort = Sort::new(SortPattern { parts, collator: collator.clone() }, None);
     let auto = BucketAuto {
         granularity,
         buckets,
         specs,
+        collator,
         count,
         made: 0,
         begun: false,
@@ -449,6 +453,8 @@ impl BucketAuto {
     ) -> Result<RawDoc, QueryError> {
         let share = approximate(self.count.load(Relaxed), self.buckets);
         let is_last = self.made == self.buckets;
+        let collator = self.collator.clone();
+        let collator = collator.as_deref();
         let mut states = Vec::new();
         for spec in &self.specs {
             states.push(spec.start(up.context())?);
@@ -460,8 +466,8 @@ impl BucketAuto {
             if taken >= share && !is_last {
                 let edge = edge.get_or_insert_with(|| self.edge_above(&greatest));
                 let belongs = match edge {
-                    Some(edge) => compare_values(value.get(), edge.get(), None).is_lt(),
-                    None => compare_values(value.get(), greatest.get(), None).is_eq(),
+                    Some(edge) => compare_values(value.get(), edge.get(), collator).is_lt(),
+                    None => compare_values(value.get(), greatest.get(), collator).is_eq(),
                 };
                 if !belongs {
                     self.ahead = Some((value, doc));
