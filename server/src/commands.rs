@@ -96,8 +96,12 @@ pub struct Command {
     pub fields: Fields,
     /// Whether the stable API has it.
     pub api: Api,
+    /// Which versions know it.
+    pub known_to: fn(&Profile) -> bool,
     /// Read and write concerns are not refused.
     pub takes_concerns: bool,
+    /// Of read concerns it takes `local`, and a snapshot at a named moment: that is ours.
+    pub newest_only: bool,
     /// OP_QUERY serves it in every version.
     pub by_op_query: bool,
     /// Its duration says nothing about the server's speed.
@@ -234,7 +238,9 @@ impl Command {
         admin_only: false,
         fields: Fields::Any,
         api: Api::None,
+        known_to: |_| true,
         takes_concerns: false,
+        newest_only: false,
         by_op_query: false,
         waits_on_purpose: false,
         class: Some(OpClass::Command),

@@ -77,10 +77,11 @@ async fn execute(
     started: Instant,
 ) -> Outcome {
     let name = command_name(&incoming.body);
-    let Some((index, command)) = commands::find(name) else {
+    let node = &client.node;
+    let known = commands::find(name).filter(|(_, command)| (command.known_to)(node.profile()));
+    let Some((index, command)) = known else {
         return Err(Failure::UnknownCommand(name.to_owned()));
     };
-    let node = &client.node;
     if let Some(class) = command.class
         && let Some(counter) = node.metrics.ops.get(class.index())
     {
@@ -153,7 +154,7 @@ fn prepare(
     let statement = generic.statement;
     let (open, in_set) = (command.auth.is_open(profile), node.repl().is_some());
     statement.check_fields(open, generic.lsid.is_some(), in_set)?;
-    generic.check_concerns(command, &name)?;
+    generic.check_concerns(command, &name, profile)?;
     // Nobody has no sessions.
     let lsid = generic.lsid.filter(|_| !who.is_restricted() || !who.users().is_empty());
     let lsid = lsid.map(|lsid| lsid.of(&who)).transpose()?;

@@ -60,6 +60,10 @@ pub struct Profile {
     pub executor_errors_name_collection: bool,
     /// `allowDiskUse` is true unless a command says otherwise.
     pub disk_use_by_default: bool,
+    /// Read concern snapshot is there outside of transactions.
+    pub snapshot_reads: bool,
+    /// explain takes every read concern.
+    pub explain_takes_concerns: bool,
 }
 
 /// The order and spelling of buildInfo's fields.
@@ -126,6 +130,8 @@ const V4_4: Profile = Profile {
     login_comes_first: false,
     executor_errors_name_collection: false,
     disk_use_by_default: false,
+    snapshot_reads: false,
+    explain_takes_concerns: false,
 };
 
 const V5_0: Profile = Profile {
@@ -140,6 +146,7 @@ const V5_0: Profile = Profile {
     implicit_rw_concern: true,
     quiesces: true,
     typed_index_specs: true,
+    snapshot_reads: true,
     ..V4_4
 };
 
@@ -182,6 +189,7 @@ const V8_0: Profile = Profile {
     answers_http: false,
     resume_tokens_name_initial_sync: true,
     executor_errors_name_collection: true,
+    explain_takes_concerns: true,
     ..V7_0
 };
 

@@ -3,21 +3,18 @@
 use bson::rawdoc;
 
 use super::{Command, Run};
-use crate::{
-    context::{Call, Outcome},
-    error::Failure,
-};
+use crate::context::{Call, Outcome};
 
 pub(super) const COMMAND: Command = Command {
     name: "availableQueryOptions",
     aliases: &["availablequeryoptions"],
     help: "Returns the flags of OP_QUERY as a number (4.4 and 5.0 only).",
+    known_to: |profile| profile.available_query_options.is_some(),
     run: Run::Now(run),
     ..Command::DEFAULT
 };
 
 fn run(call: &Call) -> Outcome {
     let options = call.profile().available_query_options;
-    let options = options.ok_or_else(|| Failure::UnknownCommand(call.name.clone()))?;
-    Ok(rawdoc! { "options": options }.into())
+    Ok(rawdoc! { "options": options.unwrap_or_default() }.into())
 }

@@ -27,6 +27,7 @@ pub(super) const COLL_STATS: Command = Command {
     auth: Auth::Collection(action("collStats")),
     on: On::Serving,
     takes_concerns: true,
+    newest_only: true,
     run: Run::Waiting(|call| blocking::reading(call, coll_stats)),
     ..Command::DEFAULT
 };
@@ -38,6 +39,7 @@ pub(super) const DATA_SIZE: Command = Command {
     auth: Auth::Body("`find` on the collection", requirement::data_size),
     on: On::Serving,
     takes_concerns: true,
+    newest_only: true,
     run: Run::Waiting(|call| blocking::reading(call, data_size)),
     ..Command::DEFAULT
 };

@@ -26,6 +26,7 @@ pub(super) const COMMAND: Command = Command {
     auth: Auth::Database(action("dbHash")),
     on: On::Serving,
     takes_concerns: true,
+    newest_only: true,
     run: Run::Waiting(|call| blocking::reading(call, run)),
     ..Command::DEFAULT
 };

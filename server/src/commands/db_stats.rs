@@ -18,6 +18,7 @@ pub(super) const COMMAND: Command = Command {
     auth: Auth::Database(action("dbStats")),
     on: On::Serving,
     takes_concerns: true,
+    newest_only: true,
     run: Run::Waiting(|call| blocking::reading(call, run)),
     ..Command::DEFAULT
 };

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     batch::BATCH_BYTES_MAX,
     blocking,
-    context::{Call, Outcome},
+    context::{Call, Outcome, Reply},
     error::Failure,
     read_time::ReadTime,
     source::{CollectionSource, with_value},
@@ -158,7 +158,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
             let scan = planner::whole_index(index, source.indexes());
             call.node().index_use.note(uuid, &scan, source.indexes());
             asked.by_index(index, &source, &context, &mut values).map_err(running)?;
-            return Ok(rawdoc! { "values": values.list }.into());
+            return Ok(reply(values, time));
         }
         // Where an index holds the values, what is missing is null.
         request.needed = Some(vec![asked.key.as_bytes().to_vec()]);
@@ -185,7 +185,15 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     } else {
         Matcher::parse(&asked.query, &ParseContext::default())?;
     }
-    Ok(rawdoc! { "values": values.list }.into())
+    Ok(reply(values, time))
+}
+
+fn reply(values: Values<'_>, time: ReadTime) -> Reply {
+    let mut body = rawdoc! { "values": values.list };
+    if let Some(ts) = time.snapshot {
+        body.append(cstr!("atClusterTime"), bson::Timestamp::from(ts));
+    }
+    body.into()
 }
 
 /// The values found so far, in the order in which they were met.
@@ -253,10 +261,11 @@ impl<'a> Values<'a> {
             Some(value) => keystring::append(&mut key, value, false, collator)?,
             None => key = keystring::encode_raw(value)?,
         }
-        self.bytes += key.len();
+        let len = key.len();
         if !self.seen.insert(key) {
             return Ok(());
         }
+        self.bytes += len;
         if self.bytes > BATCH_BYTES_MAX {
             let text = "distinct too big, 16mb cap";
             return Err(Failure::said(ErrorCode::from_code(17217), text));

@@ -81,6 +81,7 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
     let first = asked.first();
     if target.is_oplog() {
         let matcher = Matcher::parse(&asked.filter, &ParseContext::default())?;
+        asked.check_natural()?;
         let projection = projection(asked, &ParseContext::default(), &matcher)?;
         let natural = asked.natural()?;
         let mut oplog = OplogReading::open(call, &asked.filter, natural, asked.limit, projection)?;
@@ -93,6 +94,7 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
             // mongod understands it as a find before it makes a pipeline of it.
             let parsing = ParseContext::default();
             let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
+            asked.check_natural()?;
             projection(asked, &parsing, &filter)?;
             let aggregation = asked.aggregation()?;
             return aggregate::open(call, time, target, aggregation);
@@ -166,6 +168,7 @@ fn absent(
     let ns = target.name()?;
     let parsing = ParseContext::default();
     let matcher = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
+    asked.check_natural()?;
     let docs = match ns.db() {
         "local" => local::documents(call.node().store()?, ns.coll(), call.profile())?,
         _ => Vec::new(),
@@ -225,6 +228,7 @@ impl Prepared {
         let sort = asked.sort.as_ref().filter(|_| natural_sort.is_none());
         let parsing = ParseContext { collator: collator.clone() };
         let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
+        asked.check_natural()?;
         let projection = projection(asked, &parsing, &filter)?;
         // After both: of several errors theirs is the one that is said.
         let sort = sort.map(|sort| SortPattern::parse(sort, collator.clone())).transpose()?;

@@ -22,6 +22,7 @@ pub(super) const COMMAND: Command = Command {
     admin_only: true,
     api: Api::V1,
     takes_concerns: true,
+    newest_only: true,
     run: Run::Waiting(|call| blocking::reading(call, run)),
     ..Command::DEFAULT
 };

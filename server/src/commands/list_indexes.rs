@@ -24,6 +24,7 @@ pub(super) const COMMAND: Command = Command {
     on: On::Readable,
     api: Api::V1,
     takes_concerns: true,
+    newest_only: true,
     run: Run::Waiting(|call| blocking::reading(call, run)),
     ..Command::DEFAULT
 };

@@ -27,7 +27,7 @@ pub(super) struct Generic {
     pub(super) statement: Statement,
     api_version: Option<String>,
     api_strict: bool,
-    read_concern: Option<String>,
+    read_concern: Option<ReadConcern>,
     write_concern: bool,
 }
 
@@ -135,7 +135,7 @@ impl Generic {
                 self.max_time = (millis > 0).then(|| Duration::from_millis(millis));
             }
             ("readConcern", RawBsonRef::Document(concern)) => {
-                self.read_concern = Some(shown(concern));
+                self.read_concern = Some(ReadConcern::of(concern));
             }
             ("writeConcern", _) => self.write_concern = true,
             ("$replData", _) => self.repl_data = true,
@@ -191,22 +191,64 @@ impl Generic {
     }
 
     /// Concerns where they have no meaning.
-    pub(super) fn check_concerns(&self, command: &Command, name: &str) -> Result<(), Failure> {
-        if command.takes_concerns {
-            return Ok(());
-        }
-        if self.write_concern {
+    pub(super) fn check_concerns(
+        &self,
+        command: &Command,
+        name: &str,
+        profile: &Profile,
+    ) -> Result<(), Failure> {
+        if self.write_concern && !command.takes_concerns {
             let text = "Command does not support writeConcern";
             return Err(Failure::said(ErrorCode::InvalidOptions, text));
         }
-        if let Some(concern) = self.read_concern.as_ref().filter(|concern| !concern.is_empty()) {
+        let Some(concern) = &self.read_concern else { return Ok(()) };
+        let refused = |why: &str| {
+            let shown = &concern.shown;
             let text = format!(
-                "Command {name} does not support {{ readConcern: {{ {concern}, provenance: \
-                 \"clientSupplied\" }} }} :: caused by :: read concern not supported"
+                "Command {name} does not support {{ readConcern: {{ {shown}, provenance: \
+                 \"clientSupplied\" }} }} :: caused by :: {why}"
             );
+            Err(Failure::said(ErrorCode::InvalidOptions, text))
+        };
+        // Who names a moment of the past gets it, beyond mongod, where a command can read there.
+        let level = match concern.level.as_deref() {
+            None | Some("local") => return Ok(()),
+            Some("snapshot") if concern.names_moment && command.takes_concerns => return Ok(()),
+            Some(level) => level,
+        };
+        let known = ["majority", "available", "linearizable", "snapshot"].contains(&level);
+        let explains = command.name == "explain" && !profile.explain_takes_concerns;
+        if !command.takes_concerns || known && (command.newest_only || explains) {
+            return refused("read concern not supported");
+        }
+        if level != "snapshot" {
+            return Ok(());
+        }
+        if !profile.snapshot_reads {
+            let text = "read concern level snapshot is only valid in a transaction";
             return Err(Failure::said(ErrorCode::InvalidOptions, text));
         }
+        if command.name == "count" {
+            return refused("read concern snapshot not supported");
+        }
         Ok(())
+    }
+}
+
+/// A read concern, before anybody asks what it means.
+struct ReadConcern {
+    shown: String,
+    level: Option<String>,
+    names_moment: bool,
+}
+
+impl ReadConcern {
+    fn of(concern: &RawDocument) -> Self {
+        Self {
+            shown: shown(concern),
+            level: concern.get_str("level").ok().map(str::to_owned),
+            names_moment: matches!(concern.get("atClusterTime"), Ok(Some(_))),
+        }
     }
 }
 

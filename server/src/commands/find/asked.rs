@@ -130,6 +130,17 @@ impl Asked {
             let text = "hint must be {$natural:1} if 'requestResumeToken' is enabled";
             return Err(Failure::said(ErrorCode::BadValue, text));
         }
+        if let (Some(min), Some(max)) = (&self.min, &self.max)
+            && !min.iter().flatten().map(|(n, _)| n).eq(max.iter().flatten().map(|(n, _)| n))
+        {
+            let text = "min and max must have the same field names";
+            return Err(Failure::said(ErrorCode::from_code(51176), text));
+        }
+        Ok(())
+    }
+
+    /// Whether sort and hint agree on natural order. mongod looks at that after the filter, before the projection.
+    pub(super) fn check_natural(&self) -> Result<(), Failure> {
         if self.natural_sort()?.is_some() && self.hint.is_some() && self.natural_hint()?.is_none() {
             let text = "index hint not allowed with $natural sort order";
             return Err(Failure::said(ErrorCode::BadValue, text));
@@ -139,12 +150,6 @@ impl Asked {
         {
             let text = "$natural hint must be in the same direction as $natural sort order";
             return Err(Failure::said(ErrorCode::BadValue, text));
-        }
-        if let (Some(min), Some(max)) = (&self.min, &self.max)
-            && !min.iter().flatten().map(|(n, _)| n).eq(max.iter().flatten().map(|(n, _)| n))
-        {
-            let text = "min and max must have the same field names";
-            return Err(Failure::said(ErrorCode::from_code(51176), text));
         }
         Ok(())
     }
