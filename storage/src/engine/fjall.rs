@@ -27,6 +27,7 @@ use fjall::{
 use lsm_tree::{Tree, ValueType};
 use parking_lot::RwLock;
 
+use self::versions::{Listed, Versions};
 use super::{
     Batch, Engine, Frozen, Item, Iter, Keyspace, Slice, Snapshot, Sync,
     damage::{self, Damaged},
@@ -34,6 +35,7 @@ use super::{
 use crate::StorageError;
 
 mod freeze;
+mod versions;
 
 /// Larger values live in blob files.
 const BLOB_THRESHOLD: u32 = 64 << 10;
@@ -55,6 +57,7 @@ pub(crate) struct Fjall {
     place: Arc<Place>,
     /// Writers share it; who wants the files to stand still has it alone.
     writers: RwLock<()>,
+    versions: Arc<Versions>,
 }
 
 impl Fjall {
@@ -74,11 +77,12 @@ impl Fjall {
             }))
             .open()
             .map_err(|e| place.open_error(e))?;
-        let keyspaces = Keyspace::ALL
+        let keyspaces: Vec<_> = Keyspace::ALL
             .iter()
             .map(|ks| db.keyspace(ks.name(), || options(*ks)).map_err(|e| place.error(e)))
             .collect::<Result<_, _>>()?;
-        Ok(Self { db, keyspaces, forgotten, place, writers: RwLock::default() })
+        let versions = Versions::new(&keyspaces);
+        Ok(Self { db, keyspaces, forgotten, place, writers: RwLock::default(), versions })
     }
 
     /// Writes memtables out where more than so many wait for it. That the batch before is there does not hang on it:
@@ -146,7 +150,7 @@ fn options(ks: Keyspace) -> KeyspaceCreateOptions {
 impl Engine for Fjall {
     fn snapshot(&self) -> Arc<dyn Snapshot> {
         Arc::new(FjallSnapshot {
-            at: self.db.snapshot(),
+            at: self.versions.open(&self.db),
             keyspaces: self.keyspaces.clone(),
             place: Arc::clone(&self.place),
         })
@@ -167,6 +171,7 @@ impl Engine for Fjall {
         }
         let writing = self.writers.read();
         out.commit().map_err(|e| self.place.error(e))?;
+        self.versions.prune();
         drop(writing);
         self.relieve(SEALED_MAX);
         Ok(())
@@ -207,6 +212,8 @@ impl Engine for Fjall {
 
     fn settle(&self) {
         self.relieve(0);
+        let _writing = self.writers.read();
+        self.versions.prune();
     }
 
     fn freeze(&self) -> Result<Frozen, StorageError> {
@@ -219,7 +226,7 @@ impl Engine for Fjall {
 }
 
 struct FjallSnapshot {
-    at: fjall::Snapshot,
+    at: Listed,
     keyspaces: Vec<fjall::Keyspace>,
     place: Arc<Place>,
 }
@@ -227,7 +234,7 @@ struct FjallSnapshot {
 impl Snapshot for FjallSnapshot {
     #[allow(clippy::indexing_slicing, reason = "one handle per keyspace, made at open")]
     fn get(&self, ks: Keyspace, key: &[u8]) -> Result<Option<Slice>, StorageError> {
-        self.at.get(&self.keyspaces[ks as usize], key).map_err(|e| self.place.error(e))
+        self.at.at.get(&self.keyspaces[ks as usize], key).map_err(|e| self.place.error(e))
     }
 
     #[allow(clippy::indexing_slicing, reason = "one handle per keyspace, made at open")]
@@ -237,11 +244,14 @@ impl Snapshot for FjallSnapshot {
         }
         let keyspace = &self.keyspaces[ks as usize];
         let AnyTree::Blob(tree) = &keyspace.tree else {
-            let place = Arc::clone(&self.place);
-            let rows = self.at.range::<&[u8], _>(keyspace, (from, to));
-            return Box::new(rows.map(move |row| row.into_inner().map_err(|e| place.error(e))));
+            let (held, place) = (self.at.clone(), Arc::clone(&self.place));
+            let rows = held.at.range::<&[u8], _>(keyspace, (from, to));
+            return Box::new(rows.map(move |row| {
+                let _held = &held;
+                row.into_inner().map_err(|e| place.error(e))
+            }));
         };
-        let at = self.at.seqno();
+        let at = self.at.at.seqno();
         let version = tree.get_version_history_lock().get_version_for_snapshot(at);
         let rows = Tree::create_internal_range::<&[u8], _>(version, &(from, to), at, None);
         let blobs = Blobs {
@@ -264,14 +274,14 @@ impl Snapshot for FjallSnapshot {
 /// by its key.
 struct Blobs {
     /// Keeps what the walk shows, too.
-    at: fjall::Snapshot,
+    at: Listed,
     keyspace: fjall::Keyspace,
     place: Arc<Place>,
 }
 
 impl Blobs {
     fn fetch(&self, key: Slice) -> Item {
-        match self.at.get(&self.keyspace, &key).map_err(|e| self.place.error(e))? {
+        match self.at.at.get(&self.keyspace, &key).map_err(|e| self.place.error(e))? {
             Some(value) => Ok((key, value)),
             None => Err(StorageError::corrupt(
                 self.place.path.display().to_string(),

@@ -13,7 +13,7 @@ use std::{any::Any, ops::Deref, path::Path, time::Instant};
 
 use fjall::AbstractTree;
 
-use super::Fjall;
+use super::{Fjall, versions::newest_in};
 use crate::{
     StorageError,
     engine::{Content, Engine, Frozen, FrozenFile},
@@ -134,7 +134,7 @@ impl Fjall {
 
 fn current_id(current: &FrozenFile) -> Option<u64> {
     match &current.content {
-        Content::Bytes(bytes) => bytes.first_chunk().map(|id| u64::from_le_bytes(*id)),
+        Content::Bytes(bytes) => newest_in(bytes),
         Content::File { .. } => None,
     }
 }

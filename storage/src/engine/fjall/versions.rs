@@ -1,0 +1,236 @@
+//! Which states of its trees the engine keeps in memory.
+//!
+//! ```text
+//!   states of a tree      v1 - v2 - v3 - v4 - v5 - v6      each flush and each compaction adds one
+//!   open snapshots             S1             S2           each sees the last state before it
+//!   the engine keeps           v2 - v3 - v4 - v5 - v6      all since the oldest snapshot, with their memtables
+//!   needed                     v2             v5   v6
+//! ```
+//! One long read would keep every memtable that is written meanwhile. So we let go of what lies between: the engine has no
+//! call for that, but it has one to add a state, and one to let go of all before a given moment.
+//!
+//! V1 Snapshots are opened by [`Versions::open`] alone: one that is not listed could find its state gone.
+//! V2 A snapshot sees the state that was the newest when it was opened: the engine adds a state and moves its clock beyond
+//!    it under one lock.
+//! V3 No state stands twice in the engine's list: when it lets one go it removes the file of that name.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use fjall::{AbstractTree, Database, Keyspace};
+use lsm_tree::SeqNo;
+use parking_lot::Mutex;
+
+/// The snapshots that are open.
+pub(super) struct Versions {
+    keyspaces: Vec<Keyspace>,
+    open: Mutex<Open>,
+}
+
+struct Open {
+    snapshots: BTreeMap<SeqNo, Seen>,
+    /// By keyspace: files of states before this one are removed.
+    removed_before: Vec<u64>,
+}
+
+/// What snapshots of one moment see.
+struct Seen {
+    holders: usize,
+    /// By keyspace: its state.
+    states: Vec<u64>,
+}
+
+/// A snapshot of the engine, listed while it is held.
+pub(super) struct Listed {
+    pub(super) at: fjall::Snapshot,
+    versions: Arc<Versions>,
+}
+
+impl Clone for Listed {
+    fn clone(&self) -> Self {
+        if let Some(seen) = self.versions.open.lock().snapshots.get_mut(&self.at.seqno()) {
+            seen.holders += 1;
+        }
+        Self { at: self.at.clone(), versions: Arc::clone(&self.versions) }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut open = self.versions.open.lock();
+        if let Some(seen) = open.snapshots.get_mut(&self.at.seqno()) {
+            seen.holders -= 1;
+            if seen.holders == 0 {
+                open.snapshots.remove(&self.at.seqno());
+            }
+        }
+    }
+}
+
+impl Versions {
+    /// Of a database that was just opened: that cleared away the files of all states but the newest.
+    pub(super) fn new(keyspaces: &[Keyspace]) -> Arc<Self> {
+        let keyspaces = keyspaces.to_vec();
+        let removed_before = newest(&keyspaces);
+        let open = Mutex::new(Open { snapshots: BTreeMap::new(), removed_before });
+        Arc::new(Self { keyspaces, open })
+    }
+
+    /// The present moment.
+    pub(super) fn open(self: &Arc<Self>, db: &Database) -> Listed {
+        let mut open = self.open.lock();
+        loop {
+            let states = newest(&self.keyspaces);
+            let at = db.snapshot();
+            // V2, if none was added meanwhile: there are a few a second.
+            if states == newest(&self.keyspaces) {
+                let seen = Seen { holders: 0, states };
+                open.snapshots.entry(at.seqno()).or_insert(seen).holders += 1;
+                return Listed { at, versions: Arc::clone(self) };
+            }
+        }
+    }
+
+    /// Lets go of states that no snapshot needs.
+    pub(super) fn prune(&self) {
+        let Open { snapshots, removed_before } = &mut *self.open.lock();
+        // The engine takes 0 for "nothing is known".
+        let oldest = snapshots.keys().next().copied().unwrap_or(SeqNo::MAX);
+        if oldest == 0 {
+            return;
+        }
+        for (at, (ks, removed_before)) in self.keyspaces.iter().zip(removed_before).enumerate() {
+            let mut needed: BTreeMap<u64, SeqNo> = snapshots
+                .iter()
+                .filter_map(|(moment, seen)| Some((*seen.states.get(at)?, *moment)))
+                .collect();
+            let mut states = ks.tree.get_version_history_lock();
+            if states.len() == 1 {
+                continue;
+            }
+            // Whoever adds a state has the lock until the file says so.
+            let Some(newest) = named_newest(ks.path()) else { continue };
+            needed.remove(&newest);
+            if states.len() <= needed.len() + 1 {
+                continue;
+            }
+            let mut kept: Vec<_> =
+                needed.values().map(|moment| states.get_version_for_snapshot(*moment)).collect();
+            kept.push(states.latest_version());
+            for state in kept {
+                states.append_version(state);
+            }
+            // Of all that lie before the oldest snapshot the last one stays: that is its own, which was just added again,
+            // and everything before it goes. The files would go with it, those of the kept states too: here is none.
+            let nowhere = ks.path().join("none");
+            if let Err(error) = states.maintenance(&nowhere, oldest) {
+                tracing::warn!(keyspace = %ks.name(), %error, "states of the store stay in memory");
+            }
+            // A start reads the newest alone.
+            for id in *removed_before..newest {
+                // Most are gone: the engine removes some itself.
+                let _ = std::fs::remove_file(ks.path().join(format!("v{id}")));
+            }
+            *removed_before = newest;
+        }
+    }
+}
+
+/// The newest state of a tree, by its file.
+fn named_newest(folder: &Path) -> Option<u64> {
+    newest_in(&std::fs::read(folder.join("current")).ok()?)
+}
+
+/// What the file named `current` says.
+pub(super) fn newest_in(current: &[u8]) -> Option<u64> {
+    current.first_chunk().map(|id| u64::from_le_bytes(*id))
+}
+
+/// The newest state of each tree.
+fn newest(keyspaces: &[Keyspace]) -> Vec<u64> {
+    keyspaces.iter().map(|ks| ks.tree.current_version().id()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, ops::Bound::Unbounded, sync::Arc};
+
+    use fjall::AbstractTree;
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    use crate::engine::{Batch, Engine, Keyspace, Snapshot, Sync, fjall::Fjall};
+
+    type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    #[test]
+    fn snapshots_stay_as_they_were_and_keep_no_more_than_they_need() {
+        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+        println!("SEED={seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let mut engine = Fjall::open(dir.path(), 1 << 20).unwrap();
+        let mut model = Model::new();
+        let mut open: Vec<(Arc<dyn Snapshot>, Model)> = Vec::new();
+        for _ in 0..150 {
+            let committed = model.clone();
+            let mut batch = Batch::default();
+            for _ in 0..random.random_range(1..8) {
+                let key = vec![b'k', random.random_range(0..60)];
+                if random.random_bool(0.2) {
+                    model.remove(&key);
+                    batch.remove(Keyspace::Current, key);
+                } else {
+                    // Beyond the threshold it goes to a blob file.
+                    let len = if random.random_bool(0.05) { 70_000 } else { 20 };
+                    let value = vec![random.random::<u8>(); len];
+                    model.insert(key.clone(), value.clone());
+                    batch.put(Keyspace::Current, key, value);
+                }
+            }
+            let current = engine.keyspace(Keyspace::Current);
+            match random.random_range(0..12) {
+                0..3 => open.push((engine.snapshot(), committed.clone())),
+                3..5 if !open.is_empty() => {
+                    drop(open.swap_remove(random.random_range(0..open.len())));
+                }
+                5..7 => current.rotate_memtable_and_wait().unwrap(),
+                7 => current.major_compact().unwrap(),
+                8 => {
+                    open.clear();
+                    drop(engine);
+                    engine = Fjall::open(dir.path(), 1 << 20).unwrap();
+                }
+                _ => {}
+            }
+            engine.commit(batch, Sync::No).unwrap();
+            assert_eq!(model, rows(&*engine.snapshot()));
+            for (snapshot, then) in &open {
+                assert_eq!(*then, rows(&**snapshot));
+                let key = vec![b'k', random.random_range(0..60)];
+                let got = snapshot.get(Keyspace::Current, &key).unwrap();
+                assert_eq!(then.get(&key).map(Vec::as_slice), got.as_deref());
+            }
+            engine.versions.prune();
+            for ks in &engine.keyspaces {
+                let newest = super::named_newest(ks.path()).unwrap();
+                assert!(ks.path().join(format!("v{newest}")).exists(), "V3");
+            }
+            let tree = &engine.keyspace(Keyspace::Current).tree;
+            let states = tree.get_version_history_lock().len();
+            assert!(states <= open.len() + 1, "{states} states for {} snapshots", open.len());
+        }
+        open.clear();
+        engine.versions.prune();
+        let files = std::fs::read_dir(engine.keyspace(Keyspace::Current).path()).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let states = names.filter(|name| name.starts_with('v')).count();
+        assert_eq!(1, states, "files of states that are gone");
+        drop(engine);
+        let engine = Fjall::open(dir.path(), 1 << 20).unwrap();
+        assert_eq!(model, rows(&*engine.snapshot()));
+    }
+
+    fn rows(snapshot: &dyn Snapshot) -> Model {
+        let rows = snapshot.range(Keyspace::Current, Unbounded, Unbounded);
+        rows.map(|row| row.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap()).collect()
+    }
+}
