@@ -130,6 +130,11 @@ fn capped_collections_are_trimmed_alike(version: Version) -> Result<()> {
             .try_for_each(|writer| writer.join().map_err(|_| anyhow!("a writer panicked"))?)
     })?;
     set.await_caught_up()?;
+    // collMod of limits came with 6.0.
+    if version == Version::V8_2 {
+        let limits = doc! { "collMod": "by_max", "cappedSize": 900_000, "cappedMax": 31 };
+        primary.run("shop", limits)?;
+    }
     for name in ["by_size", "by_max"] {
         let ours = ids(set.ours()?, "shop", name, doc! {}, "_id")?;
         let inserts = doc! { "op": "i", "ns": format!("shop.{name}") };

@@ -72,8 +72,8 @@ pub(crate) fn after_coll_mod(
             ("expireAfterSeconds", value) => {
                 changes.push(("expireAfterSeconds", Change::Set(value)));
             }
-            ("cappedSize", value) => changes.push(("size", Change::Set(value))),
-            ("cappedMax", value) => changes.push(("max", Change::Set(value))),
+            ("cappedSize", value) => changes.push(("size", Change::Set(narrow(value)))),
+            ("cappedMax", value) => changes.push(("max", Change::Set(narrow(value)))),
             ("timeseries", RawBsonRef::Document(wanted)) => {
                 if let Some(RawBsonRef::Document(now)) = old.get("timeseries")? {
                     changes.push(("timeseries", Change::Own(after_granularity(now, wanted)?)));
@@ -84,6 +84,14 @@ pub(crate) fn after_coll_mod(
     }
     fill_in_validation(old, &mut changes)?;
     rewrite(old, &changes)
+}
+
+/// The entry has a long; the options have the smallest type that holds it.
+fn narrow(value: RawBsonRef<'_>) -> RawBsonRef<'_> {
+    match value {
+        RawBsonRef::Int64(n) => i32::try_from(n).map_or(value, RawBsonRef::Int32),
+        _ => value,
+    }
 }
 
 /// A `collMod` that names one part of the validation leaves none of its settings open.
@@ -285,6 +293,15 @@ mod tests {
         );
         let off = rawdoc! { "collMod": "a", "expireAfterSeconds": "off", "recordPreImages": false };
         assert_eq!(after_coll_mod(&new, &off).unwrap(), rawdoc! { "clusteredIndex": true });
+    }
+
+    #[test]
+    fn limits_have_the_smallest_type() {
+        let old = rawdoc! { "capped": true, "size": 70_000 };
+        let limits =
+            rawdoc! { "collMod": "a", "cappedSize": 3_000_000_000_i64, "cappedMax": 9_i64 };
+        let new = after_coll_mod(&old, &limits).unwrap();
+        assert_eq!(new, rawdoc! { "capped": true, "size": 3_000_000_000_i64, "max": 9 });
     }
 
     #[test]
