@@ -139,7 +139,11 @@ fn child() {
         }
         if rng.random_range(0..40) == 0 {
             let into = Path::new(&dir).with_extension("checkpoint");
-            let _ = std::fs::remove_dir_all(&into);
+            // Killed while it goes, the one before must not look like a whole one.
+            let gone = Path::new(&dir).with_extension("gone");
+            let _ = std::fs::remove_dir_all(&gone);
+            let _ = std::fs::rename(&into, &gone);
+            let _ = std::fs::remove_dir_all(&gone);
             let wanted = Checkpoint { into, ..Checkpoint::default() };
             store.checkpoint(&wanted, &|| true).unwrap();
         }

@@ -1,9 +1,13 @@
 //! fjall with the store's settings (`engine::fjall` in the store tells why), and nothing else.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use fjall::{
     CompressionType, Database, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, Readable,
+    compaction::Leveled,
     config::{BlockSizePolicy, CompressionPolicy},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -28,9 +32,10 @@ impl Fjall {
             .worker_threads(1)
             .open()
             .expect("a database");
-        let options = |memtable| {
+        let options = |memtable, flushes| {
             let lz4_below = [CompressionType::None, CompressionType::Lz4];
             KeyspaceCreateOptions::default()
+                .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(flushes)))
                 .max_memtable_size(memtable)
                 .data_block_size_policy(BlockSizePolicy::all(4 << 10))
                 .data_block_compression_policy(CompressionPolicy::new(lz4_below))
@@ -38,10 +43,11 @@ impl Fjall {
                     KvSeparationOptions::default().separation_threshold(65_536),
                 ))
         };
-        let keyspace =
-            |name, memtable| db.keyspace(name, || options(memtable)).expect("a keyspace");
-        let ks = keyspace("current", 8 << 20);
-        let (history, meta) = (keyspace("history", 4 << 20), keyspace("meta", 2 << 20));
+        let keyspace = |name, memtable, flushes| {
+            db.keyspace(name, || options(memtable, flushes)).expect("a keyspace")
+        };
+        let ks = keyspace("current", 8 << 20, 4);
+        let (history, meta) = (keyspace("history", 4 << 20, 8), keyspace("meta", 2 << 20, 4));
         Self { db, ks, history, meta, path: path.to_owned() }
     }
 

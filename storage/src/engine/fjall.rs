@@ -7,6 +7,7 @@
 //! | journals of 128 MiB together | `meta` fills so slowly that it would hold them all; they are replayed at open |
 //! | values above 64 KiB in blob files | documents of 16 MiB at 330 MiB instead of 950 |
 //! | lz4 from the second level on | what was just flushed is soon rewritten by a compaction, and read the most |
+//! | compaction after 8 flushes of `history`, 4 of the others | it is written more than read, and reads at T are gets, which filters lead |
 //! | one worker | of several, the first one spins on the processor while the others compact; flushes that it has no time for are the writers' |
 //!
 //! Keyspace options are stored at creation: a restart cannot change them, only a new dbpath.
@@ -21,7 +22,10 @@ use std::{
 use fjall::{
     AbstractTree, AnyTree, CompressionType, Database, KeyspaceCreateOptions, KvSeparationOptions,
     PersistMode, Readable,
-    compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict},
+    compaction::{
+        Leveled,
+        filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict},
+    },
     config::{BlockSizePolicy, CompressionPolicy},
 };
 use lsm_tree::{Tree, ValueType};
@@ -135,7 +139,9 @@ fn options(ks: Keyspace) -> KeyspaceCreateOptions {
         Keyspace::Oplog => 16 << 10,
         _ => 4 << 10,
     };
+    let flushes = if ks == Keyspace::History { 8 } else { 4 };
     KeyspaceCreateOptions::default()
+        .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(flushes)))
         .max_memtable_size(memtable_bytes(ks))
         .data_block_size_policy(BlockSizePolicy::all(block))
         .data_block_compression_policy(CompressionPolicy::new([

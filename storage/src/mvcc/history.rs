@@ -127,7 +127,12 @@ impl History {
 
     /// True when a row of `table` that is not there now, or came after `ts`, may have lived at `ts`.
     pub(crate) fn may_have_removed(&self, ts: Timestamp, table: TableId) -> bool {
-        !self.0.lock().epochs_from(ts, table, |held| held.last_removal > ts).is_empty()
+        !self.removals_from(ts, table).is_empty()
+    }
+
+    /// Of those epochs the ones in which a life may have ended by a removal after `ts`.
+    pub(crate) fn removals_from(&self, ts: Timestamp, table: TableId) -> Vec<Epoch> {
+        self.0.lock().epochs_from(ts, table, |held| held.last_removal > ts)
     }
 
     /// Begins a new epoch if one is due at `now`. M4: `now` is after all stops so far.

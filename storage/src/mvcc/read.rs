@@ -58,18 +58,31 @@ impl Reader {
         newest: Option<Version>,
         at: Timestamp,
     ) -> Result<Option<Version>, StorageError> {
-        let mut version = newest;
-        loop {
-            match version {
-                Some(found) if found.start() <= at => return Ok(Some(found)),
-                // M2
-                Some(found) if found.replaced() => {
-                    version = Some(self.ended_at(row, found.way_back(at))?);
-                }
-                _ if !self.history.may_have_removed(at, table) => return Ok(None),
-                _ => return self.search(row, table, at),
-            }
+        if let Some(newest) = newest
+            && let Some(found) = self.go_back(row, newest, at)?
+        {
+            return Ok(Some(found));
         }
+        if !self.history.may_have_removed(at, table) {
+            return Ok(None);
+        }
+        self.search(row, table, at)
+    }
+
+    /// M2: the version of the same life that lives at `at`, or one before it.
+    pub(super) fn go_back(
+        &self,
+        row: &[u8],
+        mut version: Version,
+        at: Timestamp,
+    ) -> Result<Option<Version>, StorageError> {
+        while version.start() > at {
+            if !version.replaced() {
+                return Ok(None);
+            }
+            version = self.ended_at(row, version.way_back(at))?;
+        }
+        Ok(Some(version))
     }
 
     /// The version of a row that ended at `stop`, of which another one says that it is there.

@@ -2,8 +2,10 @@
 //!
 //! The present is one walk over `current`. At a time T, where no row was removed since, each row that changed since
 //! goes back on its own: history has the same order, so neighbours share their blocks. Where rows were removed, the
-//! walk of `current` is merged with one walk of each epoch from T on; of the versions of a key M1 chooses one. Keys that were cut (see `layout`) stand in the order
-//! of their first bytes only: runs that share those are collected and sorted by the whole key.
+//! walk of `current` is merged with one walk of each epoch from T on in which a removal was: of a life that held T and
+//! ended by a removal the last version is there. The one that ends first after T goes back, or else the present one; had
+//! an earlier life held T, its end would have come first. Keys that were cut (see `layout`) stand in the order of their
+//! first bytes only: runs that share those are collected and sorted by the whole key.
 
 use std::{cmp::Ordering, collections::VecDeque, ops::Bound, sync::Arc};
 
@@ -109,7 +111,7 @@ const TABLE_LEN: usize = size_of::<TableId>();
 /// The rows as the engine orders them.
 enum Merge {
     Present(Walk),
-    Changed { walk: Walk, reader: Reader, table: TableId, at: Timestamp },
+    Changed { walk: Walk, reader: Reader, at: Timestamp },
     At(MergeAt),
 }
 
@@ -124,12 +126,13 @@ impl Merge {
         let (from, to) = row_bounds(table, from, to);
         let walk = Walk::new(reader, table, &from, &to, direction);
         let Some(at) = reader.at else { return Self::Present(walk) };
-        if !reader.history.may_have_removed(at, table) {
-            return Self::Changed { walk, reader: reader.clone(), table, at };
+        let mut epochs = reader.history.removals_from(at, table);
+        if epochs.is_empty() {
+            return Self::Changed { walk, reader: reader.clone(), at };
         }
-        let empty =
-            is_empty_range(from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-        let epochs = if empty { Vec::new() } else { reader.history.epochs_from(at, table) };
+        if is_empty_range(from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice)) {
+            epochs.clear();
+        }
         let past = epochs
             .into_iter()
             .map(|epoch| {
@@ -142,7 +145,8 @@ impl Merge {
                 Past { walk, direction, head: None, primed: false, at }
             })
             .collect();
-        Self::At(MergeAt { present: walk, head: None, primed: false, past, direction, at })
+        let reader = reader.clone();
+        Self::At(MergeAt { reader, present: walk, head: None, primed: false, past, direction, at })
     }
 
     fn next(&mut self) -> Result<Option<(Slice, Version)>, StorageError> {
@@ -151,10 +155,9 @@ impl Merge {
                 let Some((row, value)) = walk.next()? else { return Ok(None) };
                 (row, Version::parse(value)?)
             }
-            Self::Changed { walk, reader, table, at } => loop {
+            Self::Changed { walk, reader, at } => loop {
                 let Some((row, value)) = walk.next()? else { return Ok(None) };
-                let newest = Some(Version::parse(value)?);
-                if let Some(version) = reader.settle(&row, *table, newest, *at)? {
+                if let Some(version) = reader.go_back(&row, Version::parse(value)?, *at)? {
                     break (row, version);
                 }
             },
@@ -285,8 +288,9 @@ fn past_bounds(
     (from, to)
 }
 
-/// `current` and the epochs, merged by row.
+/// `current` and the epochs with removals, merged by row.
 struct MergeAt {
+    reader: Reader,
     present: Walk,
     head: Option<(Slice, Version)>,
     primed: bool,
@@ -300,16 +304,18 @@ impl MergeAt {
         loop {
             self.prime()?;
             let Some(row) = self.first_row() else { return Ok(None) };
-            let mut chosen = self.take_past(&row)?;
+            let mut newest = self.take_past(&row)?;
             if self.head.as_ref().is_some_and(|(key, _)| *key == row) {
                 self.primed = false;
                 if let Some((_, version)) = self.head.take()
-                    && version.start() <= self.at
+                    && (newest.is_none() || version.start() <= self.at)
                 {
-                    chosen = Some(version);
+                    newest = Some(version);
                 }
             }
-            if let Some(version) = chosen {
+            if let Some(newest) = newest
+                && let Some(version) = self.reader.go_back(&row, newest, self.at)?
+            {
                 return Ok(Some((row, version)));
             }
         }
@@ -337,16 +343,14 @@ impl MergeAt {
         present.chain(past).min_by(|a, b| before(a, b)).cloned()
     }
 
-    /// M1 over the epochs, oldest first: the smallest stop after `at` decides.
+    /// Over the epochs, oldest first: the version that ends first after `at`.
     fn take_past(&mut self, row: &Slice) -> Result<Option<Version>, StorageError> {
-        let mut chosen: Option<Option<Version>> = None;
+        let mut chosen = None;
         for past in &mut self.past {
             let first = past.take(row)?;
-            if chosen.is_none() {
-                chosen = first.map(|version| Some(version).filter(|v| v.start() <= self.at));
-            }
+            chosen = chosen.or(first);
         }
-        Ok(chosen.flatten())
+        Ok(chosen)
     }
 }
 
