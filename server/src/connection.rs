@@ -196,7 +196,15 @@ async fn serve_message(
         if let Op::Msg(msg) = &mut reply.op {
             msg.flags = msg.flags.with(MsgFlags::MORE_TO_COME, true);
         }
-        send(stream, client, reply).await?;
+        if let Err(end) = send(stream, client, reply).await {
+            // Nobody is there to ask for the rest.
+            if let Some(Ok((name, RawBsonRef::Int64(id)))) = next.as_raw().iter().next()
+                && name == "getMore"
+            {
+                client.node.cursors.kill(id);
+            }
+            return Err(end);
+        }
         // The next reply answers the one just sent.
         message.request_id = id;
         incoming =

@@ -62,6 +62,10 @@ pub struct Profile {
     pub disk_use_by_default: bool,
     /// Read concern snapshot is there outside of transactions.
     pub snapshot_reads: bool,
+    /// A pipeline has an end: a thousand stages.
+    pub pipelines_are_bounded: bool,
+    /// Sessions are shown with what a transaction within them would add to their name.
+    pub sessions_show_transactions: bool,
     /// explain takes every read concern.
     pub explain_takes_concerns: bool,
 }
@@ -131,6 +135,8 @@ const V4_4: Profile = Profile {
     executor_errors_name_collection: false,
     disk_use_by_default: false,
     snapshot_reads: false,
+    pipelines_are_bounded: false,
+    sessions_show_transactions: false,
     explain_takes_concerns: false,
 };
 
@@ -147,6 +153,7 @@ const V5_0: Profile = Profile {
     quiesces: true,
     typed_index_specs: true,
     snapshot_reads: true,
+    pipelines_are_bounded: true,
     ..V4_4
 };
 
@@ -190,6 +197,7 @@ const V8_0: Profile = Profile {
     resume_tokens_name_initial_sync: true,
     executor_errors_name_collection: true,
     explain_takes_concerns: true,
+    sessions_show_transactions: true,
     ..V7_0
 };
 

@@ -2,9 +2,11 @@
 
 use protocol::{ErrorCode, RawDoc};
 use query::{
+    QueryError,
     context::Context,
     exec::{Input, Pipeline},
     source::Source,
+    value::{Elements, Shown},
 };
 use storage::View;
 use uuid::Uuid;
@@ -15,9 +17,34 @@ use crate::{
     context::Call,
     cursors::{Filled, Reading, Remarks},
     error::Failure,
+    profile::Profile,
     read_time::ReadTime,
     source::{self, CollectionSource, NoDocuments},
 };
+
+/// The longest document that a reply may hold: mongod's own limit, and what it allows for internal use.
+const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
+
+/// A stage may make a document that is too large; nobody could read it.
+fn too_large(doc: &[u8], profile: &Profile) -> QueryError {
+    let len = doc.len();
+    let text = if profile.executor_errors_name_collection {
+        format!(
+            "Serializing Document failed :: caused by :: Size {len} exceeds maximum \
+             {DOCUMENT_BYTES_MAX}"
+        )
+    } else {
+        let first = Elements::of_bytes(doc).next().map(|first| {
+            format!("{}: {}", String::from_utf8_lossy(first.key), Shown(first.value()))
+        });
+        format!(
+            "BSONObj size: {len} (0x{len:X}) is invalid. Size must be between 0 and \
+             {DOCUMENT_BYTES_MAX}(16MB) First element: {}",
+            first.unwrap_or_default()
+        )
+    };
+    QueryError::location(10_334, text)
+}
 
 /// What became of a document.
 pub enum Taken {
@@ -109,7 +136,11 @@ impl Reading for QueryReading {
         if limit == 0 {
             return Ok(Filled::More);
         }
+        let profile = call.profile();
         let more = self.each(call, |doc, _| {
+            if doc.len() > DOCUMENT_BYTES_MAX {
+                return Err(Failure::Query(too_large(doc, profile)));
+            }
             Ok(match batch.push_bytes(doc) {
                 false => Taken::No,
                 true if batch.count() >= limit => Taken::AsLast,

@@ -200,34 +200,45 @@ impl Concern {
             "$allowTransactionTableSnapshot",
             "$waitLastStableRecoveryTimestamp",
         ])?;
-        if let Some(level) = given.optional("level")? {
-            concern.level = match level.str()? {
+        let mut level = "local";
+        if let Some(value) = given.optional("level")? {
+            level = value.str()?;
+            concern.level = match level {
                 "local" | "available" => Level::Local,
                 "majority" => Level::Majority,
                 "snapshot" => Level::Snapshot,
                 "linearizable" => Level::Linearizable,
-                _ => return Err(level.not_in_enumeration().into()),
+                _ => return Err(value.not_in_enumeration().into()),
             };
         }
         concern.after = given.optional("afterClusterTime")?.map(|ts| ts.timestamp()).transpose()?;
         concern.at = given.optional("atClusterTime")?.map(|ts| ts.timestamp()).transpose()?;
         concern.waits_for_decisions =
             concern.level == Level::Snapshot || concern.after.is_some() || concern.at.is_some();
+        let newest = ["available", "linearizable"].contains(&level);
+        let both = concern.at.is_some() && concern.after.is_some();
+        let refused = match (concern.after, concern.at) {
+            _ if both && call.profile().snapshot_reads => {
+                "Specifying a timestamp for readConcern snapshot in a causally consistent session is \
+                 not allowed. See https://docs.mongodb.com/manual/core/read-isolation-consistency-recency/#causal-consistency"
+            }
+            _ if both => "Can not specify both afterClusterTime and atClusterTime",
+            (Some(_), _) if newest => {
+                "afterClusterTime field can be set only if level is equal to majority, local, or \
+                 snapshot"
+            }
+            (Some(after), _) if after.is_null() => "afterClusterTime cannot be a null timestamp",
+            (_, Some(_)) if concern.level != Level::Snapshot => {
+                "atClusterTime field can be set only if level is equal to snapshot"
+            }
+            (_, Some(at)) if at.is_null() => "atClusterTime cannot be a null timestamp",
+            _ => "",
+        };
+        if !refused.is_empty() {
+            return Err(Failure::said(ErrorCode::InvalidOptions, refused));
+        }
         if let Some(op_time) = given.optional("afterOpTime")? {
             concern.after = Some(op_time.op_time()?.ts);
-        }
-        if concern.at.is_some() && concern.level != Level::Snapshot {
-            let text =
-                "readConcern.atClusterTime can only be specified with readConcern level 'snapshot'";
-            return Err(Failure::said(ErrorCode::InvalidOptions, text));
-        }
-        if concern.at.is_some_and(|at| at.is_null()) {
-            let text = "atClusterTime cannot be a null timestamp";
-            return Err(Failure::said(ErrorCode::InvalidOptions, text));
-        }
-        if concern.at.is_some() && concern.after.is_some() {
-            let text = "Specify either 'atClusterTime' or 'afterClusterTime' in readConcern, but not both.";
-            return Err(Failure::said(ErrorCode::InvalidOptions, text));
         }
         Ok(concern)
     }

@@ -105,8 +105,8 @@ impl Group {
         let Some(spill) = &context.spill else {
             return Err(QueryError::location(
                 292,
-                "Exceeded memory limit for $group, but didn't allow external sort. Pass \
-                 allowDiskUse:true to opt in.",
+                "Exceeded memory limit for $group, but didn't allow external spilling; pass \
+                 allowDiskUse:true to opt in",
             ));
         };
         let mut failed = Ok(());

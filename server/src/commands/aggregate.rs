@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use bson::{RawArrayBuf, RawBsonRef};
+use bson::{RawArray, RawArrayBuf, RawBsonRef};
 use protocol::{ErrorCode, Fields, Namespace, RawDoc, Timestamp};
 use query::{
     exec::Pipeline,
@@ -28,6 +28,7 @@ use crate::{
     blocking::{self, Surroundings},
     context::{Call, Outcome},
     error::Failure,
+    profile::Profile,
     query_reading::QueryReading,
     read_time::ReadTime,
     source::{self, CollectionSource, NoDocuments},
@@ -124,6 +125,20 @@ pub(super) fn over(ns: &Namespace) -> Over {
 /// What a pipeline over no collection is said to run over.
 const COLLECTIONLESS: &str = "$cmd.aggregate";
 
+/// How many stages a pipeline may have, from 5.0 on.
+const STAGES_MAX: usize = 1000;
+
+fn check_length(stages: &RawArray, profile: &Profile) -> Result<(), Failure> {
+    if !profile.pipelines_are_bounded || stages.into_iter().count() <= STAGES_MAX {
+        return Ok(());
+    }
+    let text = format!("Pipeline length must be no longer than {STAGES_MAX} stages");
+    Err(match profile.executor_errors_name_collection {
+        true => Failure::said(ErrorCode::from_code(7_749_501), format!("{text}.")),
+        false => Failure::said(ErrorCode::FailedToParse, text),
+    })
+}
+
 impl Asked {
     pub(super) fn parse(call: &Call) -> Result<Self, Failure> {
         let fields = Fields::idl("aggregate", &call.body);
@@ -132,6 +147,7 @@ impl Asked {
             let text = "A pipeline must be an array of objects";
             return Err(Failure::said(ErrorCode::TypeMismatch, text));
         };
+        check_length(stages, call.profile())?;
         let size = match fields.optional("cursor")?.map(|cursor| cursor.raw()) {
             None => None,
             Some(RawBsonRef::Document(cursor)) => Fields::idl("aggregate.cursor", cursor)

@@ -104,6 +104,8 @@ fn during(name: &str, call: &Call, ns: &Namespace) -> String {
     let what = match name {
         "aggregate" if names_collection => format!("aggregate command on namespace: {ns}"),
         "aggregate" => return "PlanExecutor error during aggregation :: caused by :: ".to_owned(),
+        "count" | "distinct" if names_collection => format!("{name} command on namespace: {ns}"),
+        "count" => return String::new(),
         name if names_collection && name != "getMore" => format!("{name} command: {ns}"),
         "getMore" => "getMore".to_owned(),
         name => format!("{name} command"),

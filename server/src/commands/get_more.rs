@@ -5,9 +5,11 @@
 
 use std::time::{Duration, Instant};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use bson::RawDocumentBuf;
 use protocol::{ErrorCode, Fields, Namespace, OpTime, RawDoc};
 use storage::Store;
+use uuid::Uuid;
 
 use super::{Api, Auth, Command, On, OpClass, Run, Waiting, first_batch::while_running};
 use crate::{
@@ -17,6 +19,7 @@ use crate::{
     context::{Call, Outcome, Reply, Then},
     cursors::{Cursor, Filled},
     error::Failure,
+    sessions::SessionId,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -112,6 +115,13 @@ fn check_rights(call: &Call, asked: &Asked) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A session as errors name it.
+fn shown(session: SessionId, call: &Call) -> String {
+    let (id, user) = (Uuid::from_bytes(session.id), STANDARD.encode(session.user));
+    let end = if call.profile().sessions_show_transactions { " -  - " } else { "" };
+    format!("{id} - {user}{end}")
+}
+
 fn check_owner(call: &Call, asked: &Asked, cursor: &Cursor) -> Result<(), Failure> {
     if cursor.ns != asked.ns {
         let text = format!(
@@ -125,15 +135,18 @@ fn check_owner(call: &Call, asked: &Asked, cursor: &Cursor) -> Result<(), Failur
         (Some(own), Some(other)) if own != other => refused(
             50738,
             format!(
-                "Cannot run getMore on cursor {}, which was created in another session",
-                cursor.id
+                "Cannot run getMore on cursor {}, which was created in session {}, in session {}",
+                cursor.id,
+                shown(own, call),
+                shown(other, call)
             ),
         ),
-        (Some(_), None) => refused(
+        (Some(own), None) => refused(
             50737,
             format!(
-                "Cannot run getMore on cursor {}, which was created in session, without an lsid",
-                cursor.id
+                "Cannot run getMore on cursor {}, which was created in session {}, without an lsid",
+                cursor.id,
+                shown(own, call)
             ),
         ),
         (None, Some(_)) => refused(
