@@ -6,13 +6,13 @@ use bson::RawDocumentBuf;
 use protocol::RawDoc;
 
 use super::{
-    NoSource, Parsed, StageContext, check_part, drain, idl, over_docs, parse, parse_stages, plan,
-    raw, table::one, to_doc, unwind,
+    NoSource, Parsed, StageContext, check_part, drain, idl, over, parse, parse_stages, plan, raw,
+    table::one, to_doc, unwind,
 };
 use crate::{
-    context::Context,
+    context::{Context, SpilledRun},
     error::QueryError,
-    exec::{Pipeline, Stage, Upstream},
+    exec::{Input, Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, array_bytes},
     value::{
         Elements, OwnedValue, Shown, Value,
@@ -320,9 +320,10 @@ impl Stage for UnionWith {
 
 /// `$facet`: several pipelines over the same documents, their results in one.
 #[derive(Debug)]
-struct Facet {
+pub(super) struct Facet {
     facets: Vec<(Box<[u8]>, OwnedValue)>,
     cx: StageContext,
+    bytes_max: usize,
     done: bool,
 }
 
@@ -384,6 +385,10 @@ pub(super) fn check_facet(value: Value<'_>) -> Result<(), QueryError> {
 
 /// Parses `$facet`, whose shape was checked.
 pub(super) fn parse_facet(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    one(facet(value, cx)?)
+}
+
+pub(super) fn facet(value: Value<'_>, cx: &StageContext) -> Result<Facet, QueryError> {
     let mut facets: Vec<(Box<[u8]>, OwnedValue)> = Vec::new();
     for field in value.elements() {
         for stage in field.value().elements() {
@@ -401,7 +406,46 @@ pub(super) fn parse_facet(value: Value<'_>, cx: &StageContext) -> Result<Parsed,
         check_part(field.value(), cx)?;
         facets.push((field.key.into(), field.value().into()));
     }
-    one(Facet { facets, cx: cx.clone(), done: false })
+    Ok(Facet { facets, cx: cx.clone(), bytes_max: FACET_BYTES_MAX, done: false })
+}
+
+/// How much of its input and of its result `$facet` holds.
+const FACET_BYTES_MAX: usize = 100 << 20;
+
+impl Facet {
+    /// The memory after which it writes away or fails.
+    #[cfg(test)]
+    pub(super) fn with_memory(mut self, bytes: usize) -> Self {
+        self.bytes_max = bytes;
+        self
+    }
+
+    /// All documents from below, for each facet one time. What memory can't hold is written away, for each on its own.
+    fn inputs(&self, up: &mut Upstream<'_, '_>) -> Result<Vec<Kept>, QueryError> {
+        let mut kept: Vec<Kept> = self.facets.iter().map(|_| Kept::default()).collect();
+        let (mut docs, mut bytes) = (Vec::new(), 0);
+        while let Some(doc) = up.pull()? {
+            bytes += doc.as_bytes().len();
+            docs.push(doc);
+            if bytes > self.bytes_max {
+                let spill = up.context().spill.as_ref().ok_or_else(|| {
+                    let text = format!(
+                        "$facet exceeded memory limit of {} bytes, but did not opt in to disk use.",
+                        self.bytes_max
+                    );
+                    QueryError::location(292, text)
+                })?;
+                for kept in &mut kept {
+                    kept.runs.push_back(spill.write(&mut docs.iter().cloned())?);
+                }
+                (docs, bytes) = (Vec::new(), 0);
+            }
+        }
+        for kept in &mut kept {
+            kept.rest = docs.clone().into();
+        }
+        Ok(kept)
+    }
 }
 
 impl Stage for Facet {
@@ -410,18 +454,52 @@ impl Stage for Facet {
             return Ok(None);
         }
         self.done = true;
-        let mut docs = Vec::new();
-        while let Some(doc) = up.pull()? {
-            docs.push(doc);
-        }
+        let inputs = self.inputs(up)?;
         let mut out = RawDocumentBuf::new().into_bytes();
-        for (name, pipeline) in &self.facets {
-            let parsed = parse(pipeline.get(), &self.cx)?;
-            let mut pipeline: Pipeline = over_docs(docs.clone(), parsed);
-            let (found, _) = drain(&mut pipeline, &NoSource, up.context())?;
-            let bytes = array_bytes(found.iter().map(|doc| Value::Document(doc.as_bytes())));
-            out = unwind::with(&out, std::slice::from_ref(name), Value::Array(&bytes));
+        for ((name, pipeline), docs) in self.facets.iter().zip(inputs) {
+            let mut pipeline = over(docs, parse(pipeline.get(), &self.cx)?);
+            let mut input = Input::new(&NoSource, up.context());
+            let (mut found, mut bytes) = (Vec::new(), out.len());
+            while let Some(doc) = pipeline.next(&mut input)? {
+                bytes += doc.as_bytes().len();
+                if bytes > self.bytes_max {
+                    let text = format!(
+                        "document constructed by $facet is {bytes} bytes, which exceeds the limit \
+                         of {} bytes",
+                        self.bytes_max
+                    );
+                    return Err(QueryError::location(4_031_700, text));
+                }
+                found.push(doc);
+            }
+            let array = array_bytes(found.iter().map(|doc| Value::Document(doc.as_bytes())));
+            out = unwind::with(&out, std::slice::from_ref(name), Value::Array(&array));
         }
         raw(&out).map(|doc| Some(RawDoc::from(doc)))
+    }
+}
+
+/// The documents that one facet reads.
+#[derive(Debug, Default)]
+struct Kept {
+    runs: VecDeque<Box<dyn SpilledRun>>,
+    rest: VecDeque<RawDoc>,
+    /// Whether to go on is asked now and then.
+    given: u8,
+}
+
+impl Stage for Kept {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        self.given = self.given.wrapping_add(1);
+        if self.given == 0 {
+            up.context().check()?;
+        }
+        while let Some(run) = self.runs.front_mut() {
+            if let Some(doc) = run.next()? {
+                return Ok(Some(doc));
+            }
+            self.runs.pop_front();
+        }
+        Ok(self.rest.pop_front())
     }
 }

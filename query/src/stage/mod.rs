@@ -282,6 +282,13 @@ pub fn over_docs(docs: Vec<RawDoc>, parsed: Vec<Parsed>) -> Pipeline {
     pipeline
 }
 
+/// The same over what a stage gives.
+fn over(stage: impl Stage + 'static, parsed: Vec<Parsed>) -> Pipeline {
+    let mut pipeline = Pipeline::new(Access::Nothing, vec![Box::new(stage)]);
+    push_all(&mut pipeline, parsed.into_iter());
+    pipeline
+}
+
 fn over_given(mut stages: impl Iterator<Item = Parsed>) -> Pipeline {
     match stages.next() {
         Some(Parsed::Documents(docs)) => over_docs(docs, stages.collect()),

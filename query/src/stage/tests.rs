@@ -191,6 +191,38 @@ fn groups_beyond_memory_take_more_rounds_or_fail() {
     assert_eq!(groups(None).unwrap_err().code.code(), 292);
 }
 
+fn facets(spill: Option<Rc<Kept>>, bytes_max: usize) -> Result<(i32, i32, usize), QueryError> {
+    let docs: Vec<_> = (0..500).map(|i| bson::rawdoc! { "k": i % 100, "n": i }).collect();
+    let docs: Vec<RawDoc> = docs.into_iter().map(RawDoc::from).collect();
+    let spec = bson::rawdoc! {
+        "sum": [{ "$group": { "_id": null, "n": { "$sum": "$n" } } }],
+        "last": [{ "$skip": 499 }],
+        "some": [{ "$match": { "k": 7 } }],
+    };
+    let facet = join::facet(Value::from(&*spec), &StageContext::default())?.with_memory(bytes_max);
+    let mut context = Context::default();
+    context.spill = spill.map(|kept| kept as Rc<dyn crate::context::Spill>);
+    let mut pipeline = Pipeline::new(Access::Given(docs), vec![Box::new(facet)]);
+    let (found, _) = drain(&mut pipeline, &NoSource, &context)?;
+    let found: bson::Document = found.first().unwrap().as_raw().try_into().unwrap();
+    let only = |name: &str| {
+        let rows = found.get_array(name).unwrap();
+        rows.first().unwrap().as_document().unwrap().get_i32("n").unwrap()
+    };
+    Ok((only("sum"), only("last"), found.get_array("some").unwrap().len()))
+}
+
+#[test]
+fn facets_beyond_memory_read_what_was_written_away_or_fail() {
+    let kept = Rc::new(Kept::default());
+    let want = (499 * 500 / 2, 499, 5);
+    assert_eq!(facets(None, 1 << 20).unwrap(), want);
+    assert_eq!(facets(Some(Rc::clone(&kept)), 3_000).unwrap(), want);
+    assert!(kept.0.get() > 6, "only {} runs", kept.0.get());
+    assert_eq!(facets(None, 3_000).unwrap_err().code.code(), 292);
+    assert_eq!(facets(Some(kept), 100).unwrap_err().code.code(), 4_031_700);
+}
+
 /// The two collections of near.bson: places on the sphere and on the plane.
 fn near_source(first: &RawDocument, name: &str) -> MemorySource {
     let kind = if name == "sphere" { "2dsphere" } else { "2d" };
