@@ -108,7 +108,6 @@ fn probe(primary: &Client, ours: &Client, stop: &AtomicBool) -> Result<Vec<f64>>
         let find = doc! {
             "find": "markers", "limit": 1,
             "readConcern": { "level": "local", "afterClusterTime": at },
-            "$readPreference": { "mode": "secondaryPreferred" },
         };
         driver::run(ours, "bench", find).context("read our node")?;
         lags.push(written.elapsed().as_secs_f64() * 1e3);
