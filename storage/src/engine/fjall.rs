@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | memtables of 8 MiB in `current`, 4 in `history` and `oplog`, cache of 32 MiB | each counts two or three times: the one being written, the one being flushed, the one that a snapshot still holds |
 //! | blocks of 4 KiB in `current` and `history`, 16 in `oplog` | point reads, now and at T; long runs |
+//! | indexes and filters of tables in parts, from the second level on | whole ones are read again and again when the cache is smaller than all of them |
 //! | journals of 128 MiB together | `meta` fills so slowly that it would hold them all; they are replayed at open |
 //! | values above 64 KiB in blob files | documents of 16 MiB at 330 MiB instead of 950 |
 //! | lz4 from the second level on | what was just flushed is soon rewritten by a compaction, and read the most |
@@ -26,7 +27,7 @@ use fjall::{
         Leveled,
         filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict},
     },
-    config::{BlockSizePolicy, CompressionPolicy},
+    config::{BlockSizePolicy, CompressionPolicy, PartitioningPolicy},
 };
 use lsm_tree::{Tree, ValueType};
 use parking_lot::RwLock;
@@ -144,6 +145,8 @@ fn options(ks: Keyspace) -> KeyspaceCreateOptions {
         .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(flushes)))
         .max_memtable_size(memtable_bytes(ks))
         .data_block_size_policy(BlockSizePolicy::all(block))
+        .index_block_partitioning_policy(PartitioningPolicy::new([false, true]))
+        .filter_block_partitioning_policy(PartitioningPolicy::new([false, true]))
         .data_block_compression_policy(CompressionPolicy::new([
             CompressionType::None,
             CompressionType::Lz4,
