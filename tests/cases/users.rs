@@ -586,10 +586,11 @@ def look(client):
 clients = []
 for uri in sys.argv[2:]:
     clients.append(pymongo.MongoClient(uri)); clients[-1].uri = uri
-while True:
+for _ in range(600):
     ours, real = (signed(client) for client in clients)
     if ours['clusterTime'].time == real['clusterTime'].time: break
     time.sleep(0.1)
+else: sys.exit('the two nodes never had the same cluster time')
 same = ours['signature'] == real['signature'] and ours['signature']['hash'] != bytes(20)
 print(json.dumps({'ours': look(clients[0]), 'mongod': look(clients[1]), 'signed': same}))
 ";
