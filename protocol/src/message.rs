@@ -227,15 +227,15 @@ impl Op {
     }
 
     fn check_bson(&self) -> Result<(), ParseError> {
-        let run = |docs: &DocRun| docs.iter().try_for_each(|doc| bson_check::check(doc.bytes()));
+        let run = |docs: &DocRun| docs.iter().try_for_each(|doc| bson_check::check(doc.as_bytes()));
         match self {
             Self::Msg(msg) => {
-                bson_check::check(msg.body.bytes())?;
+                bson_check::check(msg.body.as_bytes())?;
                 msg.sequences.iter().try_for_each(|sequence| run(sequence.docs()))?;
             }
             Self::Query(query) => {
                 let docs = [Some(&query.query), query.fields.as_ref()].into_iter().flatten();
-                let mut docs = docs.map(|doc| bson_check::check(doc.bytes()));
+                let mut docs = docs.map(|doc| bson_check::check(doc.as_bytes()));
                 docs.try_for_each(|checked| checked.map_err(ParseError::QueryBson))?;
             }
             Self::Reply(reply) => run(&reply.docs)?,

@@ -109,7 +109,7 @@ impl DocRun {
 
     /// A single document, shared.
     pub fn one(doc: &RawDoc) -> Self {
-        Self { bytes: doc.bytes().clone(), count: 1 }
+        Self { bytes: doc.bytes(), count: 1 }
     }
 
     /// Takes a buffer that must hold whole documents and nothing else.
@@ -212,7 +212,7 @@ impl OpMsg {
     pub(crate) fn wire_len(&self) -> usize {
         let checksum = if self.flags.contains(MsgFlags::CHECKSUM_PRESENT) { 4 } else { 0 };
         let sequences: usize = self.sequences.iter().map(DocSequence::wire_len).sum();
-        4 + sequences + 1 + self.body.bytes().len() + checksum
+        4 + sequences + 1 + self.body.len() + checksum
     }
 
     /// Everything after the header but for the checksum, piece by piece.
@@ -222,7 +222,7 @@ impl OpMsg {
         let (before, after) = self.sequences.split_at(first);
         before.iter().for_each(|sequence| write_sequence(sequence, sink));
         sink.put(&[0]);
-        sink.share(self.body.bytes());
+        sink.share(&self.body.bytes());
         after.iter().for_each(|sequence| write_sequence(sequence, sink));
     }
 }

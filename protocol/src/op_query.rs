@@ -71,8 +71,8 @@ impl OpQuery {
     }
 
     pub(crate) fn wire_len(&self) -> usize {
-        let fields = self.fields.as_ref().map_or(0, |fields| fields.bytes().len());
-        4 + self.ns.len() + 1 + 8 + self.query.bytes().len() + fields
+        let fields = self.fields.as_ref().map_or(0, |fields| fields.len());
+        4 + self.ns.len() + 1 + 8 + self.query.len() + fields
     }
 
     pub(crate) fn write(&self, sink: &mut impl Sink) {
@@ -81,9 +81,9 @@ impl OpQuery {
         sink.put(&[0]);
         sink.put(&self.skip.to_le_bytes());
         sink.put(&self.limit.to_le_bytes());
-        sink.share(self.query.bytes());
+        sink.share(&self.query.bytes());
         if let Some(fields) = &self.fields {
-            sink.share(fields.bytes());
+            sink.share(&fields.bytes());
         }
     }
 }

@@ -1,43 +1,74 @@
-//! A BSON document that shares the buffer it arrived in.
+//! A BSON document that shares the buffer it lies in.
 
 use std::{fmt, ops::Deref};
 
 use bson::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
+use byteview::ByteView;
 
-/// A document backed by [`Bytes`]: cloning and slicing share the message or stored value it came from.
+/// A document that does not own its bytes: cloning and slicing share the message or the stored value it came from.
 ///
 /// Its outer shape (length prefix and terminator) is checked once, at construction. Elements are
 /// checked where they are read.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RawDoc(Bytes);
+#[derive(Clone)]
+pub struct RawDoc(Buffer);
+
+/// Where the bytes lie.
+#[derive(Clone)]
+enum Buffer {
+    /// In a message, or in memory made for them.
+    Message(Bytes),
+    /// In a block of the storage engine. As `Bytes` each document of a scan would cost an allocation.
+    Block(ByteView),
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Message(bytes) => bytes,
+            Self::Block(view) => view,
+        }
+    }
+}
 
 impl RawDoc {
     /// Takes exactly one document.
     pub fn new(bytes: Bytes) -> Result<Self, bson::error::Error> {
         RawDocument::from_bytes(&bytes)?;
-        Ok(Self(bytes))
+        Ok(Self(Buffer::Message(bytes)))
+    }
+
+    /// Takes exactly one document that lies in a block of the storage engine.
+    pub fn stored(view: ByteView) -> Result<Self, bson::error::Error> {
+        RawDocument::from_bytes(&view)?;
+        Ok(Self(Buffer::Block(view)))
     }
 
     /// Takes what [`crate::bson_check`] has found to be shaped as a document.
     pub(crate) fn from_checked(bytes: Bytes) -> Self {
         debug_assert!(RawDocument::from_bytes(&bytes).is_ok());
-        Self(bytes)
+        Self(Buffer::Message(bytes))
     }
 
     /// The bytes, shared.
-    pub fn bytes(&self) -> &Bytes {
-        &self.0
+    pub fn bytes(&self) -> Bytes {
+        match &self.0 {
+            Buffer::Message(bytes) => bytes.clone(),
+            Buffer::Block(view) => Bytes::from_owner(view.clone()),
+        }
     }
 
-    /// The bytes, given away.
-    pub fn into_bytes(self) -> Bytes {
-        self.0
+    /// How many bytes it has.
+    #[allow(clippy::len_without_is_empty, reason = "five at least")]
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// The document, borrowed.
     pub fn as_raw(&self) -> &RawDocument {
-        RawDocument::from_bytes(&self.0).expect("shape was checked at construction")
+        RawDocument::from_bytes(&*self.0).expect("shape was checked at construction")
     }
 
     /// Shares the part of this document's buffer that `part` borrows from it.
@@ -45,7 +76,14 @@ impl RawDoc {
     /// # Panics
     /// If `part` does not lie within this document.
     pub fn share(&self, part: &RawDocument) -> Self {
-        Self(self.0.slice_ref(part.as_bytes()))
+        match &self.0 {
+            Buffer::Message(bytes) => Self(Buffer::Message(bytes.slice_ref(part.as_bytes()))),
+            Buffer::Block(view) => {
+                let part = part.as_bytes();
+                let at = (part.as_ptr() as usize).wrapping_sub(view.as_ptr() as usize);
+                Self(Buffer::Block(view.slice(at..at + part.len())))
+            }
+        }
     }
 }
 
@@ -65,15 +103,23 @@ impl AsRef<RawDocument> for RawDoc {
 
 impl From<RawDocumentBuf> for RawDoc {
     fn from(doc: RawDocumentBuf) -> Self {
-        Self(doc.into_bytes().into())
+        Self(Buffer::Message(doc.into_bytes().into()))
     }
 }
 
 impl From<&RawDocument> for RawDoc {
     fn from(doc: &RawDocument) -> Self {
-        Self(Bytes::copy_from_slice(doc.as_bytes()))
+        Self(Buffer::Message(Bytes::copy_from_slice(doc.as_bytes())))
     }
 }
+
+impl PartialEq for RawDoc {
+    fn eq(&self, other: &Self) -> bool {
+        *self.0 == *other.0
+    }
+}
+
+impl Eq for RawDoc {}
 
 impl fmt::Debug for RawDoc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,12 +135,16 @@ mod tests {
 
     #[test]
     fn a_shared_part_points_into_the_same_buffer() {
-        let doc = RawDoc::from(rawdoc! { "a": { "b": 1 } });
-        let part = doc.share(doc.get_document("a").unwrap());
-        assert_eq!(part.get_i32("b").unwrap(), 1);
-        let outer =
-            doc.bytes().as_ptr() as usize..doc.bytes().as_ptr() as usize + doc.bytes().len();
-        assert!(outer.contains(&(part.bytes().as_ptr() as usize)));
+        let inner = rawdoc! { "b": "long enough not to be kept in place" };
+        let sent = RawDoc::from(rawdoc! { "a": inner });
+        let stored = RawDoc::stored(ByteView::from(sent.as_bytes())).unwrap();
+        assert_eq!(sent, stored);
+        for doc in [sent, stored] {
+            let part = doc.share(doc.get_document("a").unwrap());
+            assert!(part.get_str("b").unwrap().starts_with("long"));
+            assert!(doc.as_bytes().as_ptr_range().contains(&part.as_bytes().as_ptr()));
+            assert!(doc.as_bytes().as_ptr_range().contains(&part.bytes().as_ptr()));
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The store beside the raw engine doing the same puts: load, apply, reads, now and at T.
 //!
 //! `cargo bench -p storage --bench store` runs it. `N` sets the documents, `BATCHES` the batches applied, `VERSIONED`
-//! how many documents get ten versions, `HISTORY=0` keeps none.
+//! how many documents get ten versions, `HISTORY=0` keeps none, `CACHE_MIB` sets the cache of both sides (32).
+//! `SIDE=ours SCANS=n` stops after n scans of the loaded documents, for a profiler.
 //!
 //! What is compared. The raw engine has the store's own settings: cache, journal, worker, and for each keyspace memtable,
 //! blocks, compression and blobs. Its documents and keys are made before the clock starts, the store makes its keys
@@ -129,6 +130,13 @@ fn ours_side() {
     ours.say("after the load");
     figure(APPLY, batches * BATCH, ours.apply(n, batches, 1));
     ours.say("after apply");
+    for _ in 0..number("SCANS", 0) {
+        let (took, seen) = ours.scan(ReadAt::Newest);
+        figure("one more scan", seen, took);
+    }
+    if number("SCANS", 0) > 0 {
+        return end(&ours.path);
+    }
     figure("point reads by _id", reads(), ours.gets(n, ReadAt::Newest));
     let (took, seen) = ours.scan(ReadAt::Newest);
     figure("full scan", seen, took);
@@ -161,7 +169,8 @@ fn at(ts: Timestamp) -> OpTimeAndWall {
 impl Ours {
     fn open(path: &Path, history: bool) -> Self {
         let history_window = Duration::from_secs(if history { 24 * 3600 } else { 0 });
-        let options = StoreOptions { history_window, ..StoreOptions::default() };
+        let cache_bytes = shared::cache_bytes();
+        let options = StoreOptions { history_window, cache_bytes, ..StoreOptions::default() };
         let store = Store::open(path, options).expect("a store");
         Self { store, uuid: Uuid::from_u128(1), path: path.to_owned() }
     }

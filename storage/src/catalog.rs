@@ -277,7 +277,19 @@ impl Index {
     }
 
     pub(crate) fn changed(&self, state: IndexState, multikey: Vec<Vec<u32>>) -> Self {
-        Self::new(self.spec.clone(), self.table, self.side, state, multikey)
+        self.revised(self.spec.clone(), state, multikey)
+    }
+
+    /// The same tables under another spec.
+    pub(crate) fn revised(&self, spec: RawDoc, state: IndexState, multikey: Vec<Vec<u32>>) -> Self {
+        let revised = Self::new(spec, self.table, self.side, state, multikey);
+        if self.keygen.has_keys() { revised } else { revised.without_keys() }
+    }
+
+    /// An index whose table was never filled.
+    pub(crate) fn without_keys(mut self) -> Self {
+        self.keygen.forget();
+        self
     }
 }
 

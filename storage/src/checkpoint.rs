@@ -365,7 +365,7 @@ fn in_backup(name: &str) -> String {
 /// How far the copied oplog reaches.
 fn last_entry(snapshot: &dyn crate::engine::Snapshot) -> Result<Option<u64>, StorageError> {
     use std::ops::Bound::Unbounded;
-    let Some(last) = snapshot.range(Keyspace::Oplog, Unbounded, Unbounded).next_back() else {
+    let Some(last) = snapshot.range_back(Keyspace::Oplog, Unbounded, Unbounded).next() else {
         return Ok(None);
     };
     Ok(crate::layout::Reader(&last?.0).u64())

@@ -88,6 +88,11 @@ pub fn append(
     Ok(())
 }
 
+/// The number that a key begins with, if it is none below zero and no decimal made it.
+pub fn read_number(key: &[u8]) -> Option<f64> {
+    number::read(key)
+}
+
 /// The lead byte shared by all values that compare as one type. Objects order their fields by it before
 /// they look at names.
 fn type_of(value: Value<'_>) -> u8 {

@@ -31,7 +31,12 @@ use protocol::Timestamp;
 use crate::engine::{KEY_LEN_MAX, Slice};
 
 /// The format of everything below. A change that an older program would misread raises it.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+///
+/// 3: text indexes have keys. A store of format 2 is taken as it is: those of its text indexes that were made without
+/// keys stay so, which their rows in the catalog tell.
+pub(crate) const FORMAT_VERSION: u32 = 3;
+/// The oldest format that can be read, and becomes the present one when it is opened.
+pub(crate) const FORMAT_OLDEST: u32 = 2;
 
 /// Names a table: a collection's documents, an index, the catalog. Never used twice, not even after a rollback.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -138,7 +138,7 @@ fn row(table: TableId, key: &[u8], payload: &[&[u8]]) -> (Slice, Slice) {
 fn document(value: Slice) -> Result<(Option<Slice>, RawDoc), StorageError> {
     let version = Version::parse(value)?;
     let full_key = version.full_key().map(Slice::from);
-    Ok((full_key, RawDoc::new(version.into_payload()).map_err(StorageError::bad_document)?))
+    Ok((full_key, version.into_doc()?))
 }
 
 fn write_run(

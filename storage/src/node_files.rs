@@ -24,7 +24,7 @@ use protocol::{OpTime, OpTimeAndWall, RawDoc};
 use crate::{
     StorageError,
     engine::EngineKind,
-    layout::{FORMAT_VERSION, Reader},
+    layout::{FORMAT_OLDEST, FORMAT_VERSION, Reader},
 };
 
 /// The file that a process locks.
@@ -78,12 +78,17 @@ pub(crate) fn check_format(dbpath: &Path, engine: EngineKind) -> Result<(), Stor
     let format = format.parse().map_err(|_| {
         StorageError::corrupt(path.display().to_string(), format!("it says {text:?}"))
     })?;
-    if format != FORMAT_VERSION {
+    if !(FORMAT_OLDEST..=FORMAT_VERSION).contains(&format) {
         return Err(StorageError::OtherFormat { path, found: format, known: FORMAT_VERSION });
     }
     if *found != engine.to_string() {
         let (found, wanted) = ((*found).to_owned(), engine.to_string());
         return Err(StorageError::OtherEngine { path, found, wanted });
+    }
+    if format < FORMAT_VERSION {
+        // From here on an older program must not write to it.
+        let text = format!("understudy {FORMAT_VERSION} {engine}\n");
+        return replace_file(&path, text.as_bytes());
     }
     Ok(())
 }
@@ -266,7 +271,13 @@ mod tests {
             check_format(dir.path(), EngineKind::Memory),
             Err(StorageError::OtherEngine { .. })
         ));
-        std::fs::write(dir.path().join("FORMAT"), "understudy 99 fjall\n").unwrap();
+        // An older one that can be read becomes the present one.
+        let file = dir.path().join("FORMAT");
+        std::fs::write(&file, format!("understudy {FORMAT_OLDEST} fjall\n")).unwrap();
+        check_format(dir.path(), EngineKind::Fjall).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text, format!("understudy {FORMAT_VERSION} fjall\n"));
+        std::fs::write(file, "understudy 99 fjall\n").unwrap();
         assert!(matches!(
             check_format(dir.path(), EngineKind::Fjall),
             Err(StorageError::OtherFormat { found: 99, .. })

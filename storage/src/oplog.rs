@@ -271,12 +271,9 @@ impl Oplog {
             }
         };
         let (low, high) = (low.map(entry_key), high.map(entry_key));
-        let walk = snapshot.range(
-            Keyspace::Oplog,
-            low.as_ref().map(<[u8; 8]>::as_slice),
-            high.as_ref().map(<[u8; 8]>::as_slice),
-        );
-        OplogScan { walk, direction }
+        let low = low.as_ref().map(<[u8; 8]>::as_slice);
+        let high = high.as_ref().map(<[u8; 8]>::as_slice);
+        OplogScan(direction.walk(&*snapshot, Keyspace::Oplog, low, high))
     }
 
     /// Takes away everything after `ts`, for good: synced when it returns. Moves `written` and `durable` back.
@@ -295,8 +292,7 @@ impl Oplog {
         let from = entry_key(ts);
         let mut batch = Batch::default();
         // From the end: a crash in between leaves a shorter oplog without holes.
-        for item in snapshot.range(Keyspace::Oplog, Bound::Excluded(&from), Bound::Unbounded).rev()
-        {
+        for item in snapshot.range_back(Keyspace::Oplog, Bound::Excluded(&from), Bound::Unbounded) {
             let (key, value) = item?;
             state.shrink(&key, value.len() as u64, &mut batch);
             batch.remove(Keyspace::Oplog, key);
@@ -516,20 +512,13 @@ impl Stretch {
 }
 
 /// A walk over entries; ends where the oplog ended when it began.
-pub struct OplogScan {
-    walk: Iter,
-    direction: Direction,
-}
+pub struct OplogScan(Iter);
 
 impl Iterator for OplogScan {
     type Item = Result<(Timestamp, RawDoc), StorageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = match self.direction {
-            Direction::Forward => self.walk.next(),
-            Direction::Backward => self.walk.next_back(),
-        }?;
-        Some(item.and_then(|(key, value)| {
+        Some(self.0.next()?.and_then(|(key, value)| {
             let ts = Reader(&key)
                 .ts()
                 .ok_or_else(|| StorageError::corrupt("the oplog", "a key is not a timestamp"))?;
@@ -552,8 +541,7 @@ pub(crate) fn entry_key(ts: Timestamp) -> [u8; 8] {
 }
 
 fn parse_entry(value: Slice) -> Result<RawDoc, StorageError> {
-    RawDoc::new(bytes::Bytes::from_owner(value))
-        .map_err(|e| StorageError::corrupt("the oplog", e.to_string()))
+    RawDoc::stored(value.into()).map_err(|e| StorageError::corrupt("the oplog", e.to_string()))
 }
 
 /// Where an entry stands.
@@ -571,6 +559,7 @@ fn last_entry(
     to: Timestamp,
 ) -> Result<Option<RawDoc>, StorageError> {
     let (low, high) = (entry_key(first), entry_key(to));
-    let mut range = snapshot.range(Keyspace::Oplog, Bound::Included(&low), Bound::Included(&high));
-    range.next_back().map(|item| parse_entry(item?.1)).transpose()
+    let mut range =
+        snapshot.range_back(Keyspace::Oplog, Bound::Included(&low), Bound::Included(&high));
+    range.next().map(|item| parse_entry(item?.1)).transpose()
 }

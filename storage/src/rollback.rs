@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::{
     Catalog, StorageError, Store,
-    apply::{documents::to_doc, prepared, put_undo},
+    apply::{prepared, put_undo},
     count_log,
     engine::{Batch, Keyspace, Slice, Snapshot, Sync},
     layout::{Reader as Bytewise, TableId, meta_key, numbers, split_history_key},
@@ -213,8 +213,10 @@ impl Work {
             }
             if let Some((uuid, ns)) = self.documents.get(&table) {
                 let counts = counts.entry(table).or_insert_with(|| store.counts_of(table));
-                let (lost, restored) =
-                    (now.map(to_doc).transpose()?, then.map(to_doc).transpose()?);
+                let (lost, restored) = (
+                    now.map(Version::into_doc).transpose()?,
+                    then.map(Version::into_doc).transpose()?,
+                );
                 recount(counts, lost.as_ref(), restored.as_ref());
                 undone(Undone { ns: ns.clone(), uuid: *uuid, lost, restored });
             }
@@ -294,7 +296,7 @@ fn tables_of(coll: &crate::Collection) -> Vec<TableId> {
 }
 
 fn recount(counts: &mut Counts, lost: Option<&RawDoc>, restored: Option<&RawDoc>) {
-    let len = |doc: Option<&RawDoc>| doc.map_or(0, |doc| doc.bytes().len() as u64);
+    let len = |doc: Option<&RawDoc>| doc.map_or(0, |doc| doc.len() as u64);
     counts.documents += u64::from(restored.is_some());
     counts.documents = counts.documents.saturating_sub(u64::from(lost.is_some()));
     counts.bytes = (counts.bytes + len(restored)).saturating_sub(len(lost));

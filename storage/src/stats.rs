@@ -7,7 +7,6 @@ use protocol::{Namespace, RawDoc, Timestamp};
 
 use crate::{
     Collection, StorageError, Store,
-    apply::documents::to_doc,
     engine::Keyspace,
     keystring,
     layout::{Epoch, TableId, cut, history_key, split_history_key},
@@ -133,12 +132,20 @@ impl Store {
                 let (key, value) = item?;
                 let version = Version::parse(value)?;
                 let stop = split_history_key(&key).map(|(_, stop)| stop);
-                out.push(DocumentVersion { start: version.start(), stop, doc: to_doc(version)? });
+                out.push(DocumentVersion {
+                    start: version.start(),
+                    stop,
+                    doc: version.into_doc()?,
+                });
             }
         }
         if let Some(value) = snapshot.get(Keyspace::Current, &row)? {
             let version = Version::parse(value)?;
-            out.push(DocumentVersion { start: version.start(), stop: None, doc: to_doc(version)? });
+            out.push(DocumentVersion {
+                start: version.start(),
+                stop: None,
+                doc: version.into_doc()?,
+            });
         }
         Ok(out)
     }

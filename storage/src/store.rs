@@ -12,7 +12,6 @@ use std::{
 };
 
 use bson::RawDocument;
-use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 use protocol::{Namespace, OpTime, OpTimeAndWall, RawDoc, Timestamp};
 use uuid::Uuid;
@@ -314,7 +313,7 @@ impl Store {
             self.0.engine.snapshot().get(Keyspace::Meta, &meta_key(b'd', &[name.as_bytes()]))?;
         found
             .map(|value| {
-                RawDoc::new(Bytes::from_owner(value)).map_err(|e| {
+                RawDoc::stored(value.into()).map_err(|e| {
                     StorageError::corrupt(format!("node document {name}"), e.to_string())
                 })
             })

@@ -82,7 +82,7 @@ impl Store {
         for item in view.scan(&coll, Unbounded, Direction::Forward) {
             let (record, doc) = item?;
             report.nrecords += 1;
-            bytes += doc.bytes().len() as u64;
+            bytes += doc.len() as u64;
             if let Err(why) = check_document(&coll, &record, &doc, &mut ids) {
                 report.n_invalid_documents += 1;
                 report.error(format!("document at {:02x?}: {why}", record.as_bytes()));

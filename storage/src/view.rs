@@ -10,10 +10,7 @@ use protocol::{OpTimeAndWall, RawDoc, Timestamp};
 
 use crate::{
     StorageError,
-    apply::{
-        documents::to_doc,
-        prepared::{self, TxnId},
-    },
+    apply::prepared::{self, TxnId},
     catalog::{Catalog, Collection, Index},
     count_log,
     engine::{Keyspace, Slice},
@@ -166,7 +163,7 @@ impl View {
         coll: &Collection,
         key: &RecordKey,
     ) -> Result<Option<RawDoc>, StorageError> {
-        self.reader.get(coll.table, &key.0)?.map(to_doc).transpose()
+        self.reader.get(coll.table, &key.0)?.map(|version| version.into_doc()).transpose()
     }
 
     /// All documents in the order of their places, from `start` on in the direction of the walk.
@@ -343,7 +340,7 @@ impl Iterator for RecordScan {
 
     fn next(&mut self) -> Option<Self::Item> {
         let item = self.0.next()?;
-        Some(item.and_then(|(key, version)| Ok((RecordKey(key), to_doc(version)?))))
+        Some(item.and_then(|(key, version)| Ok((RecordKey(key), version.into_doc()?))))
     }
 }
 
@@ -353,15 +350,8 @@ impl RecordScan {
         &mut self,
         test: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Option<Result<(RecordKey, RawDoc), StorageError>> {
-        loop {
-            let (key, version) = match self.0.next()? {
-                Ok(row) => row,
-                Err(error) => return Some(Err(error)),
-            };
-            if test(version.payload()) {
-                return Some(to_doc(version).map(|doc| (RecordKey(key), doc)));
-            }
-        }
+        let found = self.0.next_where(test).transpose()?;
+        Some(found.and_then(|(key, version)| Ok((RecordKey(key), version.into_doc()?))))
     }
 }
 
@@ -389,7 +379,7 @@ impl Iterator for IndexScan {
             IndexWalk::Documents(scan) => {
                 let item = scan.next()?;
                 Some(item.and_then(|(key, version)| {
-                    let doc = Some(to_doc(version)?);
+                    let doc = Some(version.into_doc()?);
                     Ok(IndexEntry { key: key.clone(), record: RecordKey(key), doc })
                 }))
             }

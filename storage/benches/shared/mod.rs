@@ -23,6 +23,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Operations of one batch.
 pub(crate) const BATCH: u32 = 1_000;
 
+/// The cache of either side.
+pub(crate) fn cache_bytes() -> u64 {
+    u64::from(number("CACHE_MIB", 32)) << 20
+}
+
 /// A number from the environment.
 pub(crate) fn number(name: &str, default: u32) -> u32 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)

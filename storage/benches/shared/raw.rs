@@ -26,7 +26,7 @@ pub(crate) struct Fjall {
 impl Fjall {
     pub(crate) fn open(path: &Path) -> Self {
         let db = Database::builder(path)
-            .cache_size(32 << 20)
+            .cache_size(super::cache_bytes())
             .max_journaling_size(128 << 20)
             .journal_compression(CompressionType::None)
             .worker_threads(1)

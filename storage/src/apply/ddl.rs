@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     Apply,
-    documents::{to_doc, union, widens},
+    documents::{union, widens},
 };
 use crate::{
     StorageError,
@@ -122,7 +122,7 @@ impl Apply {
         }
         let mut index = index;
         for (record, version) in self.changes.rows_of(coll.table)? {
-            let keys = index.keygen.keys(&to_doc(version)?)?;
+            let keys = index.keygen.keys(&version.into_doc()?)?;
             for key in &keys.keys {
                 self.put_entry(ts.into(), &index, key, &record);
             }
@@ -161,7 +161,7 @@ impl Apply {
     ) -> Result<(), StorageError> {
         self.change_index(ts, uuid, name, |index| {
             let multikey = index.multikey.clone();
-            Ok(Index::new(spec.into(), index.table, index.side, index.state, multikey))
+            Ok(index.revised(spec.into(), index.state, multikey))
         })
     }
 

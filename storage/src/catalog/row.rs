@@ -1,6 +1,8 @@
 //! A collection as a row of the catalog's table.
 //!
-//! `{ns, table, idTable?, options, idIndex?, indexes: [{spec, table, side, build?: UUID, multikey?: [[n]]}]}`
+//! `{ns, table, idTable?, options, idIndex?, indexes: [{spec, table, side, build?: UUID, multikey?: [[n]], terms?: true}]}`
+//!
+//! `terms` stands with text indexes that have keys: before format 3 they had none.
 
 use bson::{
     Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc,
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{Collection, Index, IndexState, Parts};
-use crate::{StorageError, layout::TableId, mvcc::Version};
+use crate::{StorageError, index::keygen::IndexKind, layout::TableId, mvcc::Version};
 
 impl Collection {
     /// The row that [`Self::from_row`] reads.
@@ -74,6 +76,9 @@ impl Index {
             let bytes = build_uuid.as_bytes().to_vec();
             row.append(cstr!("build"), Binary { subtype: BinarySubtype::Uuid, bytes });
         }
+        if self.kind() == IndexKind::Text {
+            row.append(cstr!("terms"), true);
+        }
         if self.is_multikey() {
             let mut fields = RawArrayBuf::new();
             for paths in &self.multikey {
@@ -108,6 +113,36 @@ impl Index {
             }
         }
         let spec = RawDoc::from(row.get_document("spec").ok()?);
-        Some(Self::new(spec, table(row, "table")?, table(row, "side")?, state, multikey))
+        let index = Self::new(spec, table(row, "table")?, table(row, "side")?, state, multikey);
+        let filled = index.kind() != IndexKind::Text || row.get_bool("terms").unwrap_or(false);
+        Some(if filled { index } else { index.without_keys() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Format 2 kept text indexes without keys.
+    #[test]
+    fn a_text_index_without_keys_stays_without() {
+        let spec = rawdoc! {
+            "v": 2, "name": "t", "key": { "_fts": "text", "_ftsx": 1 }, "weights": { "a": 1 },
+            "default_language": "english", "language_override": "language", "textIndexVersion": 3,
+        };
+        let index =
+            Index::new(spec.into(), TableId(20), TableId(21), IndexState::Ready, Vec::new());
+        assert!(index.usable());
+        let row = index.to_row();
+        assert!(Index::from_row(&row).unwrap().usable());
+        let mut old = RawDocumentBuf::new();
+        for (name, value) in row.iter().flatten().filter(|(name, _)| name.as_str() != "terms") {
+            old.append(name, value);
+        }
+        let old = Index::from_row(&old).unwrap();
+        assert!(!old.usable());
+        let changed = old.changed(IndexState::Ready, vec![vec![0]]);
+        assert!(!changed.usable());
+        assert!(!Index::from_row(&changed.to_row()).unwrap().usable());
     }
 }

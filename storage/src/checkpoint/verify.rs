@@ -3,7 +3,10 @@
 use std::{collections::HashSet, path::Path};
 
 use super::{BackupError, files, manifest, manifest::Manifest};
-use crate::{layout::FORMAT_VERSION, node_files::LOCK};
+use crate::{
+    layout::{FORMAT_OLDEST, FORMAT_VERSION},
+    node_files::LOCK,
+};
 
 /// What was found.
 #[derive(Clone, Debug)]
@@ -18,7 +21,7 @@ pub struct Verified {
 pub fn verify_backup(dir: &Path, each: &mut dyn FnMut(u64)) -> Result<Verified, BackupError> {
     let manifest = Manifest::read(dir)?;
     let mut problems = Vec::new();
-    if manifest.format != FORMAT_VERSION {
+    if !(FORMAT_OLDEST..=FORMAT_VERSION).contains(&manifest.format) {
         let format = manifest.format;
         problems.push(format!(
             "it has format {format}, this program reads {FORMAT_VERSION}: use the program that wrote it"

@@ -21,7 +21,7 @@ use std::{
 };
 
 use fjall::{
-    AbstractTree, AnyTree, CompressionType, Database, KeyspaceCreateOptions, KvSeparationOptions,
+    AbstractTree, CompressionType, Database, KeyspaceCreateOptions, KvSeparationOptions,
     PersistMode, Readable,
     compaction::{
         Leveled,
@@ -29,7 +29,7 @@ use fjall::{
     },
     config::{BlockSizePolicy, CompressionPolicy, PartitioningPolicy},
 };
-use lsm_tree::{Tree, ValueType};
+use lsm_tree::{InternalValue, Tree, ValueType};
 use parking_lot::RwLock;
 
 use self::versions::{Listed, Versions};
@@ -39,6 +39,7 @@ use super::{
 };
 use crate::StorageError;
 
+mod ascent;
 mod freeze;
 mod versions;
 
@@ -241,31 +242,56 @@ struct FjallSnapshot {
 }
 
 impl Snapshot for FjallSnapshot {
-    #[allow(clippy::indexing_slicing, reason = "one handle per keyspace, made at open")]
     fn get(&self, ks: Keyspace, key: &[u8]) -> Result<Option<Slice>, StorageError> {
-        self.at.at.get(&self.keyspaces[ks as usize], key).map_err(|e| self.place.error(e))
+        self.at.at.get(self.keyspace(ks), key).map_err(|e| self.place.error(e))
     }
 
-    #[allow(clippy::indexing_slicing, reason = "one handle per keyspace, made at open")]
     fn range(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter {
         if crate::layout::is_empty_range(from, to) {
             return Box::new(std::iter::empty());
         }
-        let keyspace = &self.keyspaces[ks as usize];
-        let AnyTree::Blob(tree) = &keyspace.tree else {
-            let (held, place) = (self.at.clone(), Arc::clone(&self.place));
-            let rows = held.at.range::<&[u8], _>(keyspace, (from, to));
-            return Box::new(rows.map(move |row| {
-                let _held = &held;
-                row.into_inner().map_err(|e| place.error(e))
-            }));
-        };
+        match self.at.still(ks as usize) {
+            Some(still) => self.items(ks, still.ascend(from, to, self.at.at.seqno())),
+            None => self.items(ks, self.walk(ks, from, to)),
+        }
+    }
+
+    fn range_back(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter {
+        if crate::layout::is_empty_range(from, to) {
+            return Box::new(std::iter::empty());
+        }
+        self.items(ks, self.walk(ks, from, to).rev())
+    }
+}
+
+impl FjallSnapshot {
+    #[allow(clippy::indexing_slicing, reason = "one handle per keyspace, made at open")]
+    fn keyspace(&self, ks: Keyspace) -> &fjall::Keyspace {
+        &self.keyspaces[ks as usize]
+    }
+
+    /// The engine's own walk, below what it wraps each row in.
+    fn walk(
+        &self,
+        ks: Keyspace,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+    ) -> impl DoubleEndedIterator<Item = lsm_tree::Result<InternalValue>> + use<> {
+        let tree = &self.keyspace(ks).tree;
         let at = self.at.at.seqno();
         let version = tree.get_version_history_lock().get_version_for_snapshot(at);
-        let rows = Tree::create_internal_range::<&[u8], _>(version, &(from, to), at, None);
+        let bounds = (from.map(Slice::from), to.map(Slice::from));
+        Tree::create_internal_range::<Slice, _>(version, &bounds, at, None)
+    }
+
+    fn items(
+        &self,
+        ks: Keyspace,
+        rows: impl Iterator<Item = lsm_tree::Result<InternalValue>> + Send + 'static,
+    ) -> Iter {
         let blobs = Blobs {
             at: self.at.clone(),
-            keyspace: keyspace.clone(),
+            keyspace: self.keyspace(ks).clone(),
             place: Arc::clone(&self.place),
         };
         Box::new(rows.map(move |row| match row {

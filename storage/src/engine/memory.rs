@@ -109,9 +109,19 @@ impl Snapshot for Maps {
     }
 
     fn range(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter {
+        Box::new(self.walk(ks, from, to))
+    }
+
+    fn range_back(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter {
+        Box::new(self.walk(ks, from, to).rev())
+    }
+}
+
+impl Maps {
+    fn walk(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Walk {
         let map = self.0.get(&ks).cloned().unwrap_or_default();
         let (from, to) = (from.map(<[u8]>::to_vec), to.map(<[u8]>::to_vec));
-        Box::new(Walk { map, from, to, done: false })
+        Walk { map, from, to, done: false }
     }
 }
 

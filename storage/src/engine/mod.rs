@@ -110,8 +110,8 @@ impl Batch {
 
 /// One key with its value, or the reason why it cannot be read.
 pub(crate) type Item = Result<(Slice, Slice), StorageError>;
-/// An ordered walk, from both ends.
-pub(crate) type Iter = Box<dyn DoubleEndedIterator<Item = Item> + Send>;
+/// An ordered walk.
+pub(crate) type Iter = Box<dyn Iterator<Item = Item> + Send>;
 
 /// An ordered store.
 pub(crate) trait Engine: Send + std::marker::Sync {
@@ -166,8 +166,10 @@ pub(crate) enum Content {
 pub(crate) trait Snapshot: Send + std::marker::Sync {
     /// The value of a key.
     fn get(&self, ks: Keyspace, key: &[u8]) -> Result<Option<Slice>, StorageError>;
-    /// The keys between two bounds.
+    /// The keys between two bounds, upward.
     fn range(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter;
+    /// The same, downward.
+    fn range_back(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter;
 }
 
 /// Which engine holds the data (`--storageEngine`).

@@ -52,8 +52,10 @@ fn ranges_run_both_ways_and_empty_ones_are_empty() {
         engine.commit(batch, Sync::No).unwrap();
         let snapshot = engine.snapshot();
         let range = |from: Bound<&[u8]>, to: Bound<&[u8]>, back: bool| -> Vec<u8> {
-            let iter = snapshot.range(Keyspace::Oplog, from, to);
-            let iter: super::Iter = if back { Box::new(iter.rev()) } else { iter };
+            let iter = match back {
+                false => snapshot.range(Keyspace::Oplog, from, to),
+                true => snapshot.range_back(Keyspace::Oplog, from, to),
+            };
             iter.map(|item| item.unwrap().0[0]).collect()
         };
         assert_eq!(range(Bound::Included(&[2]), Bound::Excluded(&[5]), false), [2, 3, 4]);
@@ -114,11 +116,13 @@ fn a_walk_shows_small_and_large_values_of_its_own_moment_both_ways() {
             .filter(|i| *i != 5)
             .map(|i| (vec![i], value(i, if i.is_multiple_of(2) { 2 } else { 1 })))
             .collect();
-        let all = || snapshot.range(Keyspace::Current, Bound::Unbounded, Bound::Unbounded);
         let pair = |item: super::Item| item.map(|(key, value)| (key.to_vec(), value.to_vec()));
-        let forward: Result<Vec<_>, _> = all().map(pair).collect();
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let forward: Result<Vec<_>, _> =
+            snapshot.range(Keyspace::Current, all.0, all.1).map(pair).collect();
         assert!(forward.unwrap() == want);
-        let backward: Result<Vec<_>, _> = all().rev().map(pair).collect();
+        let backward: Result<Vec<_>, _> =
+            snapshot.range_back(Keyspace::Current, all.0, all.1).map(pair).collect();
         assert!(backward.unwrap().into_iter().rev().eq(want));
     }
 }

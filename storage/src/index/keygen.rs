@@ -14,7 +14,7 @@ use query::{
     value::{Element, Elements, Value, hash64},
 };
 
-use super::wildcard::Wildcard;
+use super::{text::Text, wildcard::Wildcard};
 use crate::{StorageError, keystring};
 
 /// What an index is good for.
@@ -26,7 +26,9 @@ pub enum IndexKind {
     Hashed,
     /// Every value at every path, with the path; perhaps between plain fields.
     Wildcard,
-    /// Kept and listed, without keys: text, 2d, 2dsphere, and whatever else a primary may have.
+    /// Terms of texts with their scores, perhaps between plain fields.
+    Text,
+    /// Kept and listed, without keys: 2d, 2dsphere, and whatever else a primary may have.
     Other,
 }
 
@@ -39,13 +41,23 @@ pub(crate) struct KeyGen {
     partial: Option<Matcher>,
     collator: Option<Arc<Collator>>,
     wildcard: Option<Wildcard>,
+    text: Option<Text>,
 }
 
 #[derive(Debug)]
-struct Field {
-    path: Vec<Vec<u8>>,
-    descending: bool,
+pub(super) struct Field {
+    pub(super) path: Vec<Vec<u8>>,
+    pub(super) descending: bool,
     hashed: bool,
+}
+
+impl Field {
+    /// The value of a document's field, or the array that its path meets.
+    pub(super) fn plain<'d>(&'d self, doc: &'d RawDocument) -> Option<Value<'d>> {
+        let (first, rest) = self.path.split_first()?;
+        let found = extract(Elements::new(doc).find(first)?, rest)?;
+        Some(found.value)
+    }
 }
 
 /// The keys of one document, sorted, each once, and the path components at which arrays were seen.
@@ -81,6 +93,10 @@ impl KeyGen {
         if kind == IndexKind::Btree && wildcard.is_some() {
             kind = IndexKind::Wildcard;
         }
+        let text = Text::new(spec);
+        if text.is_some() {
+            kind = IndexKind::Text;
+        }
         let filter = spec.get_document("partialFilterExpression").ok();
         let cx = ParseContext { collator: collator.clone() };
         let partial = filter.and_then(|filter| Matcher::parse(filter, &cx).ok());
@@ -95,7 +111,7 @@ impl KeyGen {
             kind = IndexKind::Other;
         }
         let sparse = spec.get("sparse").is_ok_and(|found| found.is_some_and(is_true));
-        Self { kind, fields, sparse, partial, collator, wildcard }
+        Self { kind, fields, sparse, partial, collator, wildcard, text }
     }
 
     pub(crate) fn kind(&self) -> IndexKind {
@@ -119,6 +135,11 @@ impl KeyGen {
         self.kind != IndexKind::Other
     }
 
+    /// From now on it is only kept and listed.
+    pub(crate) fn forget(&mut self) {
+        self.kind = IndexKind::Other;
+    }
+
     /// The documents that it is about.
     pub(crate) fn partial(&self) -> Option<&Matcher> {
         self.partial.as_ref()
@@ -131,6 +152,9 @@ impl KeyGen {
         }
         if let (IndexKind::Wildcard, Some(wildcard)) = (self.kind, &self.wildcard) {
             return self.wildcard_keys(wildcard, doc);
+        }
+        if let (IndexKind::Text, Some(text)) = (self.kind, &self.text) {
+            return text.keys(&self.fields, doc);
         }
         if let Some(keys) = self.plain_keys(doc)? {
             return Ok(keys);
@@ -160,10 +184,7 @@ impl KeyGen {
     fn wildcard_keys(&self, wildcard: &Wildcard, doc: &RawDocument) -> Result<Keys, StorageError> {
         let mut plain = Vec::with_capacity(self.fields.len());
         for field in &self.fields {
-            let (first, rest) =
-                field.path.split_first().map_or((&[][..], &[][..]), |(f, r)| (f, r));
-            let found = Elements::new(doc).find(first).and_then(|element| extract(element, rest));
-            plain.push(found.map(|found| found.value));
+            plain.push(field.plain(doc));
         }
         let others = || plain.iter().enumerate().filter(|(at, _)| *at != wildcard.at);
         if others().any(|(_, value)| matches!(value, Some(Value::Array(_)))) {

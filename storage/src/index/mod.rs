@@ -2,6 +2,7 @@
 
 pub(crate) mod entry;
 pub(crate) mod keygen;
+mod text;
 pub(crate) mod wildcard;
 
 #[cfg(test)]

@@ -131,3 +131,43 @@ fn hashes_are_those_of_a_mongod() {
         assert_eq!(hash64(value), wanted, "{case}");
     }
 }
+
+#[test]
+fn a_text_index_has_a_key_for_each_term_between_its_plain_fields() {
+    let spec = raw(&doc! {
+        "v": 2, "name": "t", "key": { "p": -1, "_fts": "text", "_ftsx": 1, "s.x": 1 },
+        "weights": { "a": 2, "b": 1 }, "default_language": "english", "language_override": "language",
+        "textIndexVersion": 3,
+    });
+    let keygen = KeyGen::new(&spec, None);
+    let keys = |of: Document| keygen.keys(&raw(&of)).unwrap();
+    let key = |values: &[Value<'_>]| {
+        let mut out = Vec::new();
+        for (at, value) in values.iter().enumerate() {
+            keystring::append(&mut out, *value, at == 0, None).unwrap();
+        }
+        out
+    };
+    let (p, s) = (Value::Int32(7), Value::String(b"q"));
+    let mut wanted = vec![
+        // Twice in one text, once in the other.
+        key(&[
+            p,
+            Value::String(b"dog"),
+            Value::Double(2.0 * 1.5 * (0.5 * 2.0 / 3.0 + 0.5) + 1.1),
+            s,
+        ]),
+        key(&[p, Value::String(b"run"), Value::Double(2.0 * (0.5 / 3.0 + 0.5)), s]),
+    ];
+    wanted.sort();
+    let found =
+        keys(doc! { "p": 7, "s": { "x": "q" }, "a": "The dogs are running, dog!", "b": "Dog" });
+    assert_eq!(found.keys, wanted);
+    assert_eq!(found.multikey, [vec![], vec![0], vec![], vec![]]);
+    let (null, one) = (Value::Null, Value::Double(1.1 * 2.0));
+    let found = keys(doc! { "a": "x" });
+    assert_eq!(found.keys, [key(&[null, Value::String(b"x"), one, null])]);
+    assert!(found.multikey.is_empty());
+    assert!(keys(doc! { "p": [1], "a": "x" }).keys.is_empty());
+    assert!(keys(doc! { "p": 1, "a": 5, "c": "x" }).keys.is_empty());
+}

@@ -62,6 +62,27 @@ pub(super) fn append_double(out: &mut Vec<u8>, n: f64) {
     finish(out, negative, start);
 }
 
+/// What [`append_double`] wrote, if it is not below zero.
+pub(super) fn read(key: &[u8]) -> Option<f64> {
+    let (&lead, rest) = key.split_first()?;
+    let part = |bytes: &[u8]| Some(f64::from_bits(u64::from_be_bytes(*bytes.first_chunk()?)));
+    match lead.checked_sub(ZERO)? {
+        0 => Some(0.0),
+        FRACTION | HUGE => part(rest),
+        len @ FRACTION..HUGE => {
+            let (whole, rest) = rest.split_at_checked(usize::from(len - FRACTION))?;
+            let whole = whole.iter().fold(0_u64, |n, byte| n << 8 | u64::from(*byte));
+            #[allow(clippy::cast_precision_loss, reason = "it was a double's")]
+            let whole = whole as f64;
+            match rest.split_first()? {
+                (0, _) => Some(whole),
+                (_, rest) => Some(whole + part(rest)?),
+            }
+        }
+        _ => None,
+    }
+}
+
 fn special(n: f64) -> Option<u8> {
     if n.is_nan() {
         return Some(NAN);

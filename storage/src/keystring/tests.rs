@@ -282,3 +282,19 @@ fn decimal_near(base: f64, step: i128) -> Bson {
     let exponent: i32 = exponent.parse::<i32>().unwrap() - 33;
     decimal(&format!("{}E{exponent}", (digits + step).min(10i128.pow(34) - 1)))
 }
+
+#[test]
+fn numbers_that_are_not_negative_can_be_read_back() {
+    let mut rng = StdRng::seed_from_u64(11);
+    let mut numbers =
+        vec![0.0, 1.0, 0.75, 1.1, 0.666_666_666_666_666_6, 255.0, 256.5, 99_999.3, 1e19, 1e300];
+    numbers.extend((0..2000).map(|_| rng.random::<f64>() * 10f64.powi(rng.random_range(-5..22))));
+    for n in numbers {
+        let mut key = encode(Value::Double(n)).unwrap();
+        key.extend_from_slice(b"\x70after");
+        assert_eq!(read_number(&key), Some(n), "{n}");
+    }
+    assert_eq!(read_number(&encode(Value::Double(-1.5)).unwrap()), None);
+    assert_eq!(read_number(&encode(Value::Null).unwrap()), None);
+    assert_eq!(read_number(&[0x2F, 1]), None);
+}

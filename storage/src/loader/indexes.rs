@@ -48,7 +48,7 @@ impl Indexes {
     pub(super) fn pass(&mut self, (key, value): (Slice, Slice)) -> Item {
         let (full_key, doc) = document(value.clone())?;
         self.tally.documents += 1;
-        self.tally.bytes += doc.bytes().len() as u64;
+        self.tally.bytes += doc.len() as u64;
         let record = full_key.as_deref().unwrap_or_else(|| key.get(4..).unwrap_or_default());
         if let Some((table, sorter)) = &mut self.id_entries {
             let (entry, payload) = id_entry(&self.coll, id_of(&doc)?, record)?;

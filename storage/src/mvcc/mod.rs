@@ -17,6 +17,10 @@
 //! M4 An epoch is only ever begun at a time later than every stop already stored.
 //! M5 What lies below `oldest` is never read; it may vanish at any time.
 
+use std::ops::Bound;
+
+use crate::engine::{Iter, Keyspace, Snapshot};
+
 pub(crate) mod history;
 pub(crate) mod low;
 pub(crate) mod read;
@@ -38,4 +42,20 @@ pub enum Direction {
     Forward,
     /// Descending keys.
     Backward,
+}
+
+impl Direction {
+    /// The keys of a keyspace between two bounds, this way.
+    pub(crate) fn walk(
+        self,
+        snapshot: &dyn Snapshot,
+        ks: Keyspace,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+    ) -> Iter {
+        match self {
+            Self::Forward => snapshot.range(ks, from, to),
+            Self::Backward => snapshot.range_back(ks, from, to),
+        }
+    }
 }

@@ -66,6 +66,35 @@ impl Scan {
         self.step()
     }
 
+    /// The next row whose payload passes the test. In the present the others are looked at where they lie.
+    pub(crate) fn next_where(
+        &mut self,
+        test: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Option<(Slice, Version)>, StorageError> {
+        loop {
+            if let Merge::Present(walk) = &mut self.inner
+                && self.run.is_empty()
+                && self.ahead.is_none()
+            {
+                let Some((row, value)) = walk.next()? else { return Ok(None) };
+                let (_, payload_at) = Version::look(&value)?;
+                let short = row.len() < TABLE_LEN + CUT_AT;
+                if short && !test(value.get(payload_at..).unwrap_or_default()) {
+                    continue;
+                }
+                let row = (part(row, TABLE_LEN..), Version::parse(value)?);
+                if short {
+                    return Ok(Some(row));
+                }
+                self.ahead = Some(row);
+            }
+            let Some((key, version)) = self.step()? else { return Ok(None) };
+            if test(version.payload()) {
+                return Ok(Some((key, version)));
+            }
+        }
+    }
+
     /// Long keys: sort the run, then keep what really lies between the bounds.
     fn collect_run(&mut self, key: Slice, version: Version) -> Result<(), StorageError> {
         let head = key.get(..CUT_AT).unwrap_or_default().to_vec();
@@ -137,12 +166,9 @@ impl Merge {
             .into_iter()
             .map(|epoch| {
                 let (from, to) = past_bounds(epoch, &from, &to);
-                let walk = reader.snapshot.range(
-                    Keyspace::History,
-                    from.as_ref().map(Vec::as_slice),
-                    to.as_ref().map(Vec::as_slice),
-                );
-                Past { walk, direction, head: None, primed: false, at }
+                let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+                let walk = direction.walk(&*reader.snapshot, Keyspace::History, from, to);
+                Past { walk, head: None, primed: false, at }
             })
             .collect();
         let reader = reader.clone();
@@ -173,7 +199,6 @@ impl Merge {
 /// A walk over `current` that begins where the rows of the table do.
 struct Walk {
     rows: Iter,
-    direction: Direction,
     /// It begins at the front of this table, and has yet to see where the rows begin.
     front: Option<Front>,
 }
@@ -196,18 +221,18 @@ impl Walk {
         };
         let from = if front { Bound::Included(&begin) } else { from.as_ref() };
         let (from, to) = (from.map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-        let rows = reader.snapshot.range(Keyspace::Current, from, to);
+        let rows = direction.walk(&*reader.snapshot, Keyspace::Current, from, to);
         let front = (front && direction == Direction::Forward).then(|| Front {
             table,
             number: reader.number,
             low: Arc::clone(&reader.low),
             whole: to == Bound::Excluded(&table.end()[..]),
         });
-        Self { rows, direction, front }
+        Self { rows, front }
     }
 
     fn next(&mut self) -> Result<Option<(Slice, Slice)>, StorageError> {
-        let next = pull(&mut self.rows, self.direction)?;
+        let next = self.rows.next().transpose()?;
         if let Some(front) = self.front.take() {
             front.came_to(next.as_ref().map(|(row, _)| &**row));
         }
@@ -232,14 +257,6 @@ impl Front {
             None => {}
         }
     }
-}
-
-fn pull(walk: &mut Iter, direction: Direction) -> Result<Option<(Slice, Slice)>, StorageError> {
-    match direction {
-        Direction::Forward => walk.next(),
-        Direction::Backward => walk.next_back(),
-    }
-    .transpose()
 }
 
 /// Bounds of rows; those of cut keys are widened to the run, which is filtered later.
@@ -357,7 +374,6 @@ impl MergeAt {
 /// One epoch's walk, grouped by row.
 struct Past {
     walk: Iter,
-    direction: Direction,
     head: Option<PastRow>,
     primed: bool,
     at: Timestamp,
@@ -372,7 +388,7 @@ struct PastRow {
 impl Past {
     fn prime(&mut self) -> Result<(), StorageError> {
         while !self.primed {
-            let Some((key, value)) = pull(&mut self.walk, self.direction)? else {
+            let Some((key, value)) = self.walk.next().transpose()? else {
                 self.primed = true;
                 self.head = None;
                 return Ok(());

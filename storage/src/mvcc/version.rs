@@ -1,7 +1,7 @@
 //! One version of one key, as `current` and `history` hold it.
 
-use bytes::{Buf, Bytes};
-use protocol::Timestamp;
+use byteview::ByteView;
+use protocol::{RawDoc, Timestamp};
 
 use crate::{
     StorageError,
@@ -69,7 +69,13 @@ impl Version {
 
     /// Reads what [`Self::new`] wrote.
     pub(crate) fn parse(bytes: Slice) -> Result<Self, StorageError> {
-        let mut reader = Reader(&bytes);
+        let (start, payload_at) = Self::look(&bytes)?;
+        Ok(Self { bytes, start, payload_at })
+    }
+
+    /// When the life of a stored version begins, and where its payload does.
+    pub(super) fn look(bytes: &[u8]) -> Result<(Timestamp, usize), StorageError> {
+        let mut reader = Reader(bytes);
         let parsed = (|| {
             let flags = reader.u8()?;
             let start = reader.ts()?;
@@ -86,9 +92,7 @@ impl Version {
             }
             Some((start, bytes.len() - reader.0.len()))
         })();
-        let (start, payload_at) =
-            parsed.ok_or_else(|| StorageError::corrupt("a stored version", "it is cut short"))?;
-        Ok(Self { bytes, start, payload_at })
+        parsed.ok_or_else(|| StorageError::corrupt("a stored version", "it is cut short"))
     }
 
     /// When its life begins.
@@ -171,12 +175,10 @@ impl Version {
         self.bytes.get(self.payload_at..).unwrap_or_default()
     }
 
-    /// What it holds, shared with the engine's buffer.
-    pub(crate) fn into_payload(self) -> Bytes {
-        let at = self.payload_at;
-        let mut bytes = Bytes::from_owner(self.bytes);
-        bytes.advance(at);
-        bytes
+    /// The document that it holds, shared with the engine's buffer.
+    pub(crate) fn into_doc(self) -> Result<RawDoc, StorageError> {
+        RawDoc::stored(ByteView::from(self.bytes).slice(self.payload_at..))
+            .map_err(|e| StorageError::corrupt("a stored document", e.to_string()))
     }
 
     /// As stored.
@@ -249,7 +251,6 @@ mod tests {
                     assert_eq!(back.effective(), durable.unwrap_or(ts));
                     assert_eq!(back.full_key(), full_key);
                     assert_eq!(back.payload(), b"payload");
-                    assert_eq!(back.into_payload(), b"payload"[..]);
                 }
             }
         }

@@ -20,6 +20,8 @@ use fjall::{AbstractTree, Database, Keyspace};
 use lsm_tree::SeqNo;
 use parking_lot::Mutex;
 
+use super::ascent::Still;
+
 /// The snapshots that are open.
 pub(super) struct Versions {
     keyspaces: Vec<Keyspace>,
@@ -43,6 +45,14 @@ struct Seen {
 pub(super) struct Listed {
     pub(super) at: fjall::Snapshot,
     versions: Arc<Versions>,
+    still: Arc<[Option<Still>]>,
+}
+
+impl Listed {
+    /// A keyspace of which no memtable waited for its flush when the snapshot was opened.
+    pub(super) fn still(&self, keyspace: usize) -> Option<&Still> {
+        self.still.get(keyspace)?.as_ref()
+    }
 }
 
 impl Clone for Listed {
@@ -50,7 +60,11 @@ impl Clone for Listed {
         if let Some(seen) = self.versions.open.lock().snapshots.get_mut(&self.at.seqno()) {
             seen.holders += 1;
         }
-        Self { at: self.at.clone(), versions: Arc::clone(&self.versions) }
+        Self {
+            at: self.at.clone(),
+            versions: Arc::clone(&self.versions),
+            still: Arc::clone(&self.still),
+        }
     }
 }
 
@@ -80,12 +94,16 @@ impl Versions {
         let mut open = self.open.lock();
         loop {
             let states = newest(&self.keyspaces);
+            let mut still: Vec<_> = self.keyspaces.iter().map(Still::of).collect();
             let at = db.snapshot();
             // V2, if none was added meanwhile: there are a few a second.
             if states == newest(&self.keyspaces) {
                 let seen = Seen { holders: 0, states };
                 open.snapshots.entry(at.seqno()).or_insert(seen).holders += 1;
-                return Listed { at, versions: Arc::clone(self) };
+                for (ks, still) in self.keyspaces.iter().zip(&mut still) {
+                    still.take_if(|still| !still.holds(ks));
+                }
+                return Listed { at, versions: Arc::clone(self), still: still.into() };
             }
         }
     }
@@ -152,7 +170,11 @@ fn newest(keyspaces: &[Keyspace]) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, ops::Bound::Unbounded, sync::Arc};
+    use std::{
+        collections::BTreeMap,
+        ops::Bound::{self, Unbounded},
+        sync::Arc,
+    };
 
     use fjall::AbstractTree;
     use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -208,6 +230,16 @@ mod tests {
                 let key = vec![b'k', random.random_range(0..60)];
                 let got = snapshot.get(Keyspace::Current, &key).unwrap();
                 assert_eq!(then.get(&key).map(Vec::as_slice), got.as_deref());
+                let bounds = (bound(&mut random), bound(&mut random));
+                let (from, to) = (
+                    bounds.0.as_ref().map(<[u8; 2]>::as_slice),
+                    bounds.1.as_ref().map(<[u8; 2]>::as_slice),
+                );
+                let up: Vec<_> = snapshot.range(Keyspace::Current, from, to).map(row).collect();
+                let down = snapshot.range_back(Keyspace::Current, from, to).map(row);
+                let mut down: Vec<_> = down.collect();
+                down.reverse();
+                assert_eq!(up, down, "from {from:?} to {to:?}");
             }
             engine.versions.prune();
             for ks in &engine.keyspaces {
@@ -231,6 +263,19 @@ mod tests {
 
     fn rows(snapshot: &dyn Snapshot) -> Model {
         let rows = snapshot.range(Keyspace::Current, Unbounded, Unbounded);
-        rows.map(|row| row.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap()).collect()
+        rows.map(row).collect()
+    }
+
+    fn row(item: crate::engine::Item) -> (Vec<u8>, Vec<u8>) {
+        item.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap()
+    }
+
+    fn bound(random: &mut StdRng) -> Bound<[u8; 2]> {
+        let key = [b'k', random.random_range(0..60)];
+        match random.random_range(0..5) {
+            0 => Unbounded,
+            1..3 => Bound::Included(key),
+            _ => Bound::Excluded(key),
+        }
     }
 }
