@@ -5,7 +5,7 @@
 
 use std::{cmp::Ordering, fmt};
 
-use bson::RawDocument;
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use icu_collator::{
     CollatorBorrowed, CollatorPreferences,
     options::{AlternateHandling, CaseLevel, CollatorOptions, MaxVariable, Strength},
@@ -88,6 +88,27 @@ impl CollationSpec {
         }
         parsed.check(spec)?;
         Ok(Some(parsed))
+    }
+
+    /// All options, as mongod stores and shows them.
+    pub fn document(&self) -> RawDocumentBuf {
+        let case_first = match self.case_first {
+            CaseFirst::Off => "off",
+            CaseFirst::Upper => "upper",
+            CaseFirst::Lower => "lower",
+        };
+        rawdoc! {
+            "locale": self.locale.as_str(),
+            "caseLevel": self.case_level,
+            "caseFirst": case_first,
+            "strength": i32::from(self.strength),
+            "numericOrdering": self.numeric_ordering,
+            "alternate": if self.alternate_shifted { "shifted" } else { "non-ignorable" },
+            "maxVariable": if self.max_variable_space { "space" } else { "punct" },
+            "normalization": self.normalization,
+            "backwards": self.backwards,
+            "version": VERSION,
+        }
     }
 
     fn defaults(locale: &str) -> Self {

@@ -1,5 +1,7 @@
 //! The rules for names in sorts, projections and expressions.
 
+use protocol::ErrorCode;
+
 use crate::error::QueryError;
 
 /// Checks a dotted path; errors are mongod's.
@@ -13,7 +15,41 @@ pub(crate) fn check(path: &[u8]) -> Result<(), QueryError> {
     if path.ends_with(b".") {
         return Err(QueryError::location(40_353, "FieldPath must not end with a '.'."));
     }
+    check_length(path, PARTS_MAX)?;
     path.split(|&b| b == b'.').try_for_each(check_name)
+}
+
+/// How many names a path may have: as many as documents may nest.
+const PARTS_MAX: usize = 200;
+
+/// Checks a path below the document, which counts as its first name.
+pub(crate) fn check_below_root(path: &[u8]) -> Result<(), QueryError> {
+    if !path.ends_with(b".") {
+        check_length(path, PARTS_MAX - 1)?;
+    }
+    check(path)
+}
+
+fn check_length(path: &[u8], max: usize) -> Result<(), QueryError> {
+    if parts(path) <= max {
+        return Ok(());
+    }
+    Err(QueryError::new(ErrorCode::Overflow, "FieldPath is too long"))
+}
+
+/// How many names a path of a filter may have.
+const FILTER_PARTS_MAX: usize = 180;
+
+/// Checks a path of a filter: any name will do, but not any number of them.
+pub(crate) fn check_of_filter(path: &[u8]) -> Result<(), QueryError> {
+    if parts(path) <= FILTER_PARTS_MAX {
+        return Ok(());
+    }
+    Err(QueryError::location(5_729_100, "FieldPath is too long"))
+}
+
+fn parts(path: &[u8]) -> usize {
+    path.iter().filter(|&&b| b == b'.').count() + 1
 }
 
 /// Checks one name between dots.

@@ -27,6 +27,7 @@ pub mod projection;
 pub mod sort;
 pub mod source;
 pub mod stage;
+pub mod text;
 pub mod timeseries;
 pub mod update;
 pub mod value;

@@ -16,6 +16,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use crate::{
     context::Context,
     error::QueryError,
+    exec::with_notes_of,
     expression::{Bump, Env, Scope},
     matcher::{Matcher, ParseContext},
     value::Value,
@@ -28,6 +29,8 @@ use tree::{Parser, Style, Tree};
 pub struct Projection {
     kind: Kind,
     find: FindSpec,
+    /// Documents may come with scores, which they keep.
+    noted: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -54,7 +57,10 @@ impl Projection {
         cx: &ParseContext,
         scope: &Scope,
     ) -> Result<Self, QueryError> {
-        let scope = scope.apart(cx.collator.as_ref()).with_notes();
+        let mut scope = scope.apart(cx.collator.as_ref()).with_notes();
+        if let Some(text) = filter.and_then(Matcher::text) {
+            scope = scope.with_scores(text);
+        }
         let parsed = find::parse(spec, filter, cx, &scope)?;
         scope.settle()?;
         Ok(parsed)
@@ -71,7 +77,8 @@ impl Projection {
         let mut scope = scope.clone();
         let mut parser = Parser::new(Style::Project, &mut scope);
         parser.fields(Value::from(spec))?;
-        Ok(Self::of_parser(parser, FindSpec::default()))
+        let parsed = Self::of_parser(parser, FindSpec::default());
+        Ok(Self { noted: scope.has_scores(), ..parsed })
     }
 
     /// `$addFields` and `$set`.
@@ -79,7 +86,8 @@ impl Projection {
         let mut scope = scope.clone();
         let mut parser = Parser::new(Style::AddFields, &mut scope);
         parser.fields(Value::from(spec))?;
-        Ok(Self { kind: Kind::Add(parser.tree), find: FindSpec::default() })
+        let kind = Kind::Add(parser.tree);
+        Ok(Self { kind, find: FindSpec::default(), noted: scope.has_scores() })
     }
 
     /// `$unset`: names of fields to leave out.
@@ -88,7 +96,7 @@ impl Projection {
         for name in names {
             tree.insert(name, tree::Item::Exclude)?;
         }
-        Ok(Self { kind: Kind::Exclude(tree), find: FindSpec::default() })
+        Ok(Self { kind: Kind::Exclude(tree), find: FindSpec::default(), noted: false })
     }
 
     fn of_parser(parser: Parser<'_>, find: FindSpec) -> Self {
@@ -97,7 +105,7 @@ impl Projection {
         } else {
             Kind::Exclude(parser.tree)
         };
-        Self { kind, find }
+        Self { kind, find, noted: false }
     }
 
     /// The projected document.
@@ -122,6 +130,7 @@ impl Projection {
         };
         let bytes = self.find.apply(doc.as_bytes(), bytes, cx)?;
         let bytes = self.find.append_metas(bytes, &mut env)?;
+        let bytes = if self.noted { with_notes_of(bytes, doc.as_bytes()) } else { bytes };
         RawDocumentBuf::from_bytes(bytes)
             .map_err(|_| QueryError::new(protocol::ErrorCode::InvalidBSON, "malformed document"))
     }

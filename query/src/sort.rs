@@ -11,7 +11,10 @@ use bson::RawDocument;
 use crate::{
     collation::Collator,
     error::QueryError,
+    exec::{NOTES, TEXT_SCORE},
+    expression::no_scores,
     field_path,
+    matcher::Matcher,
     value::{Elements, OwnedValue, Shown, Value, compare_values, path::Path},
 };
 
@@ -55,14 +58,43 @@ impl SortKey {
 impl SortPattern {
     /// Parses a sort document. `$natural` is for the caller.
     pub fn parse(doc: &RawDocument, collator: Option<Arc<Collator>>) -> Result<Self, QueryError> {
+        Self::parse_scored(doc, collator, &|| Err(no_scores()))
+    }
+
+    /// The same where documents may come with scores: `wish` asks for them.
+    pub(crate) fn parse_scored(
+        doc: &RawDocument,
+        collator: Option<Arc<Collator>>,
+        wish: &dyn Fn() -> Result<(), QueryError>,
+    ) -> Result<Self, QueryError> {
         let parts: Result<Vec<_>, _> = Elements::new(doc)
             .map(|part| {
+                if let Value::Document(spec) = part.value() {
+                    meta_sort(spec)?;
+                    wish()?;
+                    return Ok(SortPart { path: Path::new(&score_path()), ascending: false });
+                }
                 let ascending = direction(part.key, part.value())?;
                 field_path::check(part.key)?;
                 Ok(SortPart { path: Path::new(part.key), ascending })
             })
             .collect();
         Ok(Self { parts: parts?, collator })
+    }
+
+    /// The sort of a find, whose filter may search text.
+    pub fn parse_find(
+        doc: &RawDocument,
+        collator: Option<Arc<Collator>>,
+        filter: &Matcher,
+    ) -> Result<Self, QueryError> {
+        Self::parse_scored(doc, collator, &|| match filter.text() {
+            None => Err(no_scores()),
+            Some(text) => {
+                text.score_wish().wish();
+                Ok(())
+            }
+        })
     }
 
     /// The document's key.
@@ -152,7 +184,6 @@ fn direction(key: &[u8], value: Value<'_>) -> Result<bool, QueryError> {
         Value::Int64(n) => Some(n),
         Value::Double(n) => crate::matcher::truncate(n),
         Value::Decimal(n) => n.truncate_to_i64(),
-        Value::Document(doc) => return Err(meta_sort(doc)),
         other => {
             return Err(QueryError::location(
                 15_974,
@@ -174,28 +205,38 @@ fn direction(key: &[u8], value: Value<'_>) -> Result<bool, QueryError> {
     }
 }
 
-fn meta_sort(doc: &[u8]) -> QueryError {
+/// Where the score stands that a document comes with.
+fn score_path() -> Vec<u8> {
+    [NOTES, b".", TEXT_SCORE].concat()
+}
+
+/// `{$meta: "textScore"}`, the only thing that is sorted by beside fields.
+fn meta_sort(doc: &[u8]) -> Result<(), QueryError> {
     let mut fields = Elements::of_bytes(doc);
     let Some(meta) = fields.next().filter(|f| f.key == b"$meta") else {
-        return QueryError::location(
+        return Err(QueryError::location(
             17_312,
             "$meta is the only expression supported by $sort right now",
-        );
+        ));
     };
     if fields.next().is_some() {
-        return QueryError::failed_to_parse(
+        return Err(QueryError::failed_to_parse(
             "Cannot have additional keys in a $meta sort specification",
-        );
+        ));
     }
     match meta.value().as_str() {
-        Some("textScore") => QueryError::location(
-            40_218,
-            "query requires text score metadata, but it is not available",
-        ),
-        _ => QueryError::location(
+        Some("textScore") => Ok(()),
+        _ => Err(QueryError::location(
             31_138,
             format!("Illegal $meta sort: $meta: {}", Shown(meta.value())),
-        ),
+        )),
+    }
+}
+
+impl SortPart {
+    /// Whether it is the score of a text search.
+    pub fn is_score(&self) -> bool {
+        self.path.dotted() == score_path()
     }
 }
 

@@ -80,7 +80,9 @@ pub enum IndexKind {
     Hashed,
     /// Paths, and the values at them.
     Wildcard,
-    /// Text, geo and whatever else: not used for ranges.
+    /// Terms of texts, and their scores.
+    Text,
+    /// Geo and whatever else: not used for ranges.
     Other,
 }
 
@@ -207,6 +209,9 @@ impl<I: Iterator<Item = Result<Record, QueryError>>> RecordWalk for AtHand<I> {
 /// Index entries, one by one.
 pub type IndexEntries<'s> = Box<dyn Iterator<Item = Result<IndexEntry, QueryError>> + 's>;
 
+/// Records and their scores, one by one.
+pub type Scores<'s> = Box<dyn Iterator<Item = Result<(RecordKey, f64), QueryError>> + 's>;
+
 /// One collection at one moment.
 pub trait Source {
     /// `db.collection`, for messages and explain.
@@ -229,6 +234,13 @@ pub trait Source {
         after: Option<&IndexEntry>,
         direction: Direction,
     ) -> IndexEntries<'s>;
+
+    /// The records of a range of a text index, each with the score that stands behind the range's prefix.
+    fn scores<'s>(&'s self, index: usize, _range: &KeyRange) -> Result<Scores<'s>, QueryError> {
+        let name = self.indexes().get(index).map_or("", |index| &index.name);
+        let text = format!("the index {name:?} has no scores");
+        Err(QueryError::new(protocol::ErrorCode::InternalError, text))
+    }
 
     /// The document of a record, if it is there.
     fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError>;

@@ -11,11 +11,15 @@
 mod notes;
 mod scan;
 mod stages;
+mod text;
 
-pub use notes::{Annotate, Cover, Reveal};
-pub(crate) use notes::{INDEX_KEY, RECORD_ID, SORT_KEY};
+pub use notes::{Annotate, Cover, Forget, Reveal};
+pub(crate) use notes::{
+    INDEX_KEY, NOTES, RECORD_ID, SORT_KEY, TEXT_SCORE, with_notes_of, without_notes,
+};
 pub use scan::{Access, IndexScan, Scan};
 pub use stages::{Distinct, Filter, Limit, Project, Skip, Sort};
+pub use text::TextScan;
 
 use bson::RawDocumentBuf;
 use protocol::RawDoc;
@@ -89,6 +93,11 @@ impl<'v> Upstream<'_, 'v> {
     /// Where the document came from that the scan gave last.
     fn record_id(&self) -> Option<OwnedValue> {
         self.scan.record().map(|record| self.input.source.record_id(record))
+    }
+
+    /// Whether documents may come with scores.
+    fn carries_scores(&self) -> bool {
+        self.scan.carries_scores()
     }
 
     /// The key by which the scan came to it.
@@ -174,6 +183,11 @@ impl Pipeline {
         test: Test<'_>,
     ) -> Result<Option<RawDoc>, QueryError> {
         Upstream { stages: &mut self.stages, scan: &mut self.scan, input }.pull_where(test)
+    }
+
+    /// Whether documents may come with the scores of a text search.
+    pub fn carries_scores(&self) -> bool {
+        self.scan.carries_scores()
     }
 
     /// How many documents each stage gave so far, the lowest first.

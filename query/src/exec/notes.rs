@@ -19,11 +19,13 @@ use crate::{
     value::{Elements, Value},
 };
 
-const FIELD: &[u8] = b"\xff";
+/// The field that holds them.
+pub(crate) const NOTES: &[u8] = b"\xff";
 /// The names of the notes, as `$meta` has them.
 pub(crate) const RECORD_ID: &[u8] = b"recordId";
 pub(crate) const INDEX_KEY: &[u8] = b"indexKey";
 pub(crate) const SORT_KEY: &[u8] = b"sortKey";
+pub(crate) const TEXT_SCORE: &[u8] = b"textScore";
 
 /// Notes where each document was found. Stands right above the filter: there the scan is still at its place.
 #[derive(Debug)]
@@ -36,6 +38,10 @@ impl Stage for Annotate {
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
         let Some(doc) = up.pull()? else { return Ok(None) };
         let mut notes = DocBuilder::new();
+        let (plain, scored) = if up.carries_scores() { split(&doc)? } else { (doc.clone(), EMPTY) };
+        for note in Elements::of_bytes(scored) {
+            notes.push_raw(note.bytes);
+        }
         if let Some(record) = up.record_id() {
             notes.push(RECORD_ID, record.get());
         }
@@ -47,7 +53,7 @@ impl Stage for Annotate {
             let values = crate::expression::array_bytes(key.values());
             notes.push(SORT_KEY, Value::Array(&values));
         }
-        with_notes(&doc, &notes.finish()).map(Some)
+        with_notes(&plain, &notes.finish()).map(Some)
     }
 }
 
@@ -56,8 +62,46 @@ fn with_notes(doc: &RawDocument, notes: &[u8]) -> Result<RawDoc, QueryError> {
     for field in Elements::new(doc) {
         noted.push_raw(field.bytes);
     }
-    noted.push(FIELD, Value::Document(notes));
+    noted.push(NOTES, Value::Document(notes));
     to_doc(noted.finish())
+}
+
+/// The document with its score in a text search.
+pub(super) fn with_score(doc: &RawDocument, score: f64) -> Result<RawDoc, QueryError> {
+    let mut notes = DocBuilder::new();
+    notes.push(TEXT_SCORE, Value::Double(score));
+    with_notes(doc, &notes.finish())
+}
+
+/// The document as it was.
+pub(crate) fn without_notes(doc: &[u8]) -> Vec<u8> {
+    let mut plain = DocBuilder::new();
+    for field in Elements::of_bytes(doc).filter(|field| field.key != NOTES) {
+        plain.push_raw(field.bytes);
+    }
+    plain.finish()
+}
+
+/// `new`, which has taken the place of `old`, with the notes of that.
+pub(crate) fn with_notes_of(new: Vec<u8>, old: &[u8]) -> Vec<u8> {
+    let Some(notes) = Elements::of_bytes(old).find(NOTES) else { return new };
+    let mut noted = DocBuilder::new();
+    for field in Elements::of_bytes(&new).filter(|field| field.key != NOTES) {
+        noted.push_raw(field.bytes);
+    }
+    noted.push_raw(notes.bytes);
+    noted.finish()
+}
+
+/// Takes the notes off, where nobody asks for them any more.
+#[derive(Debug)]
+pub struct Forget;
+
+impl Stage for Forget {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        let Some(doc) = up.pull()? else { return Ok(None) };
+        to_doc(without_notes(doc.as_bytes())).map(Some)
+    }
 }
 
 /// The document as it was, and its notes.
@@ -66,7 +110,7 @@ fn split(doc: &RawDoc) -> Result<(RawDoc, &[u8]), QueryError> {
     let mut notes = EMPTY;
     for field in Elements::new(doc) {
         match (field.key, field.value()) {
-            (FIELD, Value::Document(found)) => notes = found,
+            (NOTES, Value::Document(found)) => notes = found,
             _ => plain.push_raw(field.bytes),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bson::RawDocumentBuf;
 use protocol::{ErrorCode, RawDoc};
 
-use super::{Examined, Input, Test};
+use super::{Examined, Input, Test, TextScan};
 use crate::{
     error::QueryError,
     expression::DocBuilder,
@@ -28,8 +28,21 @@ pub enum Access {
     ById(Vec<OwnedValue>),
     /// By an index, or by several for the branches of an `$or`.
     Indexes(Vec<IndexScan>),
+    /// By the terms of a text search.
+    Text(Box<TextScan>),
     /// Documents given in the query itself (`$documents`).
     Given(Vec<RawDoc>),
+}
+
+impl Access {
+    /// The walks over indexes that it takes, one after the other.
+    pub fn branches(&self) -> &[IndexScan] {
+        match self {
+            Self::Indexes(scans) => scans,
+            Self::Text(text) => &text.walked,
+            _ => &[],
+        }
+    }
 }
 
 /// Ranges of one index in the order of the scan.
@@ -60,6 +73,8 @@ pub struct Scan {
     /// Which branch, and which range or value of it, comes next.
     branch: usize,
     step: usize,
+    /// Records with their scores that are still to come.
+    scores: Option<std::vec::IntoIter<(RecordKey, f64)>>,
     /// Records already given: an index with arrays and the branches of an `$or` meet them again.
     seen: Option<HashSet<RecordKey>>,
     examined: Examined,
@@ -81,6 +96,7 @@ impl Scan {
             after_entry: None,
             branch: 0,
             step: 0,
+            scores: None,
             seen: None,
             examined: Examined::default(),
             keys_only: false,
@@ -100,10 +116,8 @@ impl Scan {
 
     /// The record of the document that was given last.
     pub(super) fn record(&self) -> Option<&RecordKey> {
-        match &self.access {
-            Access::Indexes(_) => self.after_entry.as_ref().map(|entry| &entry.record),
-            _ => self.after_record.as_ref(),
-        }
+        let by_entry = self.after_entry.as_ref().map(|entry| &entry.record);
+        by_entry.or(self.after_record.as_ref())
     }
 
     /// The key of the document that was given last, if an index led to it.
@@ -149,6 +163,8 @@ impl Scan {
             }
             Access::ById(_) => self.next_by_id(input),
             Access::Indexes(_) => self.next_by_index(input),
+            Access::Text(text) if text.scored => self.next_by_score(input),
+            Access::Text(_) => self.next_by_index(input),
             Access::Given(docs) => {
                 let doc = docs.get(self.step).cloned();
                 self.step += 1;
@@ -245,6 +261,30 @@ impl Scan {
         Ok(None)
     }
 
+    /// Whether documents may come with scores.
+    pub(super) fn carries_scores(&self) -> bool {
+        matches!(&self.access, Access::Text(text) if text.scored)
+    }
+
+    /// Those of the text search first, then what other branches of an `$or` find.
+    fn next_by_score(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
+        let Access::Text(text) = &self.access else { return Ok(None) };
+        if self.scores.is_none() {
+            let found = text.read(input, &mut self.examined)?;
+            if !text.walked.is_empty() {
+                self.seen = Some(found.iter().map(|(record, _)| record.clone()).collect());
+            }
+            self.scores = Some(found.into_iter());
+        }
+        for (record, score) in self.scores.iter_mut().flatten() {
+            let Some(doc) = input.source.fetch(&record)? else { continue };
+            self.examined.docs += 1;
+            self.after_record = Some(record);
+            return text.noted(doc, score, input.context).map(Some);
+        }
+        self.next_by_index(input)
+    }
+
     fn next_by_index(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
         while let Some(mut entry) = self.next_entry(input)? {
             self.examined.keys += 1;
@@ -272,7 +312,7 @@ impl Scan {
     }
 
     fn next_entry(&mut self, input: &mut Input<'_>) -> Result<Option<IndexEntry>, QueryError> {
-        let Access::Indexes(branches) = &self.access else { return Ok(None) };
+        let branches = self.access.branches();
         while let Some(branch) = branches.get(self.branch) {
             let at = match branch.direction {
                 Direction::Forward => Some(self.step),
@@ -303,8 +343,9 @@ impl Scan {
 
     /// Remembers records where one can come twice.
     fn is_new(&mut self, record: &RecordKey, input: &Input<'_>) -> bool {
-        let Access::Indexes(branches) = &self.access else { return true };
+        let branches = self.access.branches();
         let twice = branches.len() > 1
+            || self.scores.is_some()
             || branches.iter().any(|branch| {
                 let at = place(branch, input.source).ok();
                 at.and_then(|at| input.source.indexes().get(at)).is_some_and(|i| i.is_multikey())
@@ -333,7 +374,7 @@ fn wildcard_key(
 }
 
 /// Where the index of a scan is in the source's list now. Indexes come and go between two batches.
-fn place(scan: &IndexScan, source: &dyn Source) -> Result<usize, QueryError> {
+pub(super) fn place(scan: &IndexScan, source: &dyn Source) -> Result<usize, QueryError> {
     // Other options of an index can be changed under way.
     let same = |index: &IndexInfo| {
         let (now, then) = (&index.spec, &scan.planned);

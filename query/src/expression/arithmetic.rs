@@ -230,12 +230,11 @@ pub(super) fn op_mod<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     )
 }
 
-/// Whether one number is a whole multiple of another, both taken as decimals. A number so large that the
-/// quotient has more digits than a decimal counts as one.
+/// Whether one number is a whole multiple of another, both taken as decimals.
 pub(crate) fn is_multiple(value: Value<'_>, of: Value<'_>) -> bool {
     let value = as_decimal(value);
-    let rest = decimal::rem(value, as_decimal(of));
-    value.is_finite() && (rest.is_nan() || is_zero(Value::Decimal(rest)))
+    let rest = decimal::modulo(value, as_decimal(of));
+    value.is_finite() && is_zero(Value::Decimal(rest))
 }
 
 fn remainder<'a>(a: Value<'a>, b: Value<'a>) -> Value<'a> {

@@ -37,12 +37,23 @@ pub(super) fn sort_array(value: Value<'_>, scope: &mut Scope) -> Result<Special,
         Value::Document(doc) => {
             let doc = bson::RawDocument::from_bytes(doc)
                 .map_err(|_| QueryError::bad_value("malformed sortBy"))?;
-            let unordered = |value: Value<'_>| {
-                !matches!(value, Value::Document(_)) && !matches!(integer("", value), Ok(1 | -1))
-            };
-            if Elements::new(doc).any(|field| unordered(field.value())) {
-                let text = "BadValue: The sort element value must be either 1 or -1";
-                return Err(QueryError::location(2_942_505, text));
+            let refuse = |why: String| QueryError::location(2_942_505, format!("BadValue: {why}"));
+            if doc.is_empty() {
+                let why = "The sort pattern is empty when it should be a set of fields.";
+                return Err(refuse(why.to_owned()));
+            }
+            for field in Elements::new(doc) {
+                if !matches!(integer("", field.value()), Ok(1 | -1)) {
+                    let why = "The sort element value must be either 1 or -1";
+                    return Err(refuse(why.to_owned()));
+                }
+                let mut parts = field.key.split(|&b| b == b'.');
+                if field.key.contains(&b'.') && parts.any(<[u8]>::is_empty) {
+                    let name = String::from_utf8_lossy(field.key);
+                    let why =
+                        format!("The sort field is a dotted field but has an empty part: {name}");
+                    return Err(refuse(why));
+                }
             }
             SortBy::Pattern(SortPattern::parse(doc, None)?)
         }

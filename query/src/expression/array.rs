@@ -331,11 +331,11 @@ pub(super) fn op_array_to_object<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> E
                     None => (40_398, "Unrecognised input type format for $arrayToObject: "),
                     Some(true) => (
                         40_396,
-                        "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Array was detected, now found: ",
+                        "$arrayToObject requires a consistent input format. Elements mustall be arrays or all be objects. Array was detected, now found: ",
                     ),
                     Some(false) => (
                         40_391,
-                        "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Object was detected, now found: ",
+                        "$arrayToObject requires a consistent input format. Elements mustall be arrays or all be objects. Object was detected, now found: ",
                     ),
                 };
                 return error(code, format!("{text}{}", other.type_name()));
@@ -480,8 +480,11 @@ pub(super) fn op_min_n<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
 pub(super) fn op_max_n<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     n_of(env, args, |env, mut all, n| {
         all.retain(|v| !v.is_nullish());
+        // Of equal ones the first stay, and stand last.
         all.sort_by(|a, b| logic::compare(env, *b, *a));
         all.truncate(n);
+        all.reverse();
+        all.sort_by(|a, b| logic::compare(env, *b, *a));
         all
     })
 }

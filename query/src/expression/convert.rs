@@ -185,7 +185,7 @@ fn to<'a>(env: &Env<'a>, value: Value<'a>, target: Target) -> Evaluated<'a> {
         0x12 => to_i64(value),
         0x01 => to_f64(value),
         0x13 => to_dec(value),
-        0x02 => Ok(to_string(env, value)),
+        0x02 => to_string(env, value),
         0x09 => to_date(value),
         0x07 => to_object_id(value),
         _ => Ok(None),
@@ -357,18 +357,18 @@ fn to_dec(value: Value<'_>) -> Converted<'_> {
     })))
 }
 
-fn to_string<'a>(env: &Env<'a>, value: Value<'a>) -> Option<Value<'a>> {
+fn to_string<'a>(env: &Env<'a>, value: Value<'a>) -> Converted<'a> {
     let text = match value {
+        Value::Date(ms) => date::text(ms)?,
         Value::Bool(_)
         | Value::Int32(_)
         | Value::Int64(_)
         | Value::Double(_)
         | Value::Decimal(_)
-        | Value::Date(_)
         | Value::ObjectId(_) => to_text(value),
-        _ => return None,
+        _ => return Ok(None),
     };
-    Some(env.text(&text))
+    Ok(Some(env.text(&text)))
 }
 
 fn to_date(value: Value<'_>) -> Converted<'_> {

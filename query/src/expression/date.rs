@@ -149,6 +149,12 @@ impl Zone {
         match self {
             Self::Fixed(offset) => *offset,
             Self::Rules(zone) => {
+                // The calendar repeats after 400 years, and with it the rules: these have no end.
+                let ms = if ms >= YEAR_9999_MS {
+                    YEAR_9999_MS - CYCLE_MS + (ms - YEAR_9999_MS).rem_euclid(CYCLE_MS)
+                } else {
+                    ms
+                };
                 let at = Timestamp::from_millisecond(ms).unwrap_or(if ms < 0 {
                     Timestamp::MIN
                 } else {
@@ -176,6 +182,11 @@ impl Zone {
         }
     }
 }
+
+/// 400 years of the Gregorian calendar.
+const CYCLE_MS: i64 = 146_097 * DAY_MS;
+/// The beginning of the last year that the rules of time zones are asked for.
+const YEAR_9999_MS: i64 = 253_370_764_800_000;
 
 fn before_or(zone: &Zone, before: i64, local: i64, fallback: i64) -> i64 {
     if before + zone.offset_at(before) == local { before } else { fallback }
@@ -293,6 +304,22 @@ pub(super) fn op_date_to_parts<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Eva
 }
 
 /// `2020-01-02T03:04:05.006Z`.
+/// A moment as text, which has no room for more than four digits of the year.
+pub(super) fn text(ms: i64) -> Result<String, QueryError> {
+    let year = Civil::of_local(ms).year;
+    if (0..=9999).contains(&year) { Ok(iso(ms)) } else { Err(year_out_of_range(year)) }
+}
+
+fn year_out_of_range(year: i64) -> QueryError {
+    QueryError::location(
+        18_537,
+        format!(
+            "Could not convert date to string: date component was outside the supported range of \
+             0-9999: {year}"
+        ),
+    )
+}
+
 pub(crate) fn iso(ms: i64) -> String {
     let c = Civil::of_local(ms);
     format!(
@@ -366,14 +393,7 @@ fn formatted(ms: i64, zone: &Zone, format: &str) -> Result<String, QueryError> {
         }
         let written = match chars.next() {
             Some(kind @ ('Y' | 'G')) if !(0..=9999).contains(&year_of(kind, &c)) => {
-                return Err(QueryError::location(
-                    18_537,
-                    format!(
-                        "Could not convert date to string: date component was outside the supported \
-                         range of 0-9999: {}",
-                        year_of(kind, &c)
-                    ),
-                ));
+                return Err(year_out_of_range(year_of(kind, &c)));
             }
             Some('Y') => write!(out, "{:04}", c.year),
             Some('m') => write!(out, "{:02}", c.month),

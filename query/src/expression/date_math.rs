@@ -55,6 +55,17 @@ pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Eva
                 ),
             );
         };
+        // Seconds and milliseconds may be as many as they like.
+        let narrow = !matches!(name, "year" | "isoWeekYear" | "second" | "millisecond");
+        if narrow && i16::try_from(n).is_err() {
+            return error(
+                31_034,
+                format!(
+                    "'{name}' must evaluate to a value in the range [-32768, 32767]; value {n} is \
+                     not in range"
+                ),
+            );
+        }
         *place = Some(n);
     }
     let Some(zone) = Zone::parse(*zone)? else { return Ok(Value::Null) };
@@ -101,12 +112,18 @@ pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Eva
             );
         }
     };
-    let local = days
-        .saturating_mul(DAY_MS)
-        .saturating_add(hour.unwrap_or(0).saturating_mul(3_600_000))
-        .saturating_add(minute.unwrap_or(0).saturating_mul(60_000))
-        .saturating_add(second.unwrap_or(0).saturating_mul(1000))
-        .saturating_add(milli.unwrap_or(0));
+    // mongod counts in microseconds, which end sooner.
+    let micros = |n: Option<i64>, unit: i64| n.unwrap_or(0).checked_mul(unit);
+    let local = micros(hour, 3_600_000_000)
+        .and_then(|sum| sum.checked_add(micros(minute, 60_000_000)?))
+        .and_then(|sum| sum.checked_add(micros(second, 1_000_000)?))
+        .and_then(|sum| sum.checked_add(micros(milli, 1000)?))
+        .and_then(|sum| sum.checked_add(days.checked_mul(DAY_MS)?.checked_mul(1000)?));
+    let Some(local) = local.map(|micros| micros.div_euclid(1000)) else {
+        let text =
+            "Overflow casting from a lower-precision duration to a higher-precision duration";
+        return Err(QueryError::new(protocol::ErrorCode::DurationOverflow, text));
+    };
     Ok(Value::Date(zone.moment(local)))
 }
 

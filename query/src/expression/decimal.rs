@@ -8,7 +8,7 @@ use crate::value::Decimal;
 /// Wide enough for 34 digits and the guard digits of the functions below.
 type Wide = dec::Decimal<13>;
 
-fn to_dec(d: Decimal) -> Decimal128 {
+pub(super) fn to_dec(d: Decimal) -> Decimal128 {
     Context::<Decimal128>::default().parse(d.to_string()).unwrap_or(Decimal128::NAN)
 }
 
@@ -78,7 +78,7 @@ macro_rules! wide {
     )*};
 }
 
-wide! { exp ln log10 sqrt }
+wide! { exp sqrt }
 
 fn through_wide(a: Decimal, f: impl Fn(&mut Context<Wide>, &mut Wide)) -> Decimal {
     let mut cx = wide_context();
@@ -110,20 +110,22 @@ pub(crate) fn abs(a: Decimal) -> Decimal {
     Decimal::from_bits(a.bits() & !(1 << 127))
 }
 
-/// Rounds to `places` digits behind the point.
+/// Rounds to `places` digits behind the point, all of which are written; as many as there is room for.
 pub(crate) fn round(a: Decimal, places: i32, rounding: Rounding) -> Decimal {
     if !a.is_finite() {
         return a;
     }
+    let rounded = quantized(a, places, rounding);
+    if rounded.is_nan() { super::quad::full(to_dec(a)) } else { rounded }
+}
+
+/// Rounds to `places` digits behind the point; NaN where there is no room for all digits.
+pub(crate) fn quantized(a: Decimal, places: i32, rounding: Rounding) -> Decimal {
     let mut cx = Context::<Decimal128>::default();
     cx.set_rounding(rounding);
-    let n = to_dec(a);
-    if n.exponent() >= -places {
-        return a;
-    }
     let mut unit = Decimal128::ONE;
     cx.set_exponent(&mut unit, -places);
-    from_dec(cx.quantize(n, unit))
+    if a.is_finite() { from_dec(cx.quantize(to_dec(a), unit)) } else { Decimal::NAN }
 }
 
 /// A double as a decimal of 15 digits, which is how mongod mixes the two.

@@ -4,7 +4,8 @@
 //! whoever parses the whole (a pipeline, a filter with its projection) raises it, in mongod's words for that place.
 
 use super::{
-    Base, Bump, Call, Env, Expr, FieldPath, Scope, build, date_math, logic, regex, special::Special,
+    Base, Bump, Call, Env, Expr, FieldPath, Scope, build, date_math, logic, regex, set,
+    special::Special,
 };
 use crate::{
     context::Context,
@@ -29,6 +30,21 @@ const LEFT_ALONE: &[&str] = &[
     "$unsetField",
 ];
 
+/// Calls whose arguments mongod does not look into either.
+const NOT_ENTERED: &[&str] = &[
+    "$firstN",
+    "$getField",
+    "$lastN",
+    "$maxN",
+    "$minN",
+    "$setField",
+    "$similarityCosine",
+    "$similarityDotProduct",
+    "$similarityEuclidean",
+    "$toHashedIndexKey",
+    "$unsetField",
+];
+
 /// How far constants among other arguments may be taken together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Grouping {
@@ -39,6 +55,10 @@ enum Grouping {
     Neighbours,
     /// All of them, which then stand last.
     All,
+    /// The same, but a call of the same name among the arguments is one of them.
+    Last,
+    /// The first of them, which the others are compared with.
+    First,
 }
 
 fn grouping(name: &str) -> Grouping {
@@ -46,6 +66,8 @@ fn grouping(name: &str) -> Grouping {
         "$add" | "$multiply" => Grouping::Front,
         "$concat" | "$concatArrays" => Grouping::Neighbours,
         "$bitAnd" | "$bitOr" | "$bitXor" | "$setIntersection" | "$setUnion" => Grouping::All,
+        "$max" | "$min" => Grouping::Last,
+        "$setEquals" => Grouping::First,
         _ => Grouping::No,
     }
 }
@@ -115,7 +137,7 @@ impl Folding {
             Base::Slot(slot) => self.known.get(slot).and_then(Option::as_ref).map(OwnedValue::get),
             Base::Now => self.now.then_some(Value::Date(self.context.now)),
             Base::Remove => Some(Value::Missing),
-            Base::Root | Base::Current | Base::Notes | Base::ClusterTime => None,
+            Base::Root | Base::Plain | Base::Current | Base::Notes | Base::ClusterTime => None,
         };
         let Some(start) = start else { return Expr::Path(path) };
         let arena = Bump::new();
@@ -124,6 +146,9 @@ impl Folding {
     }
 
     fn call(&mut self, mut call: Call) -> Folded {
+        if NOT_ENTERED.contains(&call.name) {
+            return Ok(Expr::Call(call));
+        }
         call.args = self.all(call.args)?;
         if literals(&call.args) {
             let left_alone = LEFT_ALONE.contains(&call.name);
@@ -134,7 +159,12 @@ impl Folding {
             Grouping::No => {}
             Grouping::Front => self.front(&mut call)?,
             Grouping::Neighbours => self.neighbours(&mut call)?,
-            Grouping::All => self.together(&mut call)?,
+            Grouping::All => {
+                call.args = flat(&mut call);
+                self.together(&mut call)?;
+            }
+            Grouping::Last => self.together(&mut call)?,
+            Grouping::First => with_known_set(&mut call),
         }
         Ok(Expr::Call(call))
     }
@@ -180,8 +210,12 @@ impl Folding {
 
     fn together(&self, call: &mut Call) -> Result<(), QueryError> {
         let (constants, mut args): (Vec<_>, Vec<_>) =
-            flat(call).into_iter().partition(|arg| arg.as_literal().is_some());
-        args.extend(self.joined(call, constants)?);
+            call.args.drain(..).partition(|arg| arg.as_literal().is_some());
+        // One alone would be taken for the list of what is compared.
+        match constants.len() {
+            0 | 1 => args.extend(constants),
+            _ => args.extend(self.joined(call, constants)?),
+        }
         call.args = args;
         Ok(())
     }
@@ -329,6 +363,15 @@ fn flat(call: &mut Call) -> Vec<Expr> {
             arg => vec![arg],
         })
         .collect()
+}
+
+/// `$setEquals` with a constant compares the others with that.
+fn with_known_set(call: &mut Call) {
+    let Some(place) = call.args.iter().position(|arg| arg.as_literal().is_some()) else { return };
+    let known = call.args.remove(place);
+    let place = Value::Int32(i32::try_from(place).unwrap_or(0));
+    call.args.splice(0..0, [known, Expr::Literal(place.into())]);
+    call.fun = set::op_set_equals_known;
 }
 
 /// Constant parameters that are wrong for every document.

@@ -5,7 +5,7 @@ use dec::Rounding;
 use super::{
     Env, Evaluated,
     arithmetic::{as_decimal, as_f64, as_i64, error, is_zero, whole},
-    decimal,
+    decimal, quad,
 };
 use crate::{
     error::QueryError,
@@ -53,7 +53,7 @@ fn to_whole<'a>(
     Ok(match number(name, args)? {
         None => Value::Null,
         Some(Value::Double(n)) => Value::Double(double(n)),
-        Some(Value::Decimal(n)) => Value::Decimal(decimal::round(n, 0, rounding)),
+        Some(Value::Decimal(n)) => Value::Decimal(decimal::quantized(n, 0, rounding)),
         Some(whole) => whole,
     })
 }
@@ -82,7 +82,7 @@ fn to_place<'a>(
 ) -> Evaluated<'a> {
     let value = args.first().copied().unwrap_or(Value::Missing);
     let place = args.get(1).copied().unwrap_or(Value::Int32(0));
-    if value.is_nullish() || place.is_nullish() {
+    if value.is_nullish() {
         return Ok(Value::Null);
     }
     if !value.is_number() {
@@ -90,6 +90,9 @@ fn to_place<'a>(
             51_081,
             format!("{name} only supports numeric types, not {}", value.type_name()),
         );
+    }
+    if place.is_nullish() {
+        return Ok(Value::Null);
     }
     if !place.is_number() {
         return error(
@@ -208,33 +211,26 @@ fn check_domain(name: &str, domain: Domain, value: Option<Value<'_>>) -> Result<
     Err(QueryError::location(50_989, text))
 }
 
-/// A function that decNumber does not have, by way of a double.
-macro_rules! by_double {
-    ($by:expr) => {
-        |n| {
-            decimal::parse(&format!("{:e}", {
-                let f: fn(f64) -> f64 = $by;
-                f(decimal::to_f64(n))
-            }))
-            .unwrap_or(Decimal::NAN)
-        }
-    };
+/// A function of what is too large for decimals, by way of a double.
+fn by_double(n: Decimal, function: fn(f64) -> f64) -> Decimal {
+    let value = function(decimal::to_f64(n));
+    decimal::parse(&format!("{value:e}")).unwrap_or(Decimal::NAN)
 }
 
 functions! {
-    op_exp, "$exp", Domain::All, f64::exp, decimal::exp;
-    op_sin, "$sin", Domain::Finite, f64::sin, by_double!(f64::sin);
-    op_cos, "$cos", Domain::Finite, f64::cos, by_double!(f64::cos);
-    op_tan, "$tan", Domain::Finite, f64::tan, by_double!(f64::tan);
-    op_asin, "$asin", Domain::Unit, f64::asin, by_double!(f64::asin);
-    op_acos, "$acos", Domain::Unit, f64::acos, by_double!(f64::acos);
-    op_atan, "$atan", Domain::All, f64::atan, by_double!(f64::atan);
-    op_sinh, "$sinh", Domain::All, f64::sinh, by_double!(f64::sinh);
-    op_cosh, "$cosh", Domain::All, f64::cosh, by_double!(f64::cosh);
-    op_tanh, "$tanh", Domain::All, f64::tanh, by_double!(f64::tanh);
-    op_asinh, "$asinh", Domain::All, f64::asinh, by_double!(f64::asinh);
-    op_acosh, "$acosh", Domain::FromOne, f64::acosh, by_double!(f64::acosh);
-    op_atanh, "$atanh", Domain::Unit, f64::atanh, by_double!(f64::atanh);
+    op_exp, "$exp", Domain::All, f64::exp, quad::exp;
+    op_sin, "$sin", Domain::Finite, f64::sin, |n| if quad::is_angle(n) { quad::sin(n) } else { by_double(n, f64::sin) };
+    op_cos, "$cos", Domain::Finite, f64::cos, |n| if quad::is_angle(n) { quad::cos(n) } else { by_double(n, f64::cos) };
+    op_tan, "$tan", Domain::Finite, f64::tan, |n| if quad::is_angle(n) { quad::tan(n) } else { by_double(n, f64::tan) };
+    op_asin, "$asin", Domain::Unit, f64::asin, quad::asin;
+    op_acos, "$acos", Domain::Unit, f64::acos, quad::acos;
+    op_atan, "$atan", Domain::All, f64::atan, quad::atan;
+    op_sinh, "$sinh", Domain::All, f64::sinh, quad::sinh;
+    op_cosh, "$cosh", Domain::All, f64::cosh, quad::cosh;
+    op_tanh, "$tanh", Domain::All, f64::tanh, quad::tanh;
+    op_asinh, "$asinh", Domain::All, f64::asinh, quad::asinh;
+    op_acosh, "$acosh", Domain::FromOne, f64::acosh, quad::acosh;
+    op_atanh, "$atanh", Domain::Unit, f64::atanh, quad::atanh;
     op_degrees_to_radians, "$degreesToRadians", Domain::All, |n| n * (std::f64::consts::PI / 180.0), |n| decimal::mul(n, decimal::div(pi(), decimal::from_i64(180)));
     op_radians_to_degrees, "$radiansToDegrees", Domain::All, |n| n * (180.0 / std::f64::consts::PI), |n| decimal::mul(n, decimal::div(decimal::from_i64(180), pi()));
 }
@@ -254,12 +250,11 @@ pub(super) fn op_atan2<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a>
             return error(code, format!("$atan2 only supports numeric types, not {name}"));
         }
     }
-    let angle = as_f64(a).atan2(as_f64(b));
     Ok(match (a, b) {
         (Value::Decimal(_), _) | (_, Value::Decimal(_)) => {
-            Value::Decimal(decimal::parse(&format!("{angle:e}")).unwrap_or(Decimal::NAN))
+            Value::Decimal(quad::atan2(as_decimal(a), as_decimal(b)))
         }
-        _ => Value::Double(angle),
+        _ => Value::Double(as_f64(a).atan2(as_f64(b))),
     })
 }
 
@@ -274,6 +269,11 @@ pub(super) fn op_sqrt<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> 
     }
 }
 
+/// By its own type: a small decimal is nothing as a double.
+fn is_positive(value: Value<'_>) -> bool {
+    compare_values(value, Value::Int32(0), None).is_gt()
+}
+
 fn logarithm<'a>(
     name: &str,
     code: i32,
@@ -284,7 +284,7 @@ fn logarithm<'a>(
     match number(name, args)? {
         None => Ok(Value::Null),
         Some(value) if as_f64(value).is_nan() => Ok(Value::Double(f64::NAN)),
-        Some(value) if as_f64(value) <= 0.0 => error(
+        Some(value) if !is_positive(value) => error(
             code,
             format!(
                 "{name}'s argument must be a positive number, but is {}",
@@ -297,11 +297,11 @@ fn logarithm<'a>(
 }
 
 pub(super) fn op_ln<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    logarithm("$ln", 28_766, args, f64::ln, decimal::ln)
+    logarithm("$ln", 28_766, args, f64::ln, quad::ln)
 }
 
 pub(super) fn op_log10<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    logarithm("$log10", 28_761, args, f64::log10, decimal::log10)
+    logarithm("$log10", 28_761, args, f64::log10, quad::log10)
 }
 
 pub(super) fn op_log<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
@@ -330,8 +330,11 @@ pub(super) fn op_log<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
             ),
         );
     }
+    if as_f64(a).is_nan() || as_f64(base).is_nan() {
+        return Ok(Value::Double(f64::NAN));
+    }
     if matches!(a, Value::Decimal(_)) || matches!(base, Value::Decimal(_)) {
-        let (a, base) = (decimal::ln(as_decimal(a)), decimal::ln(as_decimal(base)));
+        let (a, base) = (quad::ln(as_decimal(a)), quad::ln(as_decimal(base)));
         return Ok(Value::Decimal(decimal::div(a, base)));
     }
     Ok(Value::Double(as_f64(a).ln() / as_f64(base).ln()))
@@ -351,11 +354,13 @@ pub(super) fn op_pow<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
             format!("$pow's exponent must be numeric, not {}", exponent.type_name()),
         );
     }
-    if is_zero(base) && as_f64(exponent) < 0.0 {
+    let negative = as_f64(exponent) < 0.0
+        || matches!(exponent, Value::Decimal(n) if n.is_negative() && !n.is_nan());
+    if is_zero(base) && negative {
         return error(28_764, "$pow cannot take a base of 0 and a negative exponent".into());
     }
     if matches!(base, Value::Decimal(_)) || matches!(exponent, Value::Decimal(_)) {
-        return Ok(Value::Decimal(decimal::pow(as_decimal(base), as_decimal(exponent))));
+        return Ok(Value::Decimal(quad::pow(as_decimal(base), as_decimal(exponent))));
     }
     let ints = matches!((base, exponent), (Value::Int32(_), Value::Int32(_)));
     if let (Some(b), Some(e)) = (as_i64(base), as_i64(exponent)) {

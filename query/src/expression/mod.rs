@@ -27,10 +27,12 @@ mod date_math;
 mod decimal;
 mod fold;
 mod functions;
+mod levels;
 mod logic;
 mod object;
 mod parse;
 mod percentile;
+mod quad;
 mod regex;
 mod scoped;
 mod set;
@@ -53,8 +55,10 @@ pub(crate) use decimal::{
     add as decimal_add, div as decimal_div, from_f64_15 as decimal_from_f64, mul as decimal_mul,
     pow as decimal_pow, sub as decimal_sub, to_f64 as decimal_to_f64,
 };
+pub(crate) use levels::check_levels;
 pub(crate) use object::merge;
 pub use parse::Scope;
+pub(crate) use parse::{NO_SCORES, no_scores};
 pub use percentile::Percentile;
 pub(crate) use percentile::number as percentile_number;
 pub(crate) use stats::{Spread, Sum, average};
@@ -63,6 +67,7 @@ use crate::{
     collation::Collator,
     context::Context,
     error::QueryError,
+    exec::without_notes,
     value::{Elements, OwnedValue, Value},
 };
 
@@ -126,6 +131,7 @@ const ONE_BY_ONE: &[&str] = &[
     "$ltrim",
     "$mergeObjects",
     "$multiply",
+    "$range",
     "$round",
     "$rtrim",
     "$setEquals",
@@ -133,6 +139,7 @@ const ONE_BY_ONE: &[&str] = &[
     "$setIntersection",
     "$setIsSubset",
     "$setUnion",
+    "$slice",
     "$trim",
     "$trunc",
 ];
@@ -154,25 +161,38 @@ impl Call {
         if met.is_empty() || !ONE_BY_ONE.contains(&self.name) {
             return Err(fault);
         }
-        let null_settles = !matches!(self.name, "$mergeObjects" | "$setEquals" | "$setIsSubset");
-        if null_settles && met.iter().any(|value| value.is_nullish()) {
-            return Ok(Value::Null);
-        }
-        // What the others would have to be for the call to go on to them.
         let mut args = met.to_vec();
+        // What the others would have to be for the call to go on to them.
         match self.name {
+            "$atan2" => args.resize(2, Value::Int32(0)),
+            // An array alone would be taken for the list of documents.
+            "$mergeObjects" => args.push(Value::Null),
             "$indexOfBytes" | "$indexOfCP" => args.resize(2, Value::String(b"")),
-            "$indexOfArray" => args.resize(2, Value::Null),
+            "$indexOfArray" => {
+                // The value to look for comes last.
+                let rest = self.args.get(2..).filter(|_| met.len() == 1).unwrap_or_default();
+                args.resize(2, Value::Null);
+                if matches!((self.fun)(env, &args)?, Value::Null) {
+                    return Ok(Value::Null);
+                }
+                for bound in rest {
+                    args.push(bound.eval(env)?);
+                }
+            }
             "$setIsSubset" => args.resize(2, Value::Array(&[5, 0, 0, 0, 0])),
+            "$range" | "$slice" if met.len() < 2 => return Err(fault),
             name if table::named(name.as_bytes()).is_some() => {
                 args.resize(self.args.len(), Value::Null);
             }
             _ => {}
         }
-        match (self.fun)(env, &args) {
-            Err(earlier) => Err(earlier),
-            Ok(_) => Err(fault),
+        let settled = (self.fun)(env, &args)?;
+        // Two that differ are enough.
+        if self.name == "$setEquals" && matches!(settled, Value::Bool(false)) {
+            return Ok(settled);
         }
+        let null = met.iter().any(|value| value.is_nullish());
+        if null && matches!(settled, Value::Null) { Ok(settled) } else { Err(fault) }
     }
 }
 
@@ -196,6 +216,8 @@ pub(crate) enum Base {
     Root,
     Current,
     Slot(usize),
+    /// The document without the score that it comes with.
+    Plain,
     /// What stands beside the document.
     Notes,
     Now,
@@ -379,6 +401,10 @@ impl FieldPath {
         let start = match self.base {
             Base::Root | Base::Current => env.root,
             Base::Slot(slot) => env.slots.get(slot).copied().unwrap_or(Value::Missing),
+            Base::Plain => match env.root {
+                Value::Document(doc) => Value::Document(env.keep(&without_notes(doc))),
+                other => other,
+            },
             Base::Notes => Value::Document(env.notes),
             Base::Now => Value::Date(env.cx.now),
             Base::ClusterTime => {

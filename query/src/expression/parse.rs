@@ -7,6 +7,7 @@ use crate::{
     collation::Collator,
     error::QueryError,
     field_path,
+    text::{ScoreWish, TextNode},
     value::{Elements, OwnedValue, Value},
 };
 
@@ -24,9 +25,22 @@ pub struct Scope {
     reads_document: bool,
     /// Whether documents come with notes for `$meta`.
     pub(super) has_notes: bool,
+    pub(super) scores: Scores,
     pub(super) known: Known,
     /// The first constant that failed. Clones share it.
     fault: Arc<OnceLock<QueryError>>,
+}
+
+/// What `$meta: "textScore"` finds.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Scores {
+    /// There is no text search: it is refused.
+    #[default]
+    None,
+    /// Nothing, in the filter of a find.
+    Missing,
+    /// The score, in the document's notes.
+    Noted(ScoreWish),
 }
 
 /// What is settled before a document is looked at.
@@ -38,6 +52,14 @@ pub(super) struct Known {
     pub(super) now: Option<i64>,
     /// How text compares.
     pub(super) collator: Option<Arc<Collator>>,
+}
+
+/// mongod's code for it.
+pub(crate) const NO_SCORES: i32 = 40_218;
+
+/// Scores are asked for where no text was searched.
+pub(crate) fn no_scores() -> QueryError {
+    QueryError::location(NO_SCORES, "query requires text score metadata, but it is not available")
 }
 
 impl Scope {
@@ -66,6 +88,44 @@ impl Scope {
     #[must_use]
     pub(crate) fn with_notes(self) -> Self {
         Self { has_notes: true, ..self }
+    }
+
+    /// The same where documents come with the scores of a text search.
+    #[must_use]
+    pub(crate) fn with_scores(self, text: &TextNode) -> Self {
+        Self { scores: Scores::Noted(text.score_wish()), ..self }
+    }
+
+    /// The same where scores are asked for in vain.
+    #[must_use]
+    pub(crate) fn ignoring_scores(self) -> Self {
+        Self { scores: Scores::Missing, ..self }
+    }
+
+    /// The same before there are scores.
+    #[must_use]
+    pub(crate) fn without_scores(self) -> Self {
+        match self.scores {
+            Scores::Missing => self,
+            _ => Self { scores: Scores::None, ..self },
+        }
+    }
+
+    /// Asks for the scores of documents, if they can come with them.
+    pub(crate) fn wish_scores(&self) -> Result<(), QueryError> {
+        match &self.scores {
+            Scores::None => Err(no_scores()),
+            Scores::Missing => Ok(()),
+            Scores::Noted(wish) => {
+                wish.wish();
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether documents may come with scores.
+    pub(crate) fn has_scores(&self) -> bool {
+        matches!(self.scores, Scores::Noted(_))
     }
 
     /// How text compares.
@@ -317,10 +377,9 @@ pub(super) fn check_count(
 /// `{$operator: {name: expression, ...}}`, made positional.
 fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
     let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            row.not_object.0,
-            row.not_object.1.replace("{}", value.type_name()),
-        ));
+        let text = row.not_object.1.replace("{}", value.type_name());
+        let shown = crate::value::Shown(value).to_string();
+        return Err(QueryError::location(row.not_object.0, text.replace("{shown}", &shown)));
     };
     for field in Elements::of_bytes(doc) {
         if !row.fields.iter().any(|f| f.name.as_bytes() == field.key) {
@@ -329,6 +388,9 @@ fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
                 row.unknown.1.replace("{}", &lossy(field.key)),
             ));
         }
+    }
+    if matches!(row.name, "$setField" | "$unsetField") {
+        check_field_name(row.name, doc)?;
     }
     let mut args = Vec::with_capacity(row.fields.len());
     for field in row.fields {
@@ -342,6 +404,48 @@ fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
         }
     }
     Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }))
+}
+
+/// The `field` of `$setField` and `$unsetField` is a constant, told by the look of it.
+fn check_field_name(name: &str, doc: &[u8]) -> Result<(), QueryError> {
+    let Some(field) = Elements::of_bytes(doc).find(b"field") else { return Ok(()) };
+    if name == "$setField" && Elements::of_bytes(doc).find(b"value").is_none() {
+        let text = "$setField requires 'value' to be specified";
+        return Err(QueryError::location(4_161_103, text));
+    }
+    let constant = match field.value() {
+        Value::String(path) if path.starts_with(b"$") => {
+            let path = match path.strip_prefix(b"$$") {
+                Some(variable) => lossy(variable),
+                None => format!("CURRENT.{}", lossy(path.get(1..).unwrap_or_default())),
+            };
+            let text = format!(
+                "'${path}' is a field path reference which is not allowed in this context. Did you \
+                 mean {{$literal: '${path}'}}?"
+            );
+            return Err(QueryError::location(4_161_108, text));
+        }
+        Value::Document(inner) => Elements::of_bytes(inner)
+            .next()
+            .filter(|operator| matches!(operator.key, b"$literal" | b"$const"))
+            .map(|operator| operator.value()),
+        Value::Array(_) => None,
+        other => Some(other),
+    };
+    match constant {
+        Some(Value::String(_)) => Ok(()),
+        Some(other) => Err(QueryError::location(
+            4_161_107,
+            format!(
+                "$setField requires 'field' to evaluate to type String, but got {}",
+                other.type_name()
+            ),
+        )),
+        None => Err(QueryError::location(
+            4_161_106,
+            "$setField requires 'field' to evaluate to a constant, but got a non-constant argument",
+        )),
+    }
 }
 
 /// `$getField` takes a name, or `{field, input}`.
@@ -391,7 +495,7 @@ pub(super) fn path(text: &[u8], scope: &mut Scope) -> Parsed {
         if dotted.is_empty() {
             return Err(QueryError::location(16_872, "'$' by itself is not a valid FieldPath"));
         }
-        field_path::check(dotted)?;
+        field_path::check_below_root(dotted)?;
         scope.reads_document = true;
         return Ok(Expr::Path(FieldPath { base: Base::Root, names: split(dotted) }));
     };
@@ -425,6 +529,8 @@ pub(super) fn path(text: &[u8], scope: &mut Scope) -> Parsed {
         },
     };
     scope.reads_document |= matches!(base, Base::Root | Base::Current);
+    let whole = matches!(base, Base::Root | Base::Current) && names.is_empty();
+    let base = if whole && scope.has_scores() { Base::Plain } else { base };
     Ok(Expr::Path(FieldPath { base, names }))
 }
 

@@ -31,7 +31,7 @@ pub(super) fn let_in(value: Value<'_>, scope: &mut Scope) -> Result<Special, Que
         vars.ok_or_else(|| QueryError::location(16_876, "Missing 'vars' parameter to $let"))?;
     let body =
         body.ok_or_else(|| QueryError::location(16_877, "Missing 'in' parameter to $let"))?;
-    let Value::Document(vars) = vars else {
+    let (Value::Document(vars) | Value::Array(vars)) = vars else {
         return Err(QueryError::location(10_065, "invalid parameter: expected an object (vars)"));
     };
     let mut parsed = Vec::new();
@@ -65,7 +65,12 @@ pub(super) fn fields<'v, const N: usize>(
             None => {
                 return Err(QueryError::location(
                     unknown,
-                    format!("Unrecognized parameter to {name}: {}", lossy(field.key)),
+                    match name {
+                        "$sortArray" => {
+                            format!("{name} found an unknown argument: {}", lossy(field.key))
+                        }
+                        _ => format!("Unrecognized parameter to {name}: {}", lossy(field.key)),
+                    },
                 ));
             }
         }

@@ -112,18 +112,34 @@ pub(super) fn op_set_difference<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     Ok(build::array(env, kept))
 }
 
+/// The same with the set of a constant, the place that it had, and then the other sets: they are compared with it.
+pub(super) fn op_set_equals_known<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+    let [known, Value::Int32(place), others @ ..] = args else { return Ok(Value::Null) };
+    let place = usize::try_from(*place).unwrap_or(0);
+    all_equal(env, Some(set(env, *known)), others, |at| if at < place { at + 1 } else { at + 2 })
+}
+
 pub(super) fn op_set_equals<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+    all_equal(env, None, args, |at| at + 1)
+}
+
+/// `shown` numbers an argument for people.
+fn all_equal<'a>(
+    env: &mut Env<'a>,
+    mut first: Option<Vec<Value<'a>>>,
+    args: &[Value<'a>],
+    shown: impl Fn(usize) -> usize,
+) -> Evaluated<'a> {
     let equal = |a: &[Value<'a>], b: &[Value<'a>]| {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| logic::compare(env, *a, *b).is_eq())
     };
-    let mut first: Option<Vec<Value<'a>>> = None;
     for (at, &arg) in args.iter().enumerate() {
         let Value::Array(_) = arg else {
             return error(
                 17_044,
                 format!(
                     "All operands of $setEquals must be arrays. {}-th argument is of type: {}",
-                    at + 1,
+                    shown(at),
                     arg.type_name()
                 ),
             );

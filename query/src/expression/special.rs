@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    exec::{INDEX_KEY, RECORD_ID, SORT_KEY},
+    exec::{INDEX_KEY, NOTES, RECORD_ID, SORT_KEY, TEXT_SCORE},
     matcher::Regex,
     value::{Elements, OwnedValue, Value},
 };
@@ -157,12 +157,6 @@ pub(super) fn parse(
                 format!("{} requires the JavaScript engine to be enabled", lossy(name)),
             ));
         }
-        b"$meta" if matches!(value, Value::String(b"textScore")) => {
-            return Err(QueryError::location(
-                40_218,
-                "query requires text score metadata, but it is not available",
-            ));
-        }
         b"$meta" => return meta(value, scope).map(Some),
         _ => {
             return super::regex::parse(name, value, scope)
@@ -185,6 +179,18 @@ fn unary(
 /// What stands beside a document.
 fn meta(value: Value<'_>, scope: &Scope) -> Result<Expr, QueryError> {
     match value {
+        Value::String(TEXT_SCORE) => {
+            scope.wish_scores()?;
+            Ok(Expr::Path(match scope.has_scores() {
+                false => FieldPath { base: Base::Remove, names: Vec::new() },
+                true if scope.has_notes => {
+                    FieldPath { base: Base::Notes, names: vec![TEXT_SCORE.into()] }
+                }
+                true => {
+                    FieldPath { base: Base::Root, names: vec![NOTES.into(), TEXT_SCORE.into()] }
+                }
+            }))
+        }
         Value::String(name @ (RECORD_ID | INDEX_KEY | SORT_KEY)) if scope.has_notes => {
             Ok(Expr::Path(FieldPath { base: Base::Notes, names: vec![name.into()] }))
         }

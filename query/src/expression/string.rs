@@ -3,7 +3,11 @@
 use std::borrow::Cow;
 
 use super::{Env, Evaluated, build, convert};
-use crate::{error::QueryError, matcher::truncate, value::Value};
+use crate::{
+    error::QueryError,
+    matcher::truncate,
+    value::{Value, display::general},
+};
 
 fn error<'a>(code: i32, message: impl Into<String>) -> Evaluated<'a> {
     Err(QueryError::location(code, message))
@@ -22,11 +26,12 @@ fn coerced<'a>(value: Value<'a>) -> Option<Cow<'a, str>> {
     Some(match value {
         Value::String(s) | Value::Symbol(s) | Value::Code(s) => lossy(s),
         _ if value.is_nullish() => "".into(),
-        Value::Int32(_)
-        | Value::Int64(_)
-        | Value::Double(_)
-        | Value::Decimal(_)
-        | Value::Date(_) => convert::to_text(value).into(),
+        Value::Double(n) if n.is_nan() => "nan".into(),
+        Value::Double(n) if n.is_infinite() => if n > 0.0 { "inf" } else { "-inf" }.into(),
+        Value::Double(n) => general(n, 6).into(),
+        Value::Int32(_) | Value::Int64(_) | Value::Decimal(_) | Value::Date(_) => {
+            convert::to_text(value).into()
+        }
         Value::Timestamp(n) => format!("Timestamp({}, {})", n >> 32, n & 0xffff_ffff).into(),
         _ => return None,
     })
@@ -55,8 +60,17 @@ pub(super) fn op_concat<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<
             }
         }
     }
+    if out.len() >= TEXT_MAX {
+        return error(
+            16_493,
+            format!("RCString too large. Requires size={} < limit={TEXT_MAX}", out.len()),
+        );
+    }
     Ok(Value::String(env.keep(&out)))
 }
+
+/// How long a text may become, as in mongod.
+const TEXT_MAX: usize = 16 << 20;
 
 pub(super) fn op_to_lower<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     // Only ASCII letters have another case here.
@@ -438,9 +452,11 @@ pub(super) fn op_rtrim<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
 
 fn replaced<'a>(name: &str, env: &mut Env<'a>, args: &[Value<'a>], all: bool) -> Evaluated<'a> {
     let [input, find, with] = *args else { return Ok(Value::Null) };
-    for (value, what, code) in
-        [(input, "input", 10_503_904), (find, "find", 10_503_901), (with, "replacement", 51_744)]
-    {
+    for (value, what, code) in [
+        (input, "input", 10_503_904),
+        (find, "find", 10_503_901),
+        (with, "replacement", 10_503_902),
+    ] {
         if !value.is_nullish() && !matches!(value, Value::String(_)) {
             return error(
                 code,

@@ -353,7 +353,7 @@ static NAMED: &[Named] = &[
             Field { name: "n", required: Some((5787906, "Missing value for 'n'")) },
             Field { name: "input", required: Some((5787907, "Missing value for 'input'")) },
         ],
-        not_object: (5787900, "specification must be an object"),
+        not_object: (5787801, "specification must be an object; found $firstN: {shown}"),
         unknown: (5787901, "Unknown argument for 'n' operator: {}"),
     },
     Named {
@@ -363,7 +363,7 @@ static NAMED: &[Named] = &[
             Field { name: "n", required: Some((5787906, "Missing value for 'n'")) },
             Field { name: "input", required: Some((5787907, "Missing value for 'input'")) },
         ],
-        not_object: (5787900, "specification must be an object"),
+        not_object: (5787801, "specification must be an object; found $lastN: {shown}"),
         unknown: (5787901, "Unknown argument for 'n' operator: {}"),
     },
     Named {
@@ -383,7 +383,7 @@ static NAMED: &[Named] = &[
             Field { name: "n", required: Some((5787906, "Missing value for 'n'")) },
             Field { name: "input", required: Some((5787907, "Missing value for 'input'")) },
         ],
-        not_object: (5787900, "specification must be an object"),
+        not_object: (5787900, "specification must be an object; found $maxN: {shown}"),
         unknown: (5787901, "Unknown argument for 'n' operator: {}"),
     },
     Named {
@@ -393,7 +393,7 @@ static NAMED: &[Named] = &[
             Field { name: "n", required: Some((5787906, "Missing value for 'n'")) },
             Field { name: "input", required: Some((5787907, "Missing value for 'input'")) },
         ],
-        not_object: (5787900, "specification must be an object"),
+        not_object: (5787900, "specification must be an object; found $minN: {shown}"),
         unknown: (5787901, "Unknown argument for 'n' operator: {}"),
     },
     Named {
@@ -489,8 +489,8 @@ static NAMED: &[Named] = &[
                 required: Some((4161109, "$unsetField requires 'input' to be specified")),
             },
         ],
-        not_object: (4161110, "$unsetField only supports an object as its argument"),
-        unknown: (4161111, "$unsetField found an unknown argument: {}"),
+        not_object: (4161100, "$unsetField only supports an object as its argument"),
+        unknown: (4161101, "$unsetField found an unknown argument: {}"),
     },
 ];
 

@@ -23,13 +23,20 @@ impl FlatShape {
     }
 }
 
-/// Counts the edges to the right of the point. Corners belong to the polygon; of its edges those that a
-/// point just above them would lie in.
+/// Counts the edges to the right of the point. Corners belong to the polygon, and edges along an axis; of the slanted
+/// ones those that it lies to the left of.
 fn in_polygon(corners: &[Point], p: Point) -> bool {
     let mut inside = false;
     let ends = corners.iter().cycle().skip(1);
     for (a, b) in corners.iter().zip(ends) {
         if *a == p {
+            return true;
+        }
+        let along = |at: f64, from: f64, to: f64| (from.min(to)..=from.max(to)).contains(&at);
+        #[allow(clippy::float_cmp, reason = "on the very line")]
+        if a.x == b.x && p.x == a.x && along(p.y, a.y, b.y)
+            || a.y == b.y && p.y == a.y && along(p.x, a.x, b.x)
+        {
             return true;
         }
         let spans = p.y >= a.y.min(b.y) && p.y < a.y.max(b.y);

@@ -145,6 +145,9 @@ fn check_bounds(p: Point) -> Parsed<()> {
     if p.is_on_earth() {
         return Ok(());
     }
+    if !p.x.is_finite() || !p.y.is_finite() {
+        return bad("Point coordinates must be finite numbers");
+    }
     bad(format!(
         "Longitude/latitude is out of bounds, lng: {} lat: {}",
         general(p.x, 6),
@@ -156,6 +159,17 @@ fn position(value: Value<'_>) -> Parsed<Point> {
     let p = point(value)?;
     check_bounds(p)?;
     Ok(p)
+}
+
+/// A position in a list of them.
+fn corner(value: Value<'_>) -> Parsed<Point> {
+    match value {
+        Value::Array(_) => position(value),
+        other => bad(format!(
+            "GeoJSON coordinates must be an array, instead got type {}",
+            other.type_name()
+        )),
+    }
 }
 
 /// A GeoJSON geometry.
@@ -262,7 +276,7 @@ fn check_crs(crs: Value<'_>) -> Parsed<()> {
 }
 
 fn line(value: Value<'_>) -> Parsed<Vec<super::Vector>> {
-    let points: Parsed<Vec<_>> = value.elements().map(|e| position(e.value())).collect();
+    let points: Parsed<Vec<_>> = value.elements().map(|e| corner(e.value())).collect();
     let mut points = points?;
     points.dedup();
     if points.len() < 2 {
@@ -277,7 +291,10 @@ fn line(value: Value<'_>) -> Parsed<Vec<super::Vector>> {
 
 fn polygon(value: Value<'_>) -> Parsed<Polygon> {
     if !matches!(value, Value::Array(_)) {
-        return bad("Polygon coordinates must be an array");
+        return bad(format!(
+            "Polygon coordinates must be an array, instead got type {}",
+            value.type_name()
+        ));
     }
     let mut rings = Vec::new();
     for ring in value.elements() {
@@ -285,7 +302,7 @@ fn polygon(value: Value<'_>) -> Parsed<Polygon> {
         if !matches!(value, Value::Array(_)) {
             return bad("Polygon coordinates must be an array of rings");
         }
-        let points: Parsed<Vec<_>> = value.elements().map(|e| position(e.value())).collect();
+        let points: Parsed<Vec<_>> = value.elements().map(|e| corner(e.value())).collect();
         let mut points = points?;
         if points.first() != points.last() || points.is_empty() {
             return bad(format!(
@@ -397,12 +414,20 @@ pub(crate) fn near_point(value: Value<'_>) -> Parsed<(Point, bool)> {
 pub(crate) fn near(name: &[u8], value: Value<'_>, operators: &[u8]) -> Parsed<Near> {
     let is_sphere_operator = name == b"$nearSphere";
     let first = || format!("near must be first in: {}", Shown(Value::Document(operators)));
+    // Beside a plain pair a wrong distance has codes of its own.
+    let plain = matches!(value, Value::Array(_));
     let limit = |name: &str, value: Value<'_>| {
+        let is_max = name == "$maxDistance";
+        let codes = if is_max { (16_895, 16_896) } else { (16_893, 16_894) };
+        let refuse = |code: i32, text: &str| {
+            let code = if plain { code } else { 2 };
+            Err(QueryError::location(code, format!("{name} {text}")))
+        };
         if !value.is_number() {
-            return bad(format!("{name} must be a number"));
+            return refuse(codes.0, "must be a number");
         }
         let n = as_f64(value);
-        if n >= 0.0 { Ok(n) } else { bad(format!("{name} must be non-negative")) }
+        if n >= 0.0 { Ok(n) } else { refuse(codes.1, "must be non-negative") }
     };
     let (mut min, mut max) = (0.0, f64::MAX);
     for field in Elements::of_bytes(operators) {
@@ -415,7 +440,9 @@ pub(crate) fn near(name: &[u8], value: Value<'_>, operators: &[u8]) -> Parsed<Ne
     if let Value::Document(doc) = value
         && let Some(geometry) = Elements::of_bytes(doc).find(b"$geometry")
     {
-        let Value::Document(inner) = geometry.value() else { return bad(first()) };
+        let Value::Document(inner) = geometry.value() else {
+            return bad("$geometry is required for geo near query".to_owned());
+        };
         let kind = Elements::of_bytes(inner).find(b"type").map_or(Value::Missing, |e| e.value());
         let coordinates =
             Elements::of_bytes(inner).find(b"coordinates").map_or(Value::Missing, |e| e.value());
@@ -424,7 +451,7 @@ pub(crate) fn near(name: &[u8], value: Value<'_>, operators: &[u8]) -> Parsed<Ne
                 "invalid point in geo near query $geometry argument: {}  Expected geojson geometry \
                  with type Point, but got type {}",
                 Shown(geometry.value()),
-                kind.as_str().unwrap_or("")
+                kind.as_str().unwrap_or("unknown")
             ));
         };
         for field in Elements::of_bytes(doc) {
@@ -434,10 +461,32 @@ pub(crate) fn near(name: &[u8], value: Value<'_>, operators: &[u8]) -> Parsed<Ne
                 _ => {}
             }
         }
-        let from = position(coordinates)?;
+        let from = position(coordinates).map_err(|error| QueryError {
+            message: format!(
+                "invalid point in geo near query $geometry argument: {}  {}",
+                Shown(geometry.value()),
+                error.message
+            ),
+            ..error
+        })?;
         return Ok(Near { from, spherical: true, geo_json: true, min, max, is_sphere_operator });
     }
-    let Ok(from) = point(value) else { return bad(first()) };
+    let from = match (point(value), value) {
+        (Ok(from), _) if from.x.is_finite() && from.y.is_finite() => from,
+        // What is no pair of numbers is taken for GeoJSON.
+        (_, Value::Array(_)) => {
+            return bad(match Elements::of_bytes(operators).nth(1) {
+                Some(extra) => format!(
+                    "geo near accepts just one argument when querying for a GeoJSON point. Extra \
+                     field found: {}: {}",
+                    String::from_utf8_lossy(extra.key),
+                    Shown(extra.value())
+                ),
+                None => "invalid argument in geo near query: 0".to_owned(),
+            });
+        }
+        _ => return bad(first()),
+    };
     // A legacy point may be followed by its greatest distance.
     if let Some(third) = value.elements().nth(2).filter(|e| e.value().is_number()) {
         max = limit("$maxDistance", third.value())?;

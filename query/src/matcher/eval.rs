@@ -39,6 +39,10 @@ fn on(node: &Node, subject: Subject<'_>, cx: &Context) -> Outcome {
             Subject::Document(doc) => Value::Document(doc),
             Subject::Element(value) => value,
         })),
+        Node::Text(text) => Ok(match subject {
+            Subject::Document(doc) => text.matches(doc),
+            Subject::Element(_) => false,
+        }),
         Node::SampleRate(rate) => Ok(cx.random() < *rate),
         Node::Near(by) => Ok(match subject {
             Subject::Document(doc) => by.measure(doc).is_some(),

@@ -14,7 +14,7 @@ use crate::{
     value::{Elements, OwnedValue, Shown, Value, compare_values},
 };
 
-const DEPTH_MAX: usize = 100;
+const DEPTH_MAX: usize = 200;
 
 /// A parsed schema: everything in it must hold.
 #[derive(Debug, Clone, Default)]
@@ -154,8 +154,14 @@ fn rule<'d>(
         "bsonType" if !matches!(value, Value::String(_) | Value::Array(_)) => {
             return Err(must(name, "either a string or an array of strings"));
         }
-        "bsonType" => Rule::Types(operands::types(None, value)?),
-        "type" => Rule::Types(json_types(value)?),
+        "bsonType" => {
+            check_type_names(name, value)?;
+            Rule::Types(operands::types(None, value)?)
+        }
+        "type" => {
+            check_type_names(name, value)?;
+            Rule::Types(json_types(value)?)
+        }
         "enum" => Rule::Enum(items(name, value)?.into_iter().map(OwnedValue::from).collect()),
         "minimum" | "maximum" => return bound(name, value, get).map(Some),
         "exclusiveMinimum" | "exclusiveMaximum" => {
@@ -218,6 +224,32 @@ fn rule<'d>(
         },
         _ => return Ok(None),
     }))
+}
+
+/// A list of types names at least one, and none twice.
+fn check_type_names(keyword: &str, value: Value<'_>) -> Parsed<()> {
+    let Value::Array(_) = value else { return Ok(()) };
+    let mut seen = Vec::new();
+    for element in value.elements() {
+        let Value::String(name) = element.value() else {
+            return Err(QueryError::type_mismatch(format!(
+                "$jsonSchema keyword '{keyword}' array elements must be strings"
+            )));
+        };
+        if seen.contains(&name) {
+            return Err(QueryError::failed_to_parse(format!(
+                "$jsonSchema keyword '{keyword}' has duplicate value: {}",
+                String::from_utf8_lossy(name)
+            )));
+        }
+        seen.push(name);
+    }
+    if seen.is_empty() {
+        return Err(QueryError::failed_to_parse(format!(
+            "$jsonSchema keyword '{keyword}' must name at least one type"
+        )));
+    }
+    Ok(())
 }
 
 fn json_types(value: Value<'_>) -> Parsed<TypeSet> {

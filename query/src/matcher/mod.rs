@@ -30,6 +30,7 @@ use crate::{
     error::QueryError,
     expression::{Expr, Scope},
     geo::NearBy,
+    text::TextNode,
     value::path::Path,
 };
 
@@ -58,7 +59,7 @@ impl Matcher {
         cx: &ParseContext,
         scope: &Scope,
     ) -> Result<Self, QueryError> {
-        let scope = scope.apart(cx.collator.as_ref());
+        let scope = scope.apart(cx.collator.as_ref()).ignoring_scores();
         let parsed = Self::parse_within(filter, cx, &scope)?;
         scope.settle()?;
         Ok(parsed)
@@ -121,6 +122,11 @@ impl Matcher {
         of(&self.root)
     }
 
+    /// The text search of the filter, wherever it stands.
+    pub fn text(&self) -> Option<&TextNode> {
+        text_nodes(&self.root).into_iter().next()
+    }
+
     /// True for a filter that every document matches.
     pub fn is_trivial(&self) -> bool {
         matches!(&self.root, Node::And(children) if children.is_empty())
@@ -152,6 +158,20 @@ pub enum Node {
     SampleRate(f64),
     /// A place lies near enough; the documents come by their distance.
     Near(Arc<NearBy>),
+    /// A text index leads to the document.
+    Text(Box<TextNode>),
+}
+
+/// All text searches below a node, in no particular order.
+pub(crate) fn text_nodes(node: &Node) -> Vec<&TextNode> {
+    match node {
+        Node::Text(text) => vec![text],
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            children.iter().flat_map(text_nodes).collect()
+        }
+        Node::Not(child) => text_nodes(child),
+        _ => Vec::new(),
+    }
 }
 
 /// A predicate over the values at a path.

@@ -6,8 +6,10 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    expression::{Expr, Scope},
+    expression::{Expr, Scope, check_levels},
+    field_path,
     geo::{GeoQuery, NearBy, near},
+    text::{Search, TextNode},
     value::{Element, Elements, OwnedValue, Value, path::Path},
 };
 
@@ -60,12 +62,18 @@ fn conjunction(mut children: Vec<Node>) -> Node {
     if children.len() == 1 { children.remove(0) } else { Node::And(children) }
 }
 
+/// A branch that every document matches is enough.
+fn disjunction(branches: Vec<Node>) -> Node {
+    let always = |node: &Node| matches!(node, Node::And(children) if children.is_empty());
+    if branches.iter().any(always) { Node::And(Vec::new()) } else { Node::Or(branches) }
+}
+
 /// An operator that stands where a field name could. `None` for `$comment`.
 fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, QueryError> {
     let value = field.value();
     Ok(Some(match field.key {
         b"$and" => Node::And(branches("$and", value, place)?),
-        b"$or" => Node::Or(branches("$or", value, place)?),
+        b"$or" => disjunction(branches("$or", value, place)?),
         b"$nor" => Node::Nor(branches("$nor", value, place)?),
         b"$comment" => return Ok(None),
         b"$alwaysTrue" => constant("$alwaysTrue", value, true)?,
@@ -78,13 +86,13 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
             )));
         }
         b"$where" => {
-            return Err(QueryError::bad_value("no globalScriptEngine in $where parsing"));
+            return Err(QueryError::location(6_108_304, "no globalScriptEngine in $where parsing"));
         }
         b"$expr" => Node::Expr(std::sync::Arc::new(expression(value, place)?)),
         b"$jsonSchema" => {
             Node::Schema(std::sync::Arc::new(super::json_schema::Schema::parse(value)?))
         }
-        b"$text" => return Err(text_search(value)),
+        b"$text" => Node::Text(Box::new(TextNode::new(Search::parse(value)?))),
         b"$not" => {
             return Err(QueryError::bad_value(
                 "unknown top level operator: $not. If you are trying to negate an entire \
@@ -101,22 +109,13 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
     }))
 }
 
-/// What is wrong with a text search: its shape, or that there is none here.
-fn text_search(value: Value<'_>) -> QueryError {
-    let Value::Document(spec) = value else {
-        return QueryError::bad_value("$text expects an object");
-    };
-    match Elements::of_bytes(spec).find(b"$search").map(|element| element.value()) {
-        None => {
-            QueryError::new(protocol::ErrorCode::NoSuchKey, "Missing expected field \"$search\"")
-        }
-        Some(_) => not_supported(b"$text"),
-    }
-}
-
 fn expression(value: Value<'_>, place: Place<'_>) -> Result<Expr, QueryError> {
-    let mut scope = place.scope.apart(place.cx.collator.as_ref());
+    // A filter comes before there are scores.
+    let mut scope = place.scope.apart(place.cx.collator.as_ref()).without_scores();
     let parsed = Expr::parse(value, &mut scope)?;
+    if parsed.as_literal().is_none() {
+        check_levels(value)?;
+    }
     if let Err(fault) = scope.settle() {
         let message = format!("Failed to optimize expression :: caused by :: {}", fault.message);
         place.scope.note(QueryError { message, ..fault });
@@ -174,6 +173,7 @@ fn sample_rate(value: Value<'_>) -> Parsed {
 
 /// `name: value` where the name is a field.
 fn on_field(field: &Element<'_>, place: Place<'_>) -> Parsed {
+    field_path::check_of_filter(field.key)?;
     let path = Some(Path::new(field.key));
     match field.value() {
         Value::Document(doc) if is_expression(doc, false) => {
@@ -375,8 +375,8 @@ fn elem_match(path: Option<&Path>, value: Value<'_>, place: Place<'_>) -> Parsed
     };
     let place = Place { in_elem_match: true, ..place };
     let first = Elements::of_bytes(doc).next().map_or(&b""[..], |e| e.key);
-    let of_values =
-        is_expression(doc, true) && !matches!(first, b"$and" | b"$or" | b"$nor" | b"$where");
+    let of_values = is_expression(doc, true)
+        && !matches!(first, b"$and" | b"$or" | b"$nor" | b"$where" | b"$text");
     let predicate = if of_values {
         ArrayPredicate::ElemMatchValue(operators(None, doc, place)?)
     } else {

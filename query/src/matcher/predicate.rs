@@ -20,6 +20,19 @@ pub enum CompareOp {
     Gte,
 }
 
+impl CompareOp {
+    /// As it is written in a filter.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Eq => "$eq",
+            Self::Lt => "$lt",
+            Self::Lte => "$lte",
+            Self::Gt => "$gt",
+            Self::Gte => "$gte",
+        }
+    }
+}
+
 /// What must hold of a value.
 #[derive(Debug, Clone)]
 pub enum Predicate {

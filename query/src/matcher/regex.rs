@@ -99,10 +99,34 @@ fn compile(pattern: &[u8], options: &[u8]) -> Result<Pcre, QueryError> {
         return Err(invalid("pattern string is longer than the limit set by the application"));
     }
     let text = std::str::from_utf8(pattern).map_err(|_| invalid("invalid UTF-8"))?;
+    let text = without_open_quantifiers(text);
     let bounded = format!("(*LIMIT_MATCH={MATCH_LIMIT}){text}");
     builder.build(&bounded).map_err(|error| {
         let text = error.to_string();
         let why = text.rsplit_once(": ").map_or(text.as_str(), |(_, why)| why);
-        invalid(why)
+        invalid(match why {
+            // Our library has learned what mongod's has not.
+            "length of lookbehind assertion is not limited" => {
+                "lookbehind assertion is not fixed length"
+            }
+            other => other,
+        })
     })
+}
+
+/// `{,3}` is a quantifier to newer libraries, and text to mongod's.
+fn without_open_quantifiers(pattern: &str) -> std::borrow::Cow<'_, str> {
+    if !pattern.contains("{,") || pattern.contains("\\Q") {
+        return pattern.into();
+    }
+    let mut out = String::with_capacity(pattern.len() + 4);
+    let mut escaped = false;
+    for (at, letter) in pattern.char_indices() {
+        if letter == '{' && !escaped && pattern.get(at..at + 2) == Some("{,") {
+            out.push('\\');
+        }
+        out.push(letter);
+        escaped = letter == '\\' && !escaped;
+    }
+    out.into()
 }

@@ -98,8 +98,10 @@ pub(super) fn intervals_of_negation(node: &Node, path: &[u8]) -> Option<Vec<Inte
             operand.get(),
             Value::Array(_) | Value::MinKey | Value::MaxKey | Value::Undefined
         ),
+        // Nothing to leave out is nothing to look for.
         Predicate::In(list) => {
             list.regexes.is_empty()
+                && !list.values.is_empty()
                 && !list.values.iter().any(|v| matches!(v.get(), Value::Array(_)))
         }
         Predicate::Exists => {

@@ -51,9 +51,12 @@ pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
         return vec![found];
     }
     let usable = |(at, index): &(usize, &IndexInfo)| {
+        if !request.allows(*at) {
+            return false;
+        }
         match request.hint {
             // Who names an index takes what it holds, be it partial or sparse.
-            Some(hint) => hint == *at && has_ranges(index),
+            Some(hint) => hint == *at && (has_ranges(index) || index.kind == IndexKind::Text),
             None => !index.hidden && fits(index, request),
         }
     };
@@ -382,21 +385,30 @@ fn by_or(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candid
     })?;
     let mut scans = Vec::new();
     for branch in branches {
-        let found = indexes.iter().enumerate().find_map(|(at, index)| {
-            let usable = !index.hidden
-                && request.hint.is_none_or(|hint| hint == at)
-                && has_ranges(index)
-                && index.partial.as_ref().is_none_or(|p| partial::implies(branch, p));
-            let bounds = bounds_of(index, branch);
-            let bounded = usable && bounds.first().is_some_and(Option::is_some);
-            bounded.then(|| IndexScan {
-                index: at,
-                planned: index.spec.clone(),
-                ranges: ranges(index, &bounds),
-                direction: Direction::Forward,
-            })
-        })?;
-        scans.push(found);
+        scans.push(by_branch(branch, request, indexes)?);
     }
     Some(Candidate::of(Access::Indexes(scans), false))
+}
+
+/// An index that bounds what a branch of an `$or` can match.
+pub(super) fn by_branch(
+    branch: &Node,
+    request: &Request,
+    indexes: &[IndexInfo],
+) -> Option<IndexScan> {
+    indexes.iter().enumerate().find_map(|(at, index)| {
+        let usable = !index.hidden
+            && request.allows(at)
+            && request.hint.is_none_or(|hint| hint == at)
+            && has_ranges(index)
+            && index.partial.as_ref().is_none_or(|p| partial::implies(branch, p));
+        let bounds = bounds_of(index, branch);
+        let bounded = usable && bounds.first().is_some_and(Option::is_some);
+        bounded.then(|| IndexScan {
+            index: at,
+            planned: index.spec.clone(),
+            ranges: ranges(index, &bounds),
+            direction: Direction::Forward,
+        })
+    })
 }

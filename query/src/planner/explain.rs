@@ -5,14 +5,17 @@
 //!                                       or COLLSCAN {filter}
 //! ```
 
+mod text;
+
 use bson::{RawDocument, RawDocumentBuf, raw::cstr};
 
-use super::{Candidate, Request, candidates::unsettled};
+use super::{Candidate, Request, candidates::unsettled, text_refused::canonical};
 use crate::{
     exec::{Access, Examined, IndexScan},
     expression::{DocBuilder, array_bytes},
-    matcher::{ArrayPredicate, CompareOp, Node, Predicate},
+    matcher::{ArrayPredicate, Node, Predicate},
     source::{Direction, IndexInfo, IndexKind, KeyRange},
+    text::TextNode,
     value::{Elements, OwnedValue, Shown, Value},
 };
 
@@ -61,7 +64,12 @@ impl Shape {
     pub fn of(request: &Request) -> Self {
         let sort = request.sort.as_ref().map(|sort| {
             let mut doc = DocBuilder::new();
-            for part in &sort.parts {
+            for (at, part) in sort.parts.iter().enumerate() {
+                if part.is_score() {
+                    let meta = one("$meta", Value::String(b"textScore"));
+                    doc.push(format!("$computed{at}").as_bytes(), Value::from(&*meta));
+                    continue;
+                }
                 doc.push(part.path.dotted(), Value::Int32(if part.ascending { 1 } else { -1 }));
             }
             finish(doc)
@@ -106,7 +114,8 @@ impl Shape {
             if let Some(limit) = self.limit {
                 doc.push(b"limitAmount", number(limit + self.skip));
             }
-            doc.push(b"type", Value::String(b"simple"));
+            let scored = matches!(&candidate.access, Access::Text(text) if text.scored);
+            doc.push(b"type", Value::String(if scored { b"default" } else { b"simple" }));
             stage = above(doc, &stage);
         }
         if self.skip > 0 {
@@ -133,7 +142,18 @@ impl Shape {
             doc.push(b"limitAmount", number(limit));
             stage = above(doc, &stage);
         }
+        if matches!((&candidate.access, &self.root), (Access::Text(_), Node::Or(_))) {
+            stage = above(node("SUBPLAN", &mut counts), &stage);
+        }
         stage
+    }
+
+    /// A text search is shown with what it means to its index.
+    pub fn settle(&mut self, candidate: &Candidate) {
+        if let Access::Text(text) = &candidate.access {
+            self.filter = filter_doc(&canonical(text.filter.root()));
+            self.root = text.filter.root().clone();
+        }
     }
 
     fn access(
@@ -173,6 +193,7 @@ impl Shape {
                 examined(&mut doc, ran, false, true);
                 finish(doc)
             }
+            Access::Text(text) => text::stage(text, indexes, counts),
             Access::Indexes(scans) if self.counts && candidate.settled => {
                 let scan = scans.first();
                 scan.map_or_else(RawDocumentBuf::new, |scan| count_scan(scan, indexes, ran))
@@ -330,9 +351,17 @@ fn index_scan(
     let fields = key_fields(index, scan);
     describe_index(&mut doc, index, scan);
     doc.push(b"direction", direction_text(scan.direction));
-    doc.push(b"indexBounds", Value::from(&*bounds(&fields, scan)));
+    let bounds = match index.kind {
+        IndexKind::Text if !scan.ranges.iter().any(is_whole) => RawDocumentBuf::new(),
+        _ => bounds(&fields, scan),
+    };
+    doc.push(b"indexBounds", Value::from(&*bounds));
     examined(&mut doc, ran, true, false);
     finish(doc)
+}
+
+fn is_whole(range: &KeyRange) -> bool {
+    range.prefix.is_empty() && range.edges.is_none()
 }
 
 /// A walk over one stretch of keys, none of which is looked into.
@@ -390,7 +419,7 @@ fn describe_index(doc: &mut DocBuilder, index: &IndexInfo, scan: &IndexScan) {
     }
     doc.push(b"indexName", Value::String(index.name.as_bytes()));
     doc.push(b"isMultiKey", Value::Bool(index.is_multikey()));
-    if index.name != "_id_" {
+    if index.name != "_id_" && index.kind != IndexKind::Text {
         doc.push(b"multiKeyPaths", Value::from(&*multikey_paths(index)));
     }
     doc.push(b"isUnique", Value::Bool(index.unique));
@@ -479,6 +508,7 @@ pub(crate) fn filter_doc(node: &Node) -> RawDocumentBuf {
         Node::Constant(true) => one("$alwaysTrue", Value::Int32(1)),
         Node::Constant(false) => one("$alwaysFalse", Value::Int32(1)),
         Node::SampleRate(rate) => one("$sampleRate", Value::Double(*rate)),
+        Node::Text(text) => one("$text", Value::from(&*text_doc(text))),
         Node::Schema(_) => one("$jsonSchema", Value::Bool(true)),
         Node::Expr(_) => one("$expr", Value::Bool(true)),
         Node::Near(by) => one(&String::from_utf8_lossy(by.path.dotted()), by.written.get()),
@@ -492,6 +522,19 @@ pub(crate) fn filter_doc(node: &Node) -> RawDocumentBuf {
             by_path(path, &array_predicate(&leaf.predicate))
         }
     }
+}
+
+/// A text search with all its options.
+fn text_doc(text: &TextNode) -> RawDocumentBuf {
+    let search = &text.search;
+    let by_index = text.query().map_or("", |query| query.spec().language().name());
+    let language = search.language.as_deref().filter(|name| !name.is_empty()).unwrap_or(by_index);
+    let mut doc = DocBuilder::new();
+    doc.push(b"$search", Value::String(search.search.as_bytes()));
+    doc.push(b"$language", Value::String(language.as_bytes()));
+    doc.push(b"$caseSensitive", Value::Bool(search.sensitivity.case));
+    doc.push(b"$diacriticSensitive", Value::Bool(search.sensitivity.diacritics));
+    finish(doc)
 }
 
 fn negated(child: &Node) -> RawDocumentBuf {
@@ -522,16 +565,7 @@ fn by_path(path: &[u8], operators: &RawDocumentBuf) -> RawDocumentBuf {
 
 fn predicate(predicate: &Predicate) -> RawDocumentBuf {
     match predicate {
-        Predicate::Compare { op, operand, .. } => {
-            let name = match op {
-                CompareOp::Eq => "$eq",
-                CompareOp::Lt => "$lt",
-                CompareOp::Lte => "$lte",
-                CompareOp::Gt => "$gt",
-                CompareOp::Gte => "$gte",
-            };
-            one(name, operand.get())
-        }
+        Predicate::Compare { op, operand, .. } => one(op.name(), operand.get()),
         Predicate::In(list) => {
             let regexes = list
                 .regexes

@@ -10,12 +10,20 @@ mod bounds;
 mod candidates;
 pub mod explain;
 mod partial;
+mod shape;
+mod text;
+mod text_refused;
 mod wildcard;
 
 pub use bounds::{Interval, intervals_of};
 pub use candidates::{Candidate, candidates};
+pub use shape::shape;
+pub use text::{
+    check as check_text, check_request as check_text_request, not_found as no_text_index,
+};
 
 use bson::RawDocument;
+use protocol::RawDoc;
 
 use crate::{
     context::Context,
@@ -40,6 +48,8 @@ pub struct Request {
     pub natural: Option<Direction>,
     /// The index to use, by its place in the source's list.
     pub hint: Option<usize>,
+    /// The only indexes that may be used, whatever the hint: an index filter is set for the shape of the query.
+    pub allowed: Option<Vec<usize>>,
     /// How many to leave out.
     pub skip: u64,
     /// How many at most.
@@ -52,6 +62,8 @@ pub struct Request {
     pub noted: bool,
     /// Only their number is of interest.
     pub counts: bool,
+    /// Sort and projection as a find has them, for errors.
+    pub written: (Option<RawDoc>, Option<RawDoc>),
 }
 
 impl Request {
@@ -62,13 +74,20 @@ impl Request {
             sort: None,
             natural: None,
             hint: None,
+            allowed: None,
             skip: 0,
             limit: None,
             ends: None,
             needed: None,
             noted: false,
             counts: false,
+            written: (None, None),
         }
+    }
+
+    /// Whether the index at this place of the source's list may be used.
+    pub fn allows(&self, index: usize) -> bool {
+        self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&index))
     }
 
     /// Nothing of the documents is of interest but how many they are.
@@ -143,6 +162,9 @@ pub fn choose(
     source: &dyn Source,
     context: &Context,
 ) -> Result<(Candidate, Vec<Candidate>), QueryError> {
+    if let Some(search) = request.filter.text() {
+        return Ok((text::candidate(request, search, source)?, Vec::new()));
+    }
     let mut found = candidates(request, source.indexes());
     if found.len() <= 1 {
         let only = found.pop().unwrap_or_else(|| Candidate::collection(Direction::Forward));
@@ -169,12 +191,22 @@ fn trial(
     context: &Context,
 ) -> Result<(Candidate, Vec<Candidate>), QueryError> {
     let works_max = TRIAL_WORKS.max(source.count()? * 3 / 10);
-    let mut best: Option<(Score, usize)> = None;
+    let mut scores = Vec::with_capacity(found.len());
     let mut budget = works_max;
-    for (at, candidate) in found.iter().enumerate() {
+    for candidate in &found {
         let score = score(candidate, request, source, context, budget)?;
-        // A plan that takes more work than the best so far can't win.
-        budget = budget.min(score.works.max(1));
+        // mongod's plans take turns, and all stop when the first is done.
+        if score.done {
+            budget = budget.min(score.works.max(1));
+        }
+        scores.push(score);
+    }
+    let mut best: Option<(Score, usize)> = None;
+    for (at, (candidate, known)) in found.iter().zip(scores).enumerate() {
+        let score = match known.works > budget {
+            true => score(candidate, request, source, context, budget)?,
+            false => known,
+        };
         if best.as_ref().is_none_or(|(s, _)| score.better_than(s)) {
             best = Some((score, at));
         }
@@ -187,19 +219,24 @@ fn trial(
 struct Score {
     results: u64,
     works: u64,
+    /// It gave all that it has, or as much as ends the trial.
+    done: bool,
+    /// It gave all that it has.
     finished: bool,
-    sorted_by_index: bool,
-    covered: bool,
+    sorts: bool,
+    fetches: bool,
 }
 
 impl Score {
     fn better_than(&self, other: &Self) -> bool {
         let productivity = |s: &Self| {
             #[allow(clippy::cast_precision_loss, reason = "a ratio, not a count")]
-            let ratio = s.results as f64 / s.works.max(1) as f64;
-            let bonus = |given: bool| if given { 1e-4 } else { 0.0 };
+            let (results, works) = (s.results as f64, s.works.max(1) as f64);
+            // Small enough to decide between equals alone, as in mongod.
+            let epsilon = (1.0 / (10.0 * works)).min(1e-4);
+            let bonus = |given: bool| if given { epsilon } else { 0.0 };
             let finished = if s.finished { 1.0 } else { 0.0 };
-            ratio + finished + bonus(s.sorted_by_index) + bonus(s.covered)
+            results / works + finished + bonus(!s.sorts) + bonus(!s.fetches)
         };
         productivity(self) > productivity(other)
     }
@@ -215,24 +252,27 @@ fn score(
     let filter = Box::new(Filter(request.filter.clone()));
     let mut pipeline = Pipeline::new(candidate.access.clone(), vec![filter]);
     let mut input = Input::new(source, context);
+    let sorts = request.sort.is_some() && !candidate.gives_order;
     let wanted = request.limit.map_or(TRIAL_RESULTS, |n| (n + request.skip).min(TRIAL_RESULTS));
-    let mut results = 0;
-    let mut finished = false;
-    while results < wanted {
-        if pipeline.next(&mut input)?.is_none() {
-            finished = true;
-            break;
-        }
-        results += 1;
+    let (mut results, mut works, mut ended) = (0, 0, false);
+    // A sort gives nothing before it has everything.
+    while (sorts || results < wanted) && works < works_max {
+        ended = pipeline.next(&mut input)?.is_none();
+        results += u64::from(!ended);
         let examined = pipeline.examined();
-        if examined.keys.max(examined.docs) >= works_max {
+        works = examined.keys.max(examined.docs) + u64::from(ended);
+        if ended {
             break;
         }
     }
-    let examined = pipeline.examined();
-    let works = examined.keys.max(examined.docs);
-    let (sorted_by_index, covered) = (candidate.gives_order, candidate.covers.is_some());
-    Ok(Score { results, works, finished, sorted_by_index, covered })
+    if sorts {
+        results = if ended { results.min(wanted).min(works_max.saturating_sub(works)) } else { 0 };
+        works += results;
+    }
+    let finished = ended && (!sorts || works < works_max);
+    let done = finished || results >= wanted;
+    let fetches = candidate.covers.is_none();
+    Ok(Score { results, works: works.min(works_max), done, finished, sorts, fetches })
 }
 
 /// A walk over all of an index.
@@ -256,8 +296,12 @@ pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
         return pipeline;
     }
     let mut pipeline = Pipeline::new(candidate.access.clone(), Vec::new());
-    if !request.filter.is_trivial() {
-        pipeline.push(Box::new(Filter(request.filter)));
+    let filter = match &candidate.access {
+        Access::Text(text) => text.filter.clone(),
+        _ => request.filter,
+    };
+    if !filter.is_trivial() {
+        pipeline.push(Box::new(Filter(filter)));
     }
     if request.noted {
         pipeline.push(Box::new(Annotate { sort: request.sort.clone() }));
@@ -300,7 +344,8 @@ pub fn describe(access: &Access, indexes: &[IndexInfo]) -> String {
         Access::Collection(_) => "COLLSCAN".into(),
         Access::ById(_) => "IDHACK".into(),
         Access::Given(_) => "QUEUED_DATA".into(),
-        Access::Indexes(scans) => scans
+        Access::Indexes(_) | Access::Text(_) => access
+            .branches()
             .iter()
             .map(|scan| {
                 let name = indexes.get(scan.index).map_or("?", |index| &index.name);

@@ -27,6 +27,7 @@ pub(super) fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candid
                 !index.hidden && index.partial.as_ref().is_none_or(|p| partial::implies(root, p))
             }
         };
+        let usable = usable && request.allows(at);
         if index.kind != IndexKind::Wildcard || !usable || !is_plain(index) {
             continue;
         }

@@ -4,7 +4,7 @@ use bson::RawDocument;
 
 use super::{
     Projection,
-    tree::{Item, Parser, Style, lossy},
+    tree::{Item, Parser, Style, Tree, lossy},
 };
 use crate::{
     context::Context,
@@ -15,15 +15,21 @@ use crate::{
     value::{Elements, Shown, Value},
 };
 
+type Name = Box<[u8]>;
+
 /// What is done to the document after its fields were chosen.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FindSpec {
     slices: Vec<(Vec<Box<[u8]>>, Slice)>,
     /// Fields whose first matching element is kept, appended in the order of the projection.
     elem_matches: Vec<(Box<[u8]>, Matcher)>,
+    /// Elements, and the computed fields that come after them.
+    ahead: Vec<(Name, Name)>,
     positional: Option<(Vec<Box<[u8]>>, Matcher)>,
     /// What stands beside the document, appended: it makes a projection neither inclusion nor exclusion.
     metas: Vec<(Box<[u8]>, Expr)>,
+    /// The same where nothing is included: a field that is there keeps its place.
+    metas_in_place: Option<Tree>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +44,7 @@ impl FindSpec {
             && self.elem_matches.is_empty()
             && self.positional.is_none()
             && self.metas.is_empty()
+            && self.metas_in_place.is_none()
     }
 
     /// Appends the fields of `$meta`.
@@ -46,6 +53,10 @@ impl FindSpec {
         doc: Vec<u8>,
         env: &mut Env<'a>,
     ) -> Result<Vec<u8>, QueryError> {
+        if let Some(metas) = &self.metas_in_place {
+            let doc = env.keep(&doc);
+            return metas.add(doc, env);
+        }
         if self.metas.is_empty() {
             return Ok(doc);
         }
@@ -93,15 +104,25 @@ impl FindSpec {
             return Ok(doc);
         }
         let mut out = DocBuilder::new();
+        let mut pushed: Vec<&Box<[u8]>> = Vec::new();
         let matcher_of = |key: &[u8]| self.elem_matches.iter().find(|(name, _)| **name == *key);
         for field in Elements::of_bytes(&doc) {
+            // What is computed stands in the order of the projection, elements among the rest.
+            for (name, matcher) in &self.elem_matches {
+                let later =
+                    |(before, after): &(Name, Name)| **before == **name && **after == *field.key;
+                if self.ahead.iter().any(later) && !pushed.contains(&name) {
+                    push_match(&mut out, name, matcher, original, cx);
+                    pushed.push(name);
+                }
+            }
             match matcher_of(field.key) {
                 None => out.push_raw(field.bytes),
                 Some((name, matcher)) => push_match(&mut out, name, matcher, original, cx),
             }
         }
         for (name, matcher) in &self.elem_matches {
-            if Elements::of_bytes(&doc).find(name).is_none() {
+            if Elements::of_bytes(&doc).find(name).is_none() && !pushed.contains(&name) {
                 push_match(&mut out, name, matcher, original, cx);
             }
         }
@@ -192,6 +213,7 @@ pub(super) fn parse(
     let mut find = FindSpec::default();
     let mut scope = scope.clone();
     let mut parser = Parser::new(Style::Project, &mut scope);
+    let mut below = Vec::new();
     for field in Elements::new(spec) {
         let (path, value) = (field.key, field.value());
         if path.ends_with(b".$") {
@@ -208,7 +230,11 @@ pub(super) fn parse(
             ));
         }
         let is_meta = value.elements().next().is_some_and(|first| first.key == b"$meta");
-        if is_meta && matches!(value, Value::Document(_)) && !path.contains(&b'.') {
+        if is_meta && matches!(value, Value::Document(_)) && path.contains(&b'.') {
+            below.push((path, value));
+            continue;
+        }
+        if is_meta && matches!(value, Value::Document(_)) {
             field_path::check(path)?;
             find.metas.push((path.into(), parser.expression(value)?));
             parser.tree.insert(path, Item::Exclude)?;
@@ -217,6 +243,10 @@ pub(super) fn parse(
         if !find_operator(&mut parser, &mut find, path, value, cx)? {
             let parsed = parser.field(path, path, value);
             parsed.map_err(|e| unknown_expression(e, value))?;
+            if matches!(parser.tree.get(path), Some(Item::Expr(_))) {
+                let names = find.elem_matches.iter().map(|(name, _)| name.clone());
+                find.ahead.extend(names.map(|name| (name, path.into())));
+            }
         }
     }
     if !find.elem_matches.is_empty() && find.slices.is_empty() {
@@ -227,6 +257,22 @@ pub(super) fn parse(
         for (name, _) in &find.elem_matches {
             parser.tree.replace(name, Item::Exclude);
         }
+    }
+    if parser.is_inclusion() {
+        for (path, value) in below {
+            parser.field(path, path, value)?;
+        }
+    } else if !find.metas.is_empty() || !below.is_empty() {
+        let mut metas = Tree::default();
+        for (name, expr) in &find.metas {
+            parser.tree.replace(name, Item::Keep);
+            metas.insert(name, Item::Expr(expr.clone()))?;
+        }
+        for (path, value) in below {
+            field_path::check(path)?;
+            metas.insert(path, Item::Expr(parser.expression(value)?))?;
+        }
+        find.metas_in_place = Some(metas);
     }
     Ok(Projection::of_parser(parser, find))
 }
@@ -253,6 +299,7 @@ fn find_operator(
             Ok(true)
         }
         b"$elemMatch" => {
+            field_path::check(path)?;
             elem_match(find, path, operator.value(), cx)?;
             parser.tree.insert(path, Item::Keep)?;
             Ok(true)
@@ -301,9 +348,21 @@ fn split(path: &[u8]) -> Vec<Box<[u8]>> {
 /// A number, or `[skip, limit]`; anything else is the expression of that name.
 fn slice(value: Value<'_>) -> Option<Slice> {
     let number = |value: Value<'_>| {
-        operands::integer("", value)
-            .ok()
-            .map(|n| i32::try_from(n).unwrap_or(if n < 0 { i32::MIN } else { i32::MAX }))
+        let n = match value {
+            #[allow(clippy::cast_possible_truncation, reason = "saturates; NaN is 0")]
+            Value::Double(n) => n as i64,
+            Value::Decimal(n) => n.truncate_to_i64().unwrap_or_else(|| {
+                if n.is_nan() {
+                    0
+                } else if n.is_negative() {
+                    i64::MIN
+                } else {
+                    i64::MAX
+                }
+            }),
+            _ => operands::integer("", value).ok()?,
+        };
+        Some(i32::try_from(n).unwrap_or(if n < 0 { i32::MIN } else { i32::MAX }))
     };
     match value {
         Value::Array(_) => {

@@ -2,7 +2,7 @@
 
 use crate::{
     error::QueryError,
-    expression::{DocBuilder, Env, Expr, Scope},
+    expression::{DocBuilder, Env, Expr, Scope, check_levels},
     field_path,
     matcher::operands::is_true,
     value::{Elements, Shown, Value},
@@ -84,6 +84,7 @@ impl<'s> Parser<'s> {
                 Ok(())
             }
             value => {
+                self.check_collision(path)?;
                 self.computed(|| {
                     let message = format!(
                         "Cannot use an expression {} in an exclusion projection",
@@ -91,7 +92,7 @@ impl<'s> Parser<'s> {
                     );
                     QueryError::location(31_310, message)
                 })?;
-                let expr = Expr::parse(value, self.scope)?;
+                let expr = self.expression(value)?;
                 self.tree.insert(path, Item::Expr(expr))
             }
         }
@@ -99,6 +100,9 @@ impl<'s> Parser<'s> {
 
     /// An expression in the scope of the projection.
     pub(super) fn expression(&mut self, value: Value<'_>) -> Result<Expr, QueryError> {
+        if self.style == Style::Project {
+            check_levels(value)?;
+        }
         Expr::parse(value, self.scope)
     }
 
@@ -117,7 +121,7 @@ impl<'s> Parser<'s> {
                     "Cannot use expression other than $meta in exclusion projection",
                 )
             })?;
-            let expr = Expr::parse(value, self.scope)?;
+            let expr = self.expression(value)?;
             return self.tree.insert(path, Item::Expr(expr));
         }
         for field in Elements::of_bytes(doc) {
@@ -126,6 +130,14 @@ impl<'s> Parser<'s> {
             self.field(&below, field.key, field.value())?;
         }
         Ok(())
+    }
+
+    /// In an exclusion, which has no place for what is computed, a collision is the first fault.
+    fn check_collision(&self, path: &[u8]) -> Result<(), QueryError> {
+        match self.inclusion {
+            Some(false) => self.tree.clone().insert(path, Item::Keep),
+            _ => Ok(()),
+        }
     }
 
     /// A computed field has no place in an exclusion.
@@ -211,7 +223,7 @@ impl Tree {
         }
     }
 
-    fn get(&self, name: &[u8]) -> Option<&Item> {
+    pub(super) fn get(&self, name: &[u8]) -> Option<&Item> {
         self.fields.iter().find(|(known, _)| **known == *name).map(|(_, item)| item)
     }
 

@@ -14,7 +14,7 @@ use crate::{
     expression::{Bump, Env, Expr, Percentile, Scope, Spread, average, percentile_number},
     matcher::operands,
     sort::SortPattern,
-    value::{Elements, OwnedValue, Shown, Value},
+    value::{Elements, OwnedValue, Shown, Spelled, Value},
 };
 
 /// Which accumulator, and over what.
@@ -27,6 +27,8 @@ pub(super) struct Spec {
     n: Option<Expr>,
     sort: Option<SortPattern>,
     percentile: Option<Percentile>,
+    /// mongod's second executor has it.
+    pushed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,10 +151,16 @@ impl Spec {
             ));
         }
         let spec = Self::of(name, first.key, first.value(), scope)?;
-        if let Some(n) = spec.n.as_ref().and_then(Expr::as_literal) {
-            positive(n)?;
-        }
         Ok(spec)
+    }
+
+    /// As mongod's second executor takes it, which looks at constants before the documents and has words of its own.
+    pub(super) fn pushed(mut self) -> Result<Self, QueryError> {
+        self.pushed = true;
+        if let Some(n) = self.n.as_ref().and_then(Expr::as_literal) {
+            positive(n, true)?;
+        }
+        Ok(self)
     }
 
     /// An accumulator by its name and argument.
@@ -178,11 +186,13 @@ impl Spec {
             n: None,
             sort: None,
             percentile: None,
+            pushed: false,
         };
         if kind.takes_n() || matches!(kind, Kind::TopN { .. }) {
             spec.parse_named(&operator, value, scope)?;
         } else if kind == Kind::Percentile {
-            let percentile = Percentile::parse(&operator, value, 7_436_100, scope)?;
+            let code = if operator == "$median" { 7_436_100 } else { 7_429_703 };
+            let percentile = Percentile::parse(&operator, value, code, scope)?;
             spec.input = percentile.input.clone();
             spec.percentile = Some(percentile);
         } else if is_count {
@@ -202,7 +212,11 @@ impl Spec {
         scope: &mut Scope,
     ) -> Result<(), QueryError> {
         let Value::Document(doc) = value else {
-            let code = if matches!(operator, "$maxN" | "$minN") { 5_787_900 } else { 5_787_801 };
+            let code = match operator {
+                "$maxN" | "$minN" => 5_787_900,
+                "$firstN" | "$lastN" => 5_787_801,
+                _ => 5_788_001,
+            };
             return Err(QueryError::location(
                 code,
                 format!("specification must be an object; found {operator}: {}", Shown(value)),
@@ -267,7 +281,7 @@ impl Spec {
                 // The number of a group is a constant or an expression over the group's key.
                 let arena = Bump::new();
                 let mut inner = Env::new(&arena, cx, &[5, 0, 0, 0, 0]);
-                positive(expr.eval(&mut inner)?)?
+                positive(expr.eval(&mut inner)?, self.pushed)?
             }
         };
         Ok(State { n, ..State::default() })
@@ -301,6 +315,9 @@ impl Spec {
         collator: Option<&Collator>,
         doc: &[u8],
     ) -> Result<(), QueryError> {
+        if state.bytes() > MEMORY_MAX {
+            return Err(self.too_much());
+        }
         match self.kind {
             Kind::Sum => state.sum.add(value),
             Kind::Avg => {
@@ -333,7 +350,7 @@ impl Spec {
                     state.push(value);
                 }
             }
-            Kind::MergeObjects => state.merge(value)?,
+            Kind::MergeObjects => state.merge(value, self.pushed)?,
             Kind::ConcatArrays | Kind::SetUnion => {
                 let is_set = self.kind == Kind::SetUnion;
                 state.extend(value, is_set, collator)?;
@@ -357,7 +374,7 @@ impl Spec {
             }
             Kind::MinN | Kind::MaxN => {
                 if !value.is_nullish() {
-                    state.insert_sorted(value, collator, self.kind == Kind::MaxN);
+                    state.insert_sorted(value, collator, self.kind == Kind::MaxN, self.pushed);
                 }
             }
             Kind::TopN { bottom, .. } => {
@@ -367,6 +384,23 @@ impl Spec {
             }
         }
         Ok(())
+    }
+
+    /// A single value that grows beyond all bounds: no disk helps.
+    fn too_much(&self) -> QueryError {
+        let name = match self.kind {
+            Kind::AddToSet => "$addToSet",
+            Kind::ConcatArrays => "$concatArrays",
+            Kind::SetUnion => "$setUnion",
+            _ => "$push",
+        };
+        QueryError::new(
+            protocol::ErrorCode::ExceededMemoryLimit,
+            format!(
+                "{name} used too much memory and cannot spill to disk. Memory limit: {MEMORY_MAX} \
+                 bytes"
+            ),
+        )
     }
 
     /// The group's value.
@@ -423,14 +457,25 @@ impl Spec {
     }
 }
 
+/// Memory that the value of one accumulator may take, as in mongod.
+const MEMORY_MAX: usize = 100 << 20;
+
 /// How many an accumulator keeps.
-fn positive(n: Value<'_>) -> Result<usize, QueryError> {
+fn positive(n: Value<'_>, pushed: bool) -> Result<usize, QueryError> {
     let whole = operands::integer("n", n).ok();
-    whole.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).ok_or_else(|| {
-        QueryError::location(
+    let fits = whole.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    fits.ok_or_else(|| match whole {
+        _ if pushed => QueryError::location(
             7_548_606,
             "parameter 'n' must be coercible to a positive 64-bit integer",
-        )
+        ),
+        Some(n) => {
+            QueryError::location(5_787_908, format!("'n' must be greater than 0, found {n}"))
+        }
+        None => QueryError::location(
+            5_787_902,
+            format!("Value for 'n' must be of integral type, but found {}", Spelled(n)),
+        ),
     })
 }
 

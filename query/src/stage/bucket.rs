@@ -53,7 +53,9 @@ fn output(value: Value<'_>, cx: &StageContext) -> Result<Vec<Spec>, QueryError> 
 /// A path or an operator, as `groupBy` must be.
 fn is_expression(value: Value<'_>) -> bool {
     match value {
-        Value::Document(_) => true,
+        Value::Document(doc) => {
+            Elements::of_bytes(doc).next().is_some_and(|field| field.key.starts_with(b"$"))
+        }
         Value::String(text) => text.starts_with(b"$"),
         _ => false,
     }

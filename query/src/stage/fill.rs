@@ -1,12 +1,13 @@
 //! `$fill`: values where there are none. It is short for `$setWindowFields` and `$addFields`.
 
-use super::{Parsed, StageContext, idl, raw, window};
+use super::{Parsed, StageContext, idl, raw, table::in_stage, window};
 use crate::{
     error::QueryError,
     exec::{Project, Stage},
     expression::{DocBuilder, array_bytes},
     field_path,
     projection::Projection,
+    sort::SortPattern,
     value::{Elements, Value},
 };
 
@@ -56,6 +57,9 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     let by_fields = fields.map(|names| partition_of(&names)).transpose()?;
     let partition = partition.or(by_fields.as_deref().map(Value::Document));
     let (by_window, by_value) = outputs(output)?;
+    if let Some(sort) = sort {
+        SortPattern::parse(raw(sort)?, None)?;
+    }
     let mut stages: Vec<Box<dyn Stage>> = Vec::new();
     if let Some(by_window) = by_window {
         let Parsed::Other(window) = window::build(partition, sort, &by_window, cx)? else {
@@ -64,7 +68,8 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         stages.extend(window);
     }
     if let Some(by_value) = by_value {
-        let projection = Projection::parse_add_fields(raw(&by_value)?, &cx.scope)?;
+        let projection = Projection::parse_add_fields(raw(&by_value)?, &cx.scope);
+        let projection = projection.map_err(|error| in_stage("$addFields", error))?;
         stages.push(Box::new(Project(projection)));
     }
     Ok(Parsed::Other(stages))

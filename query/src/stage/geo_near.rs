@@ -138,6 +138,12 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
                 );
             }
             (b"key", Value::String(text)) => key = Some(Box::from(text)),
+            (b"key", other) => {
+                return Err(QueryError::type_mismatch(format!(
+                    "$geoNear parameter 'key' must be of type string but found type: {}",
+                    other.type_name()
+                )));
+            }
             (b"spherical", _) => spherical = crate::matcher::operands::is_true(value),
             (b"minDistance", _) => min = distance("min", value)?,
             (b"maxDistance", _) => max = distance("max", value)?,

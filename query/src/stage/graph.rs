@@ -127,7 +127,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
             "$graphLookup requires 'from', 'as', 'startWith', 'connectFromField', and 'connectToField' to be specified.",
         ));
     };
-    for path in [into, path, to] {
+    for path in [into, path, to].into_iter().chain(depth_field) {
         field_path::check(path)?;
     }
     let split = |path: &[u8]| path.split(|&b| b == b'.').map(Box::from).collect::<Vec<_>>();
@@ -140,7 +140,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         depth_max,
         depth_field: depth_field.map(split),
         restrict,
-        cx: cx.clone(),
+        cx: cx.inner()?,
     })
 }
 

@@ -57,14 +57,33 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     let (mut id, mut specs) = (None, Vec::new());
     for field in Elements::of_bytes(doc) {
         if field.key == b"_id" {
+            check_id(field.value(), &scope)?;
             id = Some(Expr::parse(field.value(), &mut scope)?);
         } else {
-            specs.push(Spec::parse(field.key, field.value(), &mut scope)?);
+            let spec = Spec::parse(field.key, field.value(), &mut scope)?;
+            specs.push(if cx.pushed { spec.pushed()? } else { spec });
         }
     }
     let id = id
         .ok_or_else(|| QueryError::location(15_955, "a group specification must include an _id"))?;
     one(Group::new(id, specs, cx))
+}
+
+/// In a document of expressions a number would look like an inclusion.
+fn check_id(id: Value<'_>, scope: &Scope) -> Result<(), QueryError> {
+    let Value::Document(doc) = id else { return Ok(()) };
+    if Elements::of_bytes(doc).next().is_some_and(|field| field.key.starts_with(b"$")) {
+        return Ok(());
+    }
+    let plain = |value: Value<'_>| value.is_number() || matches!(value, Value::Bool(_));
+    if !Elements::of_bytes(doc).any(|field| plain(field.value())) {
+        return Ok(());
+    }
+    // What is wrong before it is said first.
+    for field in Elements::of_bytes(doc).take_while(|field| !plain(field.value())) {
+        Expr::parse(field.value(), &mut scope.apart(None))?;
+    }
+    Err(QueryError::location(17_390, "$group does not support inclusion-style expressions"))
 }
 
 impl Group {

@@ -6,16 +6,16 @@ use bson::RawDocumentBuf;
 use protocol::RawDoc;
 
 use super::{
-    NoSource, Parsed, StageContext, check_part, drain, idl, over, parse, parse_stages, plan, raw,
-    table::one, to_doc, unwind,
+    NoSource, Over, Parsed, StageContext, check_part, drain, idl, named, over, parse, parse_inner,
+    plan, raw, table::one, to_doc, unwind,
 };
 use crate::{
     context::{Context, SpilledRun},
     error::QueryError,
-    exec::{Input, Stage, Upstream},
-    expression::{Bump, DocBuilder, Env, Expr, array_bytes},
+    exec::{Forget, Input, Stage, Upstream},
+    expression::{Bump, DocBuilder, Env, Expr, array_bytes, no_scores},
     value::{
-        Elements, OwnedValue, Shown, Value,
+        Element, Elements, OwnedValue, Shown, Value,
         path::{LeafArrays, Path},
     },
 };
@@ -129,8 +129,13 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
     let into = into.ok_or_else(|| {
         QueryError::location(40_414, "BSON field '$lookup.as' is missing but a required field")
     })?;
-    let from =
-        from.ok_or_else(|| QueryError::failed_to_parse("must specify 'from' field for a $lookup"))?;
+    if from.is_none() {
+        let Some(pipeline) = pipeline else {
+            let text = "must specify 'pipeline' when 'from' is empty";
+            return Err(QueryError::failed_to_parse(text));
+        };
+        brings_documents("$lookup", pipeline)?;
+    }
     let equality = match (local, foreign) {
         (Some(local), Some(foreign)) => {
             crate::field_path::check(local)?;
@@ -150,22 +155,62 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
         }
     };
     crate::field_path::check(into)?;
-    let mut inner = cx.clone();
+    let mut inner = cx.inner()?;
     for (name, _) in &variables {
         inner.scope.declare(name);
     }
     let empty = Value::Array(&[5, 0, 0, 0, 0]);
     let pipeline = pipeline.unwrap_or(empty);
     // Errors of the inner pipeline are errors of the outer one, found now; but its constants are left to the joins.
-    parse_stages(pipeline, &inner.apart())?;
+    check_reads_only(51_047, "$lookup", pipeline)?;
+    parse_inner(pipeline, &inner.apart(), &over_named(from))?;
     one(Lookup {
-        namespace: format!("{}.{}", cx.database, String::from_utf8_lossy(from)),
+        namespace: namespace(cx, from),
         into: into.split(|&b| b == b'.').map(Box::from).collect(),
         equality,
         variables,
         pipeline: pipeline.into(),
         cx: inner,
     })
+}
+
+/// The collection of a stage, or none where its pipeline brings documents.
+fn namespace(cx: &StageContext, coll: Option<&[u8]>) -> String {
+    let coll = coll.map_or_else(|| "$cmd.aggregate".into(), String::from_utf8_lossy);
+    format!("{}.{coll}", cx.database)
+}
+
+fn over_named(coll: Option<&[u8]>) -> Over {
+    coll.map_or(Over::Nothing, |name| Over::Collection(String::from_utf8_lossy(name).into_owned()))
+}
+
+/// A pipeline within a stage writes nothing.
+fn check_reads_only(code: i32, stage: &str, pipeline: Value<'_>) -> Result<(), QueryError> {
+    let names = pipeline.elements().filter_map(|inner| inner.value().elements().next());
+    match names.map(|field| field.key).find(|name| matches!(*name, b"$out" | b"$merge")) {
+        None => Ok(()),
+        Some(name) => Err(QueryError::location(
+            code,
+            format!(
+                "{} is not allowed within a {stage}'s sub-pipeline",
+                String::from_utf8_lossy(name)
+            ),
+        )),
+    }
+}
+
+/// Where no collection is named, the pipeline has documents of its own.
+fn brings_documents(stage: &str, pipeline: Value<'_>) -> Result<(), QueryError> {
+    let first = pipeline.elements().next().map(|first| first.value());
+    let brings = first.is_some_and(|first| {
+        first.elements().next().is_some_and(|field| field.key == b"$documents")
+    });
+    if brings {
+        return Ok(());
+    }
+    Err(QueryError::failed_to_parse(format!(
+        "{stage} stage without explicit collection must have a pipeline with $documents as first stage"
+    )))
 }
 
 impl Lookup {
@@ -269,7 +314,7 @@ struct UnionWith {
 pub(super) fn parse_union_with(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
     let empty = Value::Array(&[5, 0, 0, 0, 0]);
     let (coll, pipeline) = match value {
-        Value::String(name) => (name, empty),
+        Value::String(name) => (Some(name), empty),
         Value::Document(doc) => {
             const NAME: &str = "$unionWith";
             for field in Elements::of_bytes(doc) {
@@ -280,13 +325,17 @@ pub(super) fn parse_union_with(value: Value<'_>, cx: &StageContext) -> Result<Pa
             idl::once(NAME, doc)?;
             let part = |name: &[u8]| Elements::of_bytes(doc).find(name).map(|e| e.value());
             let pipeline = part(b"pipeline").unwrap_or(empty);
+            let Value::Array(_) = pipeline else {
+                let text = "A pipeline must be an array of objects";
+                return Err(QueryError::type_mismatch(text));
+            };
             match part(b"coll") {
-                Some(Value::String(name)) => (name, pipeline),
-                _ => {
-                    return Err(QueryError::failed_to_parse(
-                        "$unionWith stage without explicit collection must have a pipeline with $documents as first stage",
-                    ));
+                Some(Value::String(name)) => (Some(name), pipeline),
+                Some(Value::Null) | None => {
+                    brings_documents(NAME, pipeline)?;
+                    (None, pipeline)
                 }
+                Some(other) => return Err(idl::wrong_type(NAME, b"coll", other, "type 'string'")),
             }
         }
         other => {
@@ -296,11 +345,13 @@ pub(super) fn parse_union_with(value: Value<'_>, cx: &StageContext) -> Result<Pa
             )));
         }
     };
-    check_part(pipeline, cx)?;
+    let inner = cx.inner()?;
+    check_reads_only(31_441, "$unionWith", pipeline)?;
+    check_part(pipeline, &inner, &over_named(coll))?;
     one(UnionWith {
-        namespace: format!("{}.{}", cx.database, String::from_utf8_lossy(coll)),
+        namespace: namespace(cx, coll),
         pipeline: pipeline.into(),
-        cx: cx.clone(),
+        cx: inner,
         other: None,
     })
 }
@@ -328,7 +379,7 @@ pub(super) struct Facet {
 }
 
 /// Stages that a facet must not have.
-const NOT_IN_FACET: [&[u8]; 8] = [
+const NOT_IN_FACET: [&[u8]; 13] = [
     b"$facet",
     b"$out",
     b"$merge",
@@ -337,7 +388,29 @@ const NOT_IN_FACET: [&[u8]; 8] = [
     b"$collStats",
     b"$planCacheStats",
     b"$documents",
+    b"$listCatalog",
+    b"$listClusterCatalog",
+    b"$listSampledQueries",
+    b"$querySettings",
+    b"$queryStats",
 ];
+
+/// What mongod looks at in pipelines within a stage before it looks into any stage: their names.
+pub(super) fn check_inner(stage: &Element<'_>) -> Result<(), QueryError> {
+    match (stage.key, stage.value()) {
+        (b"$facet", spec) => {
+            check_facet(spec)?;
+            spec.elements().try_for_each(|facet| named(facet.value()).map(|_| ()))
+        }
+        (b"$lookup" | b"$unionWith", Value::Document(spec)) => {
+            match Elements::of_bytes(spec).find(b"pipeline").map(|field| field.value()) {
+                Some(pipeline @ Value::Array(_)) => named(pipeline).map(|_| ()),
+                _ => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
 
 /// The shape of `$facet`, which mongod looks at before it looks into any stage of the pipeline.
 pub(super) fn check_facet(value: Value<'_>) -> Result<(), QueryError> {
@@ -403,10 +476,19 @@ pub(super) fn facet(value: Value<'_>, cx: &StageContext) -> Result<Facet, QueryE
                 ));
             }
         }
-        check_part(field.value(), cx)?;
+        if field.value().elements().any(|stage| searches_text(stage.value())) {
+            return Err(no_scores());
+        }
+        check_part(field.value(), cx, &Over::Part)?;
         facets.push((field.key.into(), field.value().into()));
     }
     Ok(Facet { facets, cx: cx.clone(), bytes_max: FACET_BYTES_MAX, done: false })
+}
+
+/// A `$match` that searches text, which no facet can.
+fn searches_text(stage: Value<'_>) -> bool {
+    let first = stage.elements().next().filter(|field| field.key == b"$match");
+    first.is_some_and(|field| field.value().elements().any(|part| part.key == b"$text"))
 }
 
 /// How much of its input and of its result `$facet` holds.
@@ -458,6 +540,7 @@ impl Stage for Facet {
         let mut out = RawDocumentBuf::new().into_bytes();
         for ((name, pipeline), docs) in self.facets.iter().zip(inputs) {
             let mut pipeline = over(docs, parse(pipeline.get(), &self.cx)?);
+            pipeline.extend(self.cx.scope.has_scores().then_some(Forget));
             let mut input = Input::new(&NoSource, up.context());
             let (mut found, mut bytes) = (Vec::new(), out.len());
             while let Some(doc) = pipeline.next(&mut input)? {

@@ -43,7 +43,7 @@ use crate::{
     sort::SortPattern,
     source::Source,
     timeseries,
-    value::{Elements, Value},
+    value::{Element, Elements, Value},
 };
 use protocol::RawDoc;
 
@@ -67,7 +67,7 @@ pub enum Parsed {
     /// What reaches the end is written. Whoever runs the pipeline takes this off.
     Write(Box<Write>),
     /// Documents given in the pipeline.
-    Documents(Vec<RawDoc>),
+    Documents(Box<dyn Stage>),
     /// Any other stage, and those that it is short for.
     Other(Vec<Box<dyn Stage>>),
 }
@@ -83,28 +83,55 @@ pub struct StageContext {
     pub database: String,
     /// What it runs over.
     pub over: Over,
+    /// In how many stages it is.
+    pub depth: usize,
+    /// mongod's second executor runs what comes here, in words of its own.
+    pub pushed: bool,
 }
 
 impl StageContext {
     /// The same with faults of its own, for the stages and the pipelines within them.
     fn apart(&self) -> Self {
         let scope = self.scope.apart(self.parse.collator.as_ref());
-        Self { scope, over: Over::Part, ..self.clone() }
+        Self { scope, over: Over::Part, pushed: false, ..self.clone() }
+    }
+
+    /// The context of a pipeline that a stage runs over another collection, or over none.
+    fn inner(&self) -> Result<Self, QueryError> {
+        if self.depth >= DEPTH_MAX {
+            return Err(QueryError::location(
+                232,
+                format!("Maximum number of nested sub-pipelines exceeded. Limit is {DEPTH_MAX}"),
+            ));
+        }
+        // Other documents come without the scores of these.
+        let scope = self.scope.clone().without_scores();
+        Ok(Self { depth: self.depth + 1, scope, ..self.clone() })
     }
 }
 
+/// How deep pipelines may be in each other, as in mongod.
+const DEPTH_MAX: usize = 20;
+
+/// How many stages a pipeline may have, as in mongod from 5.0 on.
+pub const STAGES_MAX: usize = 1000;
+
 /// Parses a pipeline.
 pub fn parse(pipeline: Value<'_>, cx: &StageContext) -> Result<Vec<Parsed>, QueryError> {
-    let own = cx.apart();
+    let own = StageContext { pushed: cx.over != Over::Part, ..cx.apart() };
     let parsed = parse_over(pipeline, &own, &cx.over)?;
     own.scope.settle().map_err(not_optimized)?;
     Ok(parsed)
 }
 
 /// Checks a pipeline that is part of a stage: a constant that fails is a fault of the whole.
-pub(crate) fn check_part(pipeline: Value<'_>, cx: &StageContext) -> Result<(), QueryError> {
+pub(crate) fn check_part(
+    pipeline: Value<'_>,
+    cx: &StageContext,
+    over: &Over,
+) -> Result<(), QueryError> {
     let own = cx.apart();
-    parse_stages(pipeline, &own)?;
+    parse_inner(pipeline, &own, over)?;
     if let Err(fault) = own.scope.settle() {
         cx.scope.note(not_optimized(fault));
     }
@@ -116,12 +143,20 @@ fn not_optimized(fault: QueryError) -> QueryError {
     QueryError { message, ..fault }
 }
 
-/// Parses a pipeline; constants that fail are noted in the scope.
-pub(crate) fn parse_stages(
+/// Parses a pipeline that is part of a stage; constants that fail are noted in the scope. The length of the outermost
+/// pipeline is checked by whoever took the command: versions differ in it.
+fn parse_inner(
     pipeline: Value<'_>,
     cx: &StageContext,
+    over: &Over,
 ) -> Result<Vec<Parsed>, QueryError> {
-    parse_over(pipeline, cx, &Over::Part)
+    if named(pipeline)?.len() > STAGES_MAX {
+        return Err(QueryError::location(
+            7_749_501,
+            format!("Pipeline length must be no longer than {STAGES_MAX} stages."),
+        ));
+    }
+    parse_over(pipeline, cx, over)
 }
 
 fn parse_over(
@@ -129,7 +164,55 @@ fn parse_over(
     cx: &StageContext,
     over: &Over,
 ) -> Result<Vec<Parsed>, QueryError> {
-    // All stages are known by name before the first is looked into.
+    let stages = named(pipeline)?;
+    let mut parsed = Vec::with_capacity(stages.len());
+    let (mut after, mut above) = (None::<StageContext>, false);
+    let mut cx = std::borrow::Cow::Borrowed(cx);
+    for (parse, field) in &stages {
+        let stage = parse(field.value(), after.as_ref().unwrap_or(&cx))?;
+        outside::check_namespace(field.key, &cx.database, over)?;
+        if let Parsed::Match(filter) = &stage
+            && let Some(text) = filter.text()
+        {
+            planner::check_text(filter)?;
+            if !parsed.is_empty() {
+                let text = "$match with $text is only allowed as the first pipeline stage";
+                return Err(QueryError::location(17_313, text));
+            }
+            let scope = cx.scope.clone().with_scores(text);
+            cx.to_mut().scope = scope;
+        }
+        parsed.push(stage);
+        if after.is_none() && cx.pushed && !can_be_pushed(field, above) {
+            after = Some(StageContext { pushed: false, ..cx.as_ref().clone() });
+        }
+        above |= matches!(field.key, b"$group" | b"$lookup");
+    }
+    let names: Vec<_> = stages.iter().map(|(_, field)| field.key).collect();
+    outside::check_places(&names)?;
+    outside::check_first(names.first().copied(), over)?;
+    Ok(parsed)
+}
+
+/// Whether mongod's second executor takes a stage, and so may take the group after it; `above` what was grouped or
+/// joined it takes nothing but the like.
+fn can_be_pushed(stage: &Element<'_>, above: bool) -> bool {
+    let value = stage.value();
+    match stage.key {
+        b"$group" => true,
+        b"$match" | b"$sort" | b"$limit" | b"$skip" => !above,
+        b"$project" if !above => value.elements().all(|field| {
+            let shown = crate::matcher::operands::is_true(field.value());
+            let plain = field.value().is_number() || matches!(field.value(), Value::Bool(_));
+            plain && (shown || field.key == b"_id")
+        }),
+        b"$lookup" => !value.elements().any(|field| matches!(field.key, b"pipeline" | b"let")),
+        _ => false,
+    }
+}
+
+/// The stages by name: all of them are known, those in others too, before the first is looked into.
+fn named(pipeline: Value<'_>) -> Result<Vec<(table::Parse, Element<'_>)>, QueryError> {
     let mut stages = Vec::new();
     for element in pipeline.elements() {
         let Value::Document(doc) = element.value() else {
@@ -145,20 +228,10 @@ fn parse_over(
             ));
         };
         let parse = table::named(field.key)?;
-        if field.key == b"$facet" {
-            join::check_facet(field.value())?;
-        }
+        join::check_inner(&field)?;
         stages.push((parse, field));
     }
-    let mut parsed = Vec::with_capacity(stages.len());
-    for (parse, field) in &stages {
-        outside::check_namespace(field.key, &cx.database, over)?;
-        parsed.push(parse(field.value(), cx)?);
-    }
-    let names: Vec<_> = stages.iter().map(|(_, field)| field.key).collect();
-    outside::check_places(&names)?;
-    outside::check_first(names.first().copied(), over)?;
-    Ok(parsed)
+    Ok(stages)
 }
 
 /// A pipeline in two: what the planner does, and the stages above it.
@@ -259,6 +332,8 @@ fn over_first(
 /// Puts stages on top of a pipeline.
 pub fn extend(pipeline: &mut Pipeline, stages: Vec<Parsed>) {
     push_all(pipeline, stages.into_iter());
+    let scored = pipeline.carries_scores();
+    pipeline.extend(scored.then_some(exec::Forget));
 }
 
 /// A limit right after a sort bounds what the sort must hold.
@@ -291,7 +366,11 @@ fn over(stage: impl Stage + 'static, parsed: Vec<Parsed>) -> Pipeline {
 
 fn over_given(mut stages: impl Iterator<Item = Parsed>) -> Pipeline {
     match stages.next() {
-        Some(Parsed::Documents(docs)) => over_docs(docs, stages.collect()),
+        Some(Parsed::Documents(docs)) => {
+            let mut pipeline = Pipeline::new(Access::Nothing, vec![docs]);
+            push_all(&mut pipeline, stages);
+            pipeline
+        }
         _ => Pipeline::new(Access::Nothing, Vec::new()),
     }
 }

@@ -50,9 +50,14 @@ pub(super) fn not_supported(name: &str) -> QueryError {
 
 /// Stages that must stand first, and those that must stand last.
 pub(super) fn check_places(names: &[&[u8]]) -> Result<(), QueryError> {
-    const FIRST: [&[u8]; 8] = [
+    const FIRST: [&[u8]; 13] = [
         b"$collStats",
         b"$indexStats",
+        b"$listCatalog",
+        b"$listClusterCatalog",
+        b"$listSampledQueries",
+        b"$querySettings",
+        b"$queryStats",
         b"$planCacheStats",
         b"$currentOp",
         b"$documents",
@@ -85,6 +90,22 @@ pub(super) fn check_namespace(name: &[u8], db: &str, over: &Over) -> Result<(), 
         (b"$currentOp", _) if db != "admin" || *over != Over::Nothing => {
             "$currentOp must be run against the 'admin' database with {aggregate: 1}"
         }
+        (b"$queryStats", _) if db != "admin" || *over != Over::Nothing => {
+            "$queryStats must be run against the 'admin' database with {aggregate: 1}"
+        }
+        (b"$listSampledQueries", _) if db != "admin" || *over != Over::Nothing => {
+            "$listSampledQueries must be run against the 'admin' database with {aggregate: 1}"
+        }
+        (b"$listCatalog", Over::Nothing) if db != "admin" => {
+            "Collectionless $listCatalog must be run against the 'admin' database with \
+             {aggregate: 1}"
+        }
+        (b"$listClusterCatalog", Over::Collection(_)) => {
+            return Err(QueryError::location(
+                9_621_301,
+                "The $listClusterCatalog stage must run on a database, not a collection.",
+            ));
+        }
         (b"$listLocalSessions", Over::Collection(_)) => {
             "$listLocalSessions must be run against the database with {aggregate: 1}, not a \
              collection"
@@ -102,11 +123,20 @@ const SESSIONS: &str = "system.sessions";
 
 /// Some stages bring documents, the others want a collection's.
 pub(super) fn check_first(first: Option<&[u8]>, over: &Over) -> Result<(), QueryError> {
-    const BRING: [&[u8]; 3] = [b"$currentOp", b"$documents", b"$listLocalSessions"];
+    const BRING: [&[u8]; 8] = [
+        b"$currentOp",
+        b"$documents",
+        b"$listCatalog",
+        b"$listClusterCatalog",
+        b"$listLocalSessions",
+        b"$listSampledQueries",
+        b"$querySettings",
+        b"$queryStats",
+    ];
     let shown = String::from_utf8_lossy(first.unwrap_or_default());
     let text = match (first, over) {
-        (Some(b"$documents"), Over::Collection(_)) => {
-            "'$documents' can only be run with {aggregate: 1}".to_owned()
+        (Some(b"$documents" | b"$querySettings"), Over::Collection(_)) => {
+            format!("'{shown}' can only be run with {{aggregate: 1}}")
         }
         (Some(name), Over::Nothing) if !BRING.contains(&name) => {
             format!("{{aggregate: 1}} is not valid for '{shown}'; a collection is required.")
@@ -252,6 +282,97 @@ pub(super) fn parse_current_op(value: Value<'_>, _: &StageContext) -> Result<Par
                 must_be_bool(field.key, value)?;
             }
             (other, _) => return Err(idl::unknown(NAME, other)),
+        }
+    }
+    given(NAME, doc)
+}
+
+pub(super) fn parse_list_catalog(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
+    match value {
+        Value::Document(doc) if Elements::of_bytes(doc).next().is_none() => {
+            given("$listCatalog", doc)
+        }
+        _ => Err(QueryError::location(
+            6_200_600,
+            "The $listCatalog stage specification must be an empty object",
+        )),
+    }
+}
+
+pub(super) fn parse_list_cluster_catalog(
+    value: Value<'_>,
+    _: &StageContext,
+) -> Result<Parsed, QueryError> {
+    const NAME: &str = "$listClusterCatalog";
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(
+            9_621_302,
+            format!("{NAME} must take an object but found: {NAME}: {}", crate::value::Shown(value)),
+        ));
+    };
+    for field in Elements::of_bytes(doc) {
+        match field.key {
+            b"shards" | b"balancingConfiguration" | b"tracked" => {
+                must_be_bool(field.key, field.value())?;
+            }
+            other => return Err(idl::unknown(NAME, other)),
+        }
+    }
+    given(NAME, doc)
+}
+
+pub(super) fn parse_list_sampled_queries(
+    value: Value<'_>,
+    _: &StageContext,
+) -> Result<Parsed, QueryError> {
+    const NAME: &str = "$listSampledQueries";
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(
+            6_876_000,
+            format!(
+                "{NAME} must take a nested object but found: {NAME}: {}",
+                crate::value::Shown(value)
+            ),
+        ));
+    };
+    if let Some(field) = Elements::of_bytes(doc).find(b"namespace") {
+        idl::string(NAME, &field)?;
+    }
+    given(NAME, doc)
+}
+
+pub(super) fn parse_query_settings(
+    value: Value<'_>,
+    _: &StageContext,
+) -> Result<Parsed, QueryError> {
+    const NAME: &str = "$querySettings";
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(
+            7_746_800,
+            format!("{NAME} stage expects a document as argument"),
+        ));
+    };
+    for field in Elements::of_bytes(doc) {
+        match field.key {
+            b"showDebugQueryShape" => must_be_bool(field.key, field.value())?,
+            other => return Err(idl::unknown(NAME, other)),
+        }
+    }
+    given(NAME, doc)
+}
+
+pub(super) fn parse_query_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
+    const NAME: &str = "$queryStats";
+    let Value::Document(doc) = value else {
+        return Err(QueryError::failed_to_parse(format!(
+            "{NAME} value must be an object. Found: {}",
+            value.type_name()
+        )));
+    };
+    for field in Elements::of_bytes(doc) {
+        match field.key {
+            b"transformIdentifiers" => idl::object(NAME, &field).map(|_| ())?,
+            other => return Err(idl::unknown(NAME, other)),
         }
     }
     given(NAME, doc)

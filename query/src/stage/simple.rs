@@ -4,42 +4,65 @@ use protocol::RawDoc;
 
 use super::{Parsed, StageContext, raw, table::one, to_doc};
 use crate::{
+    context::Context,
     error::QueryError,
-    exec::{Stage, Upstream},
+    exec::{Stage, Upstream, with_notes_of},
     expression::{Bump, DocBuilder, Env, Expr},
-    value::{Elements, Shown, Spelled, Value},
+    value::{Element, Elements, Shown, Spelled, Value},
 };
 
 /// `$documents`: the pipeline brings its own.
 pub(super) fn parse_documents(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let expr = Expr::parse(value, &mut cx.scope.clone())?;
-    let (arena, context) = (Bump::new(), crate::context::Context::default());
-    let mut env = Env::new(&arena, &context, &[5, 0, 0, 0, 0]);
-    let list = expr.eval(&mut env)?;
-    let Value::Array(_) = list else {
-        return Err(QueryError::location(5_858_203, "an array is expected"));
-    };
-    let mut docs = Vec::new();
-    for element in list.elements() {
-        let Value::Document(doc) = element.value() else {
-            return Err(QueryError::location(
+    let list = Expr::parse(value, &mut cx.scope.clone())?;
+    Ok(Parsed::Documents(Box::new(Documents { list, given: None })))
+}
+
+/// The documents of `$documents`: worked out when the first is asked for, since variables may have a part in them.
+#[derive(Debug)]
+struct Documents {
+    list: Expr,
+    given: Option<std::vec::IntoIter<RawDoc>>,
+}
+
+impl Documents {
+    fn all(&self, context: &Context) -> Result<Vec<RawDoc>, QueryError> {
+        let arena = Bump::new();
+        let mut env = Env::new(&arena, context, &[5, 0, 0, 0, 0]);
+        let list = self.list.eval(&mut env)?;
+        let Value::Array(_) = list else {
+            return Err(QueryError::location(5_858_203, "an array is expected"));
+        };
+        let one = |element: Element<'_>| match element.value() {
+            Value::Document(doc) => Ok(RawDoc::from(raw(doc)?)),
+            other => Err(QueryError::location(
                 40_228,
                 format!(
-                    "'newRoot' expression must evaluate to an object, but resulting value was: {}. Type of resulting value: '{}'.",
-                    Shown(element.value()),
-                    element.value().type_name()
+                    "'newRoot' expression must evaluate to an object, but resulting value was: \
+                     {}. Type of resulting value: '{}'.",
+                    Shown(other),
+                    other.type_name()
                 ),
-            ));
+            )),
         };
-        docs.push(RawDoc::from(raw(doc)?));
+        list.elements().map(one).collect()
     }
-    Ok(Parsed::Documents(docs))
+}
+
+impl Stage for Documents {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        if self.given.is_none() {
+            self.given = Some(self.all(up.context())?.into_iter());
+        }
+        Ok(self.given.as_mut().and_then(Iterator::next))
+    }
 }
 
 #[derive(Debug)]
 struct ReplaceRoot {
     root: Expr,
     name: &'static str,
+    /// Documents may come with scores, which they keep.
+    noted: bool,
 }
 
 pub(super) fn parse_replace_root(
@@ -74,7 +97,7 @@ pub(super) fn parse_replace_root(
             "BSON field '$replaceRoot.newRoot' is missing but a required field",
         )
     })?;
-    one(ReplaceRoot { root, name: "'newRoot' expression " })
+    one(ReplaceRoot { root, name: "'newRoot' expression ", noted: cx.scope.has_scores() })
 }
 
 pub(super) fn parse_replace_with(
@@ -82,7 +105,7 @@ pub(super) fn parse_replace_with(
     cx: &StageContext,
 ) -> Result<Parsed, QueryError> {
     let root = Expr::parse(value, &mut cx.scope.clone())?;
-    one(ReplaceRoot { root, name: "'replacement document' " })
+    one(ReplaceRoot { root, name: "'replacement document' ", noted: cx.scope.has_scores() })
 }
 
 impl Stage for ReplaceRoot {
@@ -91,6 +114,9 @@ impl Stage for ReplaceRoot {
         let arena = Bump::new();
         let mut env = Env::new(&arena, up.context(), doc.as_bytes());
         match self.root.eval(&mut env)? {
+            Value::Document(new) if self.noted => {
+                to_doc(with_notes_of(new.to_vec(), doc.as_bytes())).map(Some)
+            }
             Value::Document(new) => Ok(Some(RawDoc::from(raw(new)?))),
             other => {
                 let value = if matches!(other, Value::Missing) {
@@ -181,6 +207,9 @@ const WORDS: [&str; 3] = ["DESCEND", "PRUNE", "KEEP"];
 
 pub(super) fn parse_redact(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
     let mut scope = cx.scope.clone();
+    if scope.has_scores() {
+        scope = scope.ignoring_scores();
+    }
     let slots = WORDS.map(|word| scope.declare(word.as_bytes()));
     one(Redact { expr: Expr::parse(value, &mut scope)?, slots })
 }

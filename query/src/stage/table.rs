@@ -7,6 +7,7 @@ use super::{
 use crate::{
     error::QueryError,
     exec::{Project, Stage},
+    expression::check_levels,
     matcher::{Matcher, operands},
     projection::Projection,
     sort::SortPattern,
@@ -14,7 +15,7 @@ use crate::{
 };
 
 type Outcome = Result<Parsed, QueryError>;
-type Parse = fn(Value<'_>, &StageContext) -> Outcome;
+pub(super) type Parse = fn(Value<'_>, &StageContext) -> Outcome;
 
 /// A stage: its name and how it is parsed.
 #[derive(Debug)]
@@ -43,7 +44,10 @@ pub static STAGES: &[Row] = &[
     Row { name: "$group", parse: group::parse },
     Row { name: "$indexStats", parse: outside::parse_index_stats },
     Row { name: "$limit", parse: limit },
+    Row { name: "$listCatalog", parse: outside::parse_list_catalog },
+    Row { name: "$listClusterCatalog", parse: outside::parse_list_cluster_catalog },
     Row { name: "$listLocalSessions", parse: outside::parse_list_local_sessions },
+    Row { name: "$listSampledQueries", parse: outside::parse_list_sampled_queries },
     Row { name: "$listSessions", parse: outside::parse_list_sessions },
     Row { name: "$lookup", parse: join::parse_lookup },
     Row { name: "$match", parse: matching },
@@ -51,6 +55,8 @@ pub static STAGES: &[Row] = &[
     Row { name: "$out", parse: write::parse_out },
     Row { name: "$planCacheStats", parse: outside::parse_plan_cache_stats },
     Row { name: "$project", parse: project },
+    Row { name: "$querySettings", parse: outside::parse_query_settings },
+    Row { name: "$queryStats", parse: outside::parse_query_stats },
     Row { name: "$redact", parse: simple::parse_redact },
     Row { name: "$replaceRoot", parse: simple::parse_replace_root },
     Row { name: "$replaceWith", parse: simple::parse_replace_with },
@@ -66,16 +72,7 @@ pub static STAGES: &[Row] = &[
 ];
 
 /// Stages that mongod has and we don't yet: a clear refusal instead of "unrecognized".
-const NOT_YET: &[&str] = &[
-    "$listCatalog",
-    "$listClusterCatalog",
-    "$listSampledQueries",
-    "$querySettings",
-    "$queryStats",
-    "$rankFusion",
-    "$score",
-    "$scoreFusion",
-];
+const NOT_YET: &[&str] = &["$rankFusion", "$score", "$scoreFusion"];
 
 /// mongod's words for stages that need a search server beside it.
 fn search_stage(name: &[u8]) -> Option<QueryError> {
@@ -138,7 +135,11 @@ pub(super) fn one(stage: impl Stage + 'static) -> Outcome {
     Ok(Parsed::Other(vec![Box::new(stage)]))
 }
 
-fn in_stage(name: &str, error: QueryError) -> QueryError {
+pub(super) fn in_stage(name: &str, error: QueryError) -> QueryError {
+    // That there are no scores is found out later, when the pipeline is looked at as a whole.
+    if error.code.code() == crate::expression::NO_SCORES {
+        return error;
+    }
     QueryError { message: format!("Invalid {name} :: caused by :: {}", error.message), ..error }
 }
 
@@ -164,7 +165,9 @@ fn project(value: Value<'_>, cx: &StageContext) -> Outcome {
             None => error,
         }
     });
-    one(Project(parsed.map_err(|e| in_stage("$project", e))?))
+    let parsed = parsed.map_err(|e| in_stage("$project", e))?;
+    check_levels(value)?;
+    one(Project(parsed))
 }
 
 fn unset(value: Value<'_>, _: &StageContext) -> Outcome {
@@ -226,7 +229,8 @@ fn sort(value: Value<'_>, cx: &StageContext) -> Outcome {
     let Value::Document(doc) = value else {
         return Err(QueryError::location(15_973, "the $sort key specification must be an object"));
     };
-    let pattern = SortPattern::parse(raw(doc)?, cx.parse.collator.clone())?;
+    let collator = cx.parse.collator.clone();
+    let pattern = SortPattern::parse_scored(raw(doc)?, collator, &|| cx.scope.wish_scores())?;
     if pattern.parts.is_empty() {
         return Err(QueryError::location(15_976, "$sort stage must have at least one sort key"));
     }

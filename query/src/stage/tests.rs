@@ -27,7 +27,8 @@ fn docs_of(fixture: &RawDocument, name: &str) -> Vec<RawDocumentBuf> {
 }
 
 fn run(pipeline: Value<'_>, two: &Rc<Two>) -> Result<Vec<Vec<u8>>, QueryError> {
-    let cx = StageContext { database: "test".into(), ..StageContext::default() };
+    let over = Over::Collection("c".into());
+    let cx = StageContext { database: "test".into(), over, ..StageContext::default() };
     let mut context = Context::default();
     context.collections = Some(Rc::clone(two) as Rc<dyn Collections>);
     let parsed = parse(pipeline, &cx)?;

@@ -8,13 +8,15 @@ use crate::{
     expression::{Spread, Sum, merge},
     sort::{SortKey, SortPattern},
     stage::hash_key,
-    value::{OwnedValue, Shown, Value, compare_values},
+    value::{OwnedValue, Shown, Spelled, Value, compare_values},
 };
 
 /// What a group has gathered for one accumulator.
 #[derive(Debug, Default)]
 pub(in crate::stage) struct State {
     pub(super) n: usize,
+    /// Of equal ones the newest stay: in windows that documents leave.
+    pub(in crate::stage) newest: bool,
     pub(super) count: i64,
     pub(super) sum: Sum,
     pub(super) values: Vec<OwnedValue>,
@@ -93,7 +95,7 @@ impl State {
         }
     }
 
-    pub(super) fn merge(&mut self, value: Value<'_>) -> Result<(), QueryError> {
+    pub(super) fn merge(&mut self, value: Value<'_>, pushed: bool) -> Result<(), QueryError> {
         match value {
             Value::Document(doc) => {
                 let merged = match self.values.first().map(OwnedValue::get) {
@@ -105,7 +107,17 @@ impl State {
                 Ok(())
             }
             _ if value.is_nullish() => Ok(()),
-            _ => Err(QueryError::location(5_911_200, "$mergeObjects only supports objects")),
+            _ if pushed => {
+                Err(QueryError::location(5_911_200, "$mergeObjects only supports objects"))
+            }
+            _ => Err(QueryError::location(
+                40_400,
+                format!(
+                    "$mergeObjects requires object inputs, but input {} is of type {}",
+                    Spelled(value),
+                    value.type_name()
+                ),
+            )),
         }
     }
 
@@ -114,10 +126,20 @@ impl State {
         value: Value<'_>,
         collator: Option<&Collator>,
         descending: bool,
+        pushed: bool,
     ) {
-        let at = self.values.partition_point(|known| {
-            let order = compare_values(known.get(), value, collator);
-            if descending { order.is_ge() } else { order.is_le() }
+        let order = |known: &OwnedValue| compare_values(known.get(), value, collator);
+        // Of equal ones those that came first stay; among the greatest the newest stands first, but for mongod's second
+        // executor.
+        let full = self.values.len() >= self.n;
+        let newest = self.newest && descending;
+        if full && !newest && self.values.last().is_some_and(|last| order(last).is_eq()) {
+            return;
+        }
+        let at = self.values.partition_point(|known| match (descending, pushed) {
+            (true, true) => order(known).is_ge(),
+            (true, false) => order(known).is_gt(),
+            (false, _) => order(known).is_le(),
         });
         if at < self.n {
             self.values.insert(at, value.into());
@@ -133,8 +155,14 @@ impl State {
         bottom: bool,
     ) -> Result<(), QueryError> {
         let key = pattern.key(doc)?;
-        let n = self.n;
+        let (n, newest) = (self.n, self.newest);
         let keyed = &mut self.rare().keyed;
+        if bottom && !newest && keyed.len() >= n {
+            let least = keyed.first().map(|(known, _)| pattern.compare(&key, known));
+            if least.is_some_and(|order| order.is_le()) {
+                return Ok(());
+            }
+        }
         let at = keyed.partition_point(|(known, _)| pattern.compare(known, &key).is_le());
         keyed.insert(at, (key, value.into()));
         if keyed.len() > n {

@@ -88,22 +88,31 @@ impl Bounds {
             (Some(documents), _) => {
                 if count > 1 {
                     return refuse(
-                        "'window' field can only contain 'documents' as the only argument",
+                        "'window' field that specifies documents cannot have other fields",
                     );
                 }
                 Self::documents(&documents)?
             }
             (None, Some(range)) => {
                 if count > 1 + usize::from(unit.is_some()) {
-                    return refuse(
-                        "'window' field that specifies range cannot have other fields besides \
-                         'unit'",
-                    );
+                    return refuse(match unit {
+                        Some(_) => {
+                            "'window' field that specifies unit cannot have other fields besides \
+                             'range'"
+                        }
+                        None => {
+                            "'window' field that specifies range cannot have other fields besides \
+                             'unit'"
+                        }
+                    });
                 }
                 Self::range(&range, unit.as_ref())?
             }
             (None, None) if count > 0 => {
-                return refuse("'window' field must be empty or contain 'documents' or 'range'");
+                return refuse(
+                    "'window' field can only contain 'documents' as the only argument or 'range' \
+                     with an optional 'unit' field",
+                );
             }
             (None, None) => Self::ALL,
         };

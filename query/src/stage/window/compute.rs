@@ -336,7 +336,11 @@ fn accumulate_anew(
             Some((state, before)) if before.start == frame.start && before.end <= frame.end => {
                 (state, before.end)
             }
-            _ => (spec.start(partition.context)?, frame.start),
+            _ => {
+                let mut state = spec.start(partition.context)?;
+                state.newest = !bounds.starts_at_first();
+                (state, frame.start)
+            }
         };
         for at in from..frame.end {
             let doc = partition.docs.get(at).map_or(&[][..], |doc| doc.as_bytes());

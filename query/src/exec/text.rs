@@ -1,0 +1,93 @@
+//! Documents by the terms of a text search.
+//!
+//! ```text
+//!   without scores:  walk term after term, each document once
+//!   with scores:     read the entries of all terms first; a document's score is the sum of its entries'
+//! ```
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use protocol::RawDoc;
+
+use super::{Examined, IndexScan, Input, notes, scan};
+use crate::{
+    context::Context, error::QueryError, matcher::Matcher, source::RecordKey, text::TextQuery,
+    value::OwnedValue,
+};
+
+/// How a text search reaches its documents.
+#[derive(Debug, Clone)]
+pub struct TextScan {
+    /// What is searched.
+    pub query: Arc<TextQuery>,
+    /// The place of the text index.
+    pub index: usize,
+    /// The values of the fields before the terms.
+    pub prefix: Vec<OwnedValue>,
+    /// One walk for each term.
+    pub terms: Vec<IndexScan>,
+    /// What the other branches of an `$or` walk over.
+    pub others: Vec<IndexScan>,
+    /// What is walked over document by document: without scores all of it, else the other branches.
+    pub(super) walked: Vec<IndexScan>,
+    /// Whether documents come with their scores.
+    pub scored: bool,
+    /// The whole filter, as the index understands it.
+    pub filter: Matcher,
+    /// The branch of an `$or` in which the search stands.
+    pub branch: Option<Matcher>,
+}
+
+/// How many entries are read between two looks at whether to go on.
+const CHECK_EVERY: u64 = 128;
+
+impl TextScan {
+    /// Terms, and what other branches of an `$or` need.
+    pub fn new(
+        query: Arc<TextQuery>,
+        (index, prefix): (usize, Vec<OwnedValue>),
+        (terms, others): (Vec<IndexScan>, Vec<IndexScan>),
+        scored: bool,
+        filter: Matcher,
+    ) -> Self {
+        let by_term = if scored { Vec::new() } else { terms.clone() };
+        let walked = by_term.into_iter().chain(others.iter().cloned()).collect();
+        Self { query, index, prefix, terms, others, walked, scored, filter, branch: None }
+    }
+
+    /// All records of the terms with their scores, in natural order.
+    pub(super) fn read(
+        &self,
+        input: &Input<'_>,
+        examined: &mut Examined,
+    ) -> Result<Vec<(RecordKey, f64)>, QueryError> {
+        let mut scores: BTreeMap<RecordKey, f64> = BTreeMap::new();
+        for term in &self.terms {
+            let index = scan::place(term, input.source)?;
+            for range in &term.ranges {
+                for found in input.source.scores(index, range)? {
+                    let (record, score) = found?;
+                    examined.keys += 1;
+                    if examined.keys.is_multiple_of(CHECK_EVERY) {
+                        input.context.check()?;
+                    }
+                    *scores.entry(record).or_insert(0.0) += score;
+                }
+            }
+        }
+        Ok(scores.into_iter().collect())
+    }
+
+    /// A document with its score. One that only another branch of an `$or` means has none.
+    pub(super) fn noted(
+        &self,
+        doc: RawDoc,
+        score: f64,
+        context: &Context,
+    ) -> Result<RawDoc, QueryError> {
+        match &self.branch {
+            Some(branch) if !branch.check(&doc, context)? => Ok(doc),
+            _ => notes::with_score(&doc, score),
+        }
+    }
+}

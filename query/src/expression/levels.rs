@@ -1,0 +1,74 @@
+//! How deep an expression is once it is written out in full.
+//!
+//! mongod writes filters and projections back as BSON, each operator with its arguments in an array and each constant
+//! as `{$const: value}`. That may be deeper than what was asked, and deeper than BSON may be: `{$abs: {$abs: "$a"}}`
+//! becomes `{$abs: [{$abs: ["$a"]}]}`.
+
+use super::table;
+use crate::{error::QueryError, value::Value};
+
+/// BSON nests no deeper.
+const LEVELS_MAX: usize = 200;
+
+/// Refuses what could not be written out.
+pub(crate) fn check_levels(value: Value<'_>) -> Result<(), QueryError> {
+    if levels(value) <= LEVELS_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "cannot convert document to BSON because it exceeds the limit of {LEVELS_MAX} levels of \
+         nesting"
+    );
+    Err(QueryError::new(protocol::ErrorCode::Overflow, text))
+}
+
+fn levels(value: Value<'_>) -> usize {
+    match value {
+        Value::Document(_) => match value.elements().next() {
+            Some(field) if field.key.starts_with(b"$") => 1 + arguments(field.key, field.value()),
+            _ => 1 + deepest(value, levels),
+        },
+        Value::Array(_) => 1 + deepest(value, levels),
+        Value::String(text) if text.starts_with(b"$") => 0,
+        _ => 1,
+    }
+}
+
+/// Of an operator's arguments, with the array or the document that holds them.
+fn arguments(name: &[u8], given: Value<'_>) -> usize {
+    match given {
+        _ if name == b"$literal" => constant(given),
+        Value::Array(_) => levels(given),
+        Value::Document(_) if table::positional(name).is_none() => 1 + deepest(given, levels),
+        one => 1 + levels(one),
+    }
+}
+
+fn constant(value: Value<'_>) -> usize {
+    match value {
+        Value::Document(_) | Value::Array(_) => 1 + deepest(value, constant),
+        _ => 0,
+    }
+}
+
+fn deepest(of: Value<'_>, measure: fn(Value<'_>) -> usize) -> usize {
+    of.elements().map(|element| measure(element.value())).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nested(times: usize) -> bson::RawDocumentBuf {
+        (0..times).fold(bson::rawdoc! { "$abs": "$a" }, |inner, _| bson::rawdoc! { "$abs": inner })
+    }
+
+    #[test]
+    fn arguments_that_stand_alone_count_as_arrays() {
+        assert_eq!(levels(Value::Document(nested(0).as_bytes())), 2);
+        assert!(check_levels(Value::Document(nested(99).as_bytes())).is_ok());
+        assert!(check_levels(Value::Document(nested(100).as_bytes())).is_err());
+        let written = bson::rawdoc! { "$add": [{ "$literal": { "a": 1 } }, 1] };
+        assert_eq!(levels(Value::Document(written.as_bytes())), 4);
+    }
+}

@@ -1,0 +1,103 @@
+//! The languages whose words are known.
+
+use std::{collections::HashSet, sync::LazyLock};
+
+use rust_stemmers::Algorithm;
+
+use super::{stem, stop_words};
+
+/// A language: how its words are reduced, and which of them are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Language(Option<&'static Known>);
+
+struct Known {
+    name: &'static str,
+    code: &'static str,
+    algorithm: Algorithm,
+    stop_words: LazyLock<HashSet<&'static str>>,
+}
+
+impl PartialEq for Known {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Known {}
+
+impl std::fmt::Debug for Known {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Language {
+    /// Words as they are.
+    pub const NONE: Self = Self(None);
+
+    /// The language of that name, in full or as its code.
+    pub fn named(name: &str) -> Option<Self> {
+        if name.eq_ignore_ascii_case("none") {
+            return Some(Self::NONE);
+        }
+        let known = KNOWN.iter().find(|known| {
+            known.name.eq_ignore_ascii_case(name) || known.code.eq_ignore_ascii_case(name)
+        })?;
+        Some(Self(Some(known)))
+    }
+
+    /// Its full name.
+    pub fn name(self) -> &'static str {
+        self.0.map_or("none", |known| known.name)
+    }
+
+    pub(super) fn is_english(self) -> bool {
+        self.name() == "english"
+    }
+
+    pub(super) fn is_turkish(self) -> bool {
+        self.name() == "turkish"
+    }
+
+    /// Whether the word, in lower case, is too common to be looked for.
+    pub(super) fn drops(self, word: &str) -> bool {
+        self.0.is_some_and(|known| known.stop_words.contains(word))
+    }
+
+    /// The word reduced to its stem.
+    pub(super) fn stem(self, word: &str) -> String {
+        match self.0 {
+            Some(known) => stem::stem(known.algorithm, word),
+            None => word.to_owned(),
+        }
+    }
+}
+
+macro_rules! known {
+    ($name:literal, $code:literal, $algorithm:ident, $words:ident) => {
+        Known {
+            name: $name,
+            code: $code,
+            algorithm: Algorithm::$algorithm,
+            stop_words: LazyLock::new(|| stop_words::$words.split(' ').collect()),
+        }
+    };
+}
+
+static KNOWN: [Known; 15] = [
+    known!("danish", "da", Danish, DANISH),
+    known!("dutch", "nl", Dutch, DUTCH),
+    known!("english", "en", English, ENGLISH),
+    known!("finnish", "fi", Finnish, FINNISH),
+    known!("french", "fr", French, FRENCH),
+    known!("german", "de", German, GERMAN),
+    known!("hungarian", "hu", Hungarian, HUNGARIAN),
+    known!("italian", "it", Italian, ITALIAN),
+    known!("norwegian", "nb", Norwegian, NORWEGIAN),
+    known!("portuguese", "pt", Portuguese, PORTUGUESE),
+    known!("romanian", "ro", Romanian, ROMANIAN),
+    known!("russian", "ru", Russian, RUSSIAN),
+    known!("spanish", "es", Spanish, SPANISH),
+    known!("swedish", "sv", Swedish, SWEDISH),
+    known!("turkish", "tr", Turkish, TURKISH),
+];
