@@ -67,6 +67,8 @@ impl Misfits {
 const BATCH_BYTES_MAX: u64 = 8 << 20;
 /// Operations in one engine batch.
 const BATCH_OPS_MAX: usize = 2_000;
+/// With so many entries at once we are behind: documents are read ahead.
+const READ_AHEAD_FROM: usize = 200;
 
 /// Applies entries to a store.
 pub struct Applier {
@@ -106,27 +108,44 @@ impl Applier {
 
     /// Applies `entries`, which follow what is applied, in as few engine batches as the limits allow.
     pub fn apply(&self, entries: &[RawDoc]) -> Result<(), ApplyError> {
+        for some in entries.chunks(BATCH_OPS_MAX) {
+            let mut parsed = Vec::with_capacity(some.len());
+            let bad = some.iter().map(parse).find_map(|entry| match entry {
+                Ok(entry) => {
+                    parsed.push(entry);
+                    None
+                }
+                Err(error) => Some(error),
+            });
+            // What comes before a bad entry takes effect.
+            self.apply_parsed(&parsed)?;
+            bad.map_or(Ok(()), Err)?;
+        }
+        Ok(())
+    }
+
+    fn apply_parsed(&self, entries: &[OplogEntry<'_>]) -> Result<(), ApplyError> {
         let mut batch = self.store.begin_apply();
+        if entries.len() >= READ_AHEAD_FROM {
+            self.read_ahead(&mut batch, entries)?;
+        }
         let mut through: Option<OpTimeAndWall> = None;
-        let mut ops = 0;
-        for raw in entries {
-            let entry = parse(raw)?;
-            let alone = stands_alone(&entry);
-            let full = batch.bytes() >= BATCH_BYTES_MAX || ops >= BATCH_OPS_MAX;
+        for entry in entries {
+            let alone = stands_alone(entry);
             if let Some(done) = through
-                && (full || alone)
+                && (alone || batch.bytes() >= BATCH_BYTES_MAX)
             {
                 batch.commit(done)?;
                 batch = self.store.begin_apply();
-                (through, ops) = (None, 0);
+                through = None;
             }
             if alone {
                 drop(batch);
-                self.apply_alone(&entry)?;
+                self.apply_alone(entry)?;
                 batch = self.store.begin_apply();
             } else {
-                self.entry(&mut batch, &entry)?;
-                (through, ops) = (Some(position(&entry)), ops + 1);
+                self.entry(&mut batch, entry)?;
+                through = Some(position(entry));
             }
         }
         match through {
@@ -136,6 +155,21 @@ impl Applier {
             }
             None => Ok(()),
         }
+    }
+
+    /// Reads the documents that are updated and deleted, on several threads: entries take effect one after the other, and
+    /// would wait for the disk one after the other.
+    fn read_ahead(&self, batch: &mut Apply, entries: &[OplogEntry<'_>]) -> Result<(), ApplyError> {
+        let mut ids = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if let OpKind::Update { .. } | OpKind::Delete = entry.op.kind
+                && let Some(coll) = uuid_of(&entry.op).and_then(|uuid| batch.collection(uuid))
+                && let Ok(id) = crud::document_id(&entry.op, entry.op_time)
+            {
+                ids.push((coll, id));
+            }
+        }
+        Ok(batch.prefetch(&ids)?)
     }
 
     /// An entry with a batch of its own, and what must come before and after it.

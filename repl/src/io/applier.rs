@@ -147,7 +147,7 @@ fn read_some(
         if ts > until {
             return Ok((entries, Some(ts)));
         }
-        bytes += entry.bytes().len();
+        bytes += entry.len();
         entries.push(entry);
         if bytes >= READ_BYTES_MAX || entries.len() >= READ_ENTRIES_MAX {
             break;

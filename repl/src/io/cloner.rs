@@ -378,7 +378,7 @@ impl Cloner {
         place: &mut Place,
     ) -> Result<i64, SyncError> {
         let (cursor, documents, token) = cursor_reply(reply)?;
-        let bytes: usize = documents.iter().map(|doc| doc.bytes().len()).sum();
+        let bytes: usize = documents.iter().map(|doc| doc.len()).sum();
         self.note(listed, |progress| {
             progress.documents_copied += documents.len() as u64;
             progress.bytes_copied += bytes as u64;

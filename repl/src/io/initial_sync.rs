@@ -246,7 +246,7 @@ impl InitialSync {
             if ts > stop.op_time.ts {
                 break;
             }
-            bytes += entry.bytes().len();
+            bytes += entry.len();
             entries.push(entry);
             if entries.len() >= APPLY_ENTRIES_MAX || bytes >= APPLY_BYTES_MAX {
                 break;

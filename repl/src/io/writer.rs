@@ -40,7 +40,7 @@ pub(crate) struct WriterGone;
 impl Buffer {
     /// Hands entries over; waits while the buffer is full.
     pub(crate) async fn push(&self, entries: Vec<RawDoc>) -> Result<(), WriterGone> {
-        let bytes: usize = entries.iter().map(|entry| entry.bytes().len()).sum();
+        let bytes: usize = entries.iter().map(|entry| entry.len()).sum();
         let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).clamp(1, BUFFER_KIB_MAX);
         let room = self.room.clone().acquire_many_owned(kib).await.map_err(|_| WriterGone)?;
         self.queue.send(Message::Entries { entries, _room: room }).map_err(|_| WriterGone)
