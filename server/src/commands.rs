@@ -10,8 +10,10 @@ mod build_info;
 mod checkpoint;
 mod coll_stats;
 mod collation;
+mod compact;
 mod conn_pool_stats;
 mod connection_status;
+mod connections;
 mod count;
 mod current_op;
 mod db_hash;
@@ -19,9 +21,11 @@ mod db_stats;
 mod distinct;
 mod explain;
 mod features;
+mod filemd5;
 mod find;
 mod first_batch;
 mod fsync;
+mod get_cluster_parameter;
 mod get_cmd_line_opts;
 mod get_default_rw_concern;
 mod get_log;
@@ -32,6 +36,7 @@ mod history_window;
 mod host_info;
 mod is_self;
 mod kill_cursors;
+mod list_catalog;
 mod list_collections;
 mod list_commands;
 mod list_cursor;
@@ -40,11 +45,13 @@ mod list_indexes;
 mod lock_info;
 mod log_rotate;
 mod logout;
+mod map_reduce;
 mod metadata;
 mod ping;
 mod plan_cache;
 mod profile;
 mod refused;
+mod release_memory;
 mod repl_set;
 mod resize_oplog;
 mod roles_info;
@@ -53,12 +60,15 @@ mod sasl;
 mod server_status;
 mod sessions;
 mod set_parameter;
+mod sharding;
 mod shutdown;
 mod sizes;
 mod target;
 mod top;
+mod traffic;
 mod users_info;
 mod validate;
+mod validate_db_metadata;
 mod variables;
 mod view_rows;
 mod whats_my_uri;
@@ -326,8 +336,25 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
         log_rotate::COMMAND,
         logout::COMMAND,
         ping::COMMAND,
+        compact::AUTO_COMPACT,
+        compact::COMPACT,
+        compact::RE_INDEX,
+        connections::CONN_POOL_SYNC,
+        connections::DROP_CONNECTIONS,
+        filemd5::COMMAND,
+        fsync::UNLOCK,
+        get_cluster_parameter::COMMAND,
+        map_reduce::COMMAND,
         plan_cache::CLEAR,
+        plan_cache::CLEAR_FILTERS,
         plan_cache::LIST_FILTERS,
+        plan_cache::SET_FILTER,
+        release_memory::COMMAND,
+        traffic::START,
+        traffic::STATUS,
+        traffic::STOP,
+        users_info::INVALIDATE,
+        validate_db_metadata::COMMAND,
         profile::COMMAND,
         sasl::SASL_CONTINUE,
         sasl::SASL_START,
@@ -348,8 +375,12 @@ static COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
         validate::COMMAND,
         whats_my_uri::COMMAND,
     ];
-    let mut table: Vec<Command> =
-        own.into_iter().chain(repl_set::commands()).chain(refused::commands()).collect();
+    let mut table: Vec<Command> = own
+        .into_iter()
+        .chain(repl_set::commands())
+        .chain(sharding::commands())
+        .chain(refused::commands())
+        .collect();
     table.sort_by_key(|command| command.name);
     table
 });

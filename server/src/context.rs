@@ -28,6 +28,7 @@ use crate::{
     config::Settings,
     cursors::Cursors,
     error::Failure,
+    index_filters::IndexFilters,
     index_use::IndexUse,
     logging::Log,
     metrics::Metrics,
@@ -81,6 +82,8 @@ pub struct Node {
     pub operations: Operations,
     /// How often each index was used.
     pub index_use: IndexUse,
+    /// Which indexes queries may use.
+    pub index_filters: IndexFilters,
     /// Memory for large replies.
     pub reply_buffers: Arc<ReplyBuffers>,
 }
@@ -119,6 +122,7 @@ impl Node {
             pins: Pins::default(),
             operations: Operations::default(),
             index_use: IndexUse::default(),
+            index_filters: IndexFilters::default(),
             reply_buffers: Arc::default(),
             settings,
             log,

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use query::{exec::Access, source::IndexInfo};
+use query::{
+    exec::{Access, IndexScan},
+    source::IndexInfo,
+};
 use uuid::Uuid;
 
 /// Uses of indexes since the start. No index has the empty name: there are the scans of the whole collection.
@@ -13,11 +16,13 @@ pub struct IndexUse(Mutex<HashMap<(Uuid, String), i64>>);
 impl IndexUse {
     /// Notes the indexes of a plan.
     pub fn note(&self, collection: Uuid, access: &Access, indexes: &[IndexInfo]) {
+        let name_of = |scan: &IndexScan| indexes.get(scan.index).map(|index| index.name.as_str());
         let names: Vec<&str> = match access {
             Access::ById(_) => vec!["_id_"],
-            Access::Indexes(scans) => {
-                let index = |at: usize| indexes.get(at).map(|index| index.name.as_str());
-                scans.iter().filter_map(|scan| index(scan.index)).collect()
+            Access::Indexes(scans) => scans.iter().filter_map(name_of).collect(),
+            Access::Text(text) => {
+                let scans = text.terms.iter().take(1).chain(&text.others);
+                scans.filter_map(name_of).collect()
             }
             Access::Collection(_) => vec![""],
             _ => return,

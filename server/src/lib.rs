@@ -19,6 +19,7 @@ pub mod cursors;
 pub mod dispatch;
 pub mod error;
 pub mod history_window;
+pub mod index_filters;
 pub mod index_use;
 pub mod listener;
 pub mod local;

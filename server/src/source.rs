@@ -1,6 +1,7 @@
 //! A collection at a moment, as the query language reads it.
 
 mod others;
+mod text;
 
 pub use others::{NoDocuments, with_others};
 
@@ -14,7 +15,7 @@ use query::{
     matcher::{Matcher, ParseContext},
     source::{
         Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo, IndexKind, KeyRange,
-        Record, RecordKey, RecordWalk, Records, Source,
+        Record, RecordKey, RecordWalk, Records, Scores, Source,
     },
     value::{OwnedValue, Value, path::Path},
 };
@@ -96,6 +97,7 @@ fn info(index: &Index) -> Result<IndexInfo, QueryError> {
             storage::IndexKind::Btree => IndexKind::Ordered,
             storage::IndexKind::Hashed => IndexKind::Hashed,
             storage::IndexKind::Wildcard => IndexKind::Wildcard,
+            storage::IndexKind::Text => IndexKind::Text,
             storage::IndexKind::Other => IndexKind::Other,
         },
         unique: index.unique(),
@@ -159,6 +161,14 @@ impl Source for CollectionSource {
         }))
     }
 
+    fn scores<'s>(&'s self, index: usize, range: &KeyRange) -> Result<Scores<'s>, QueryError> {
+        let fields = self.infos.get(index).map_or(&[][..], |info| &info.fields);
+        let descending = |at: usize| fields.get(at).is_some_and(|field| !field.ascending);
+        let before = whole_key(&range.prefix, descending, self.collator(index))?.len();
+        let entries = self.index_scan(index, range, None, Direction::Forward);
+        Ok(Box::new(entries.map(move |entry| text::score(entry?, before))))
+    }
+
     fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError> {
         let key = storage::RecordKey::from_bytes(&record.0);
         self.view.fetch(&self.collection, &key).map_err(query_error)
@@ -171,6 +181,9 @@ impl Source for CollectionSource {
         doc: &RawDoc,
     ) -> Result<RawDocumentBuf, QueryError> {
         let Some(info) = self.infos.get(index) else { return Ok(RawDocumentBuf::new()) };
+        if info.kind == IndexKind::Text {
+            return text::key_of(info, entry, doc);
+        }
         let hashed = info.hashed_field();
         let paths: Vec<&Path> = info.fields.iter().map(|field| &field.path).collect();
         let mut keys = query::sort::keys_at(&paths, doc.as_bytes())?;
@@ -191,11 +204,7 @@ impl Source for CollectionSource {
         let mut shown = RawDocumentBuf::new();
         let values = found.and_then(|at| keys.get(at)).into_iter().flatten();
         for (field, value) in info.fields.iter().zip(values) {
-            let holder = with_value(value.get());
-            let name = String::from_utf8_lossy(field.path.dotted()).into_owned();
-            if let (Ok(Some(value)), Ok(name)) = (holder.get(""), CString::try_from(name)) {
-                shown.append(name, value);
-            }
+            with_name(&mut shown, field.path.dotted(), value.get());
         }
         Ok(shown)
     }
@@ -336,6 +345,15 @@ pub(crate) fn record_id(collection: &Collection, record: &[u8]) -> RawBson {
     match <[u8; 8]>::try_from(record) {
         Ok(number) if collection.capped().is_some() => RawBson::Int64(i64::from_be_bytes(number)),
         _ => Binary { subtype: BinarySubtype::Generic, bytes: record.to_vec() }.into(),
+    }
+}
+
+/// Appends a value under a name.
+fn with_name(doc: &mut RawDocumentBuf, name: &[u8], value: Value<'_>) {
+    let holder = with_value(value);
+    let name = String::from_utf8_lossy(name).into_owned();
+    if let (Ok(Some(value)), Ok(name)) = (holder.get(""), CString::try_from(name)) {
+        doc.append(name, value);
     }
 }
 

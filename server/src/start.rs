@@ -78,6 +78,10 @@ pub fn run(argv: &[String]) -> ExitCode {
     }
 }
 
+/// A filter or an expression may be nested as deep as BSON, and is walked by functions that call themselves: 200 levels
+/// of them fit into this with room to spare, in a build without optimisation too. Only what is used of it costs memory.
+const STACK_BYTES: usize = 64 << 20;
+
 #[derive(Debug, thiserror::Error)]
 #[error("Failed to set up listener: {0}")]
 struct CannotListen(std::io::Error);
@@ -86,6 +90,7 @@ fn serve(settings: Settings, log: Log) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("understudy")
+        .thread_stack_size(STACK_BYTES)
         .build()
         .context("Cannot start the runtime")?;
     let pid_file = settings.pid_file.clone();

@@ -124,15 +124,19 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Stages that need no documents of the collection.
-const STARTS_ITSELF: [&[u8]; 9] = [
+const STARTS_ITSELF: [&[u8]; 13] = [
     b"$changeStream",
     b"$collStats",
     b"$currentOp",
     b"$documents",
     b"$indexStats",
+    b"$listCatalog",
+    b"$listClusterCatalog",
     b"$listLocalSessions",
+    b"$listSampledQueries",
     b"$listSessions",
     b"$planCacheStats",
+    b"$querySettings",
     b"$queryStats",
 ];
 
@@ -164,6 +168,20 @@ fn of_stage(db: &str, coll: &str, stage: Element<'_>, needs: &mut Vec<Need>) {
             let users = spec.map(users).unwrap_or_default();
             needs.push(Need::Being(users, action("listSessions")));
         }
+        b"$listCatalog" if coll.is_empty() => {
+            needs.push(Need::Cluster(action("listDatabases")));
+            needs.push(Need::Database(String::new(), action("listCollections")));
+        }
+        b"$listCatalog" => {
+            needs.push(on(action("listCollections")));
+            needs.push(on(action("listIndexes")));
+        }
+        b"$listClusterCatalog" => {
+            let db = if db == "admin" { "" } else { db };
+            needs.push(Need::Database(db.to_owned(), action("listCollections")));
+        }
+        b"$listSampledQueries" => needs.push(Need::Cluster(action("listSampledQueries"))),
+        b"$querySettings" => needs.push(Need::Cluster(action("querySettings"))),
         b"$queryStats" => needs.push(Need::Cluster(action("queryStatsRead"))),
         b"$changeStream" => change_stream(db, coll, value, needs),
         b"$out" => writes(targets(db, value), [action("insert"), action("remove")], needs),

@@ -234,3 +234,30 @@ pub fn update_role(call: &Call) -> Result<(), Failure> {
     requirement::privileges(call, action("grantRole"))?;
     restricts(call)
 }
+
+/// `mapReduce`: reads one collection and may write another.
+pub fn map_reduce(call: &Call) -> Result<(), Failure> {
+    require_all(call, &collection(call)?, &[action("find")])?;
+    let (db, coll, way) = match call.body.get("out") {
+        Ok(Some(RawBsonRef::String(coll))) => (call.db.as_str(), coll, "replace"),
+        Ok(Some(RawBsonRef::Document(out))) => {
+            let named = |way: &'static str| out.get_str(way).ok().map(|coll| (coll, way));
+            let Some((coll, way)) = ["replace", "merge", "reduce"].into_iter().find_map(named)
+            else {
+                return Ok(());
+            };
+            (out.get_str("db").unwrap_or(&call.db), coll, way)
+        }
+        _ => return Ok(()),
+    };
+    let second = if way == "replace" { action("remove") } else { action("update") };
+    call.require(Target::Collection(db, coll), action("insert"))?;
+    call.require(Target::Collection(db, coll), second)
+}
+
+/// `configureQueryAnalyzer` names its collection in full.
+pub fn configure_query_analyzer(call: &Call) -> Result<(), Failure> {
+    let name = call.body.get_str(&call.name).unwrap_or_default();
+    let (db, coll) = name.split_once('.').unwrap_or((name, ""));
+    call.require(Target::Collection(db, coll), action("configureQueryAnalyzer"))
+}

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use bson::{RawArray, RawArrayBuf, RawBsonRef};
 use protocol::{ErrorCode, Fields, Namespace, RawDoc, Timestamp};
 use query::{
+    collation::Collator,
     exec::Pipeline,
     matcher::ParseContext,
     planner,
     source::Source,
-    stage::{self, Over, Parsed, Split, StageContext, Write},
+    stage::{self, Over, Parsed, STAGES_MAX, Split, StageContext, Write},
     value::Value,
 };
 use storage::{Collection, View};
@@ -26,7 +27,7 @@ use super::{
 use crate::{
     auth::pipeline,
     blocking::{self, Surroundings},
-    context::{Call, Outcome},
+    context::{Call, Node, Outcome},
     error::Failure,
     profile::Profile,
     query_reading::QueryReading,
@@ -124,9 +125,6 @@ pub(super) fn over(ns: &Namespace) -> Over {
 
 /// What a pipeline over no collection is said to run over.
 const COLLECTIONLESS: &str = "$cmd.aggregate";
-
-/// How many stages a pipeline may have, from 5.0 on.
-const STAGES_MAX: usize = 1000;
 
 fn check_length(stages: &RawArray, profile: &Profile) -> Result<(), Failure> {
     if !profile.pipelines_are_bounded || stages.into_iter().count() <= STAGES_MAX {
@@ -257,6 +255,8 @@ impl Prepared {
             scope: asked.variables.scope.clone(),
             database: ns.db().to_owned(),
             over: if given { Over::Part } else { over(&ns) },
+            depth: 0,
+            pushed: false,
         };
         let stages = stage::parse(Value::Array(resolved.pipeline.as_bytes()), &context)?;
         Ok(Self { ns, collection, pipeline: resolved.pipeline, stages, context })
@@ -302,6 +302,16 @@ fn plan(
 ) -> Result<Pipeline, Failure> {
     let mut context = surroundings.context(call, None);
     source::with_others(&mut context, &view);
+    let searched = match prepared.stages.first() {
+        Some(Parsed::Match(filter)) if filter.text().is_some() => Some(filter),
+        _ => None,
+    };
+    if let Some(filter) = searched {
+        planner::check_text_request(filter, false, asked.hint.is_some(), false)?;
+        if prepared.collection.is_none() {
+            return Err(find::no_text_index(&prepared.ns));
+        }
+    }
     let Some(collection) = prepared.collection else {
         return Ok(stage::plan(prepared.stages, &NoDocuments, &context, &prepared.context)?);
     };
@@ -314,19 +324,26 @@ fn plan(
         return Ok(stage::plan(prepared.stages, &source, &context, &prepared.context)?);
     }
     let Split { mut request, rest, .. } = stage::split(prepared.stages, &prepared.context)?;
-    with_hint(&mut request, asked.hint.as_ref(), &source)?;
+    let collator = prepared.context.parse.collator.as_deref();
+    with_hint(call.node(), &mut request, asked.hint.as_ref(), collator, &source)?;
     let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
     call.node().index_use.note(uuid, &chosen.access, source.indexes());
     stage::extend(&mut pipeline, rest);
     Ok(pipeline)
 }
 
-/// Sets the index, or the natural order, that a hint asks for.
+/// Sets the indexes of an index filter; or the index, or the natural order, that a hint asks for.
 pub(super) fn with_hint(
+    node: &Node,
     request: &mut planner::Request,
     hint: Option<&RawDoc>,
+    collator: Option<&Collator>,
     source: &CollectionSource,
 ) -> Result<(), Failure> {
+    let uuid = source.collection().uuid();
+    if node.index_filters.restrict(uuid, request, None, collator, source.indexes()) {
+        return Ok(());
+    }
     let Some(hint) = hint.and_then(|hint| hint.get("").ok().flatten()) else { return Ok(()) };
     if let RawBsonRef::Document(doc) = hint
         && let Some(direction) = planner::natural(doc)?

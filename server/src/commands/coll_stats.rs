@@ -168,7 +168,7 @@ fn absent(
         "local" => local::documents(store, ns.coll(), call.profile())?,
         _ => Vec::new(),
     };
-    let size: u64 = docs.iter().map(|doc| doc.bytes().len() as u64).sum();
+    let size: u64 = docs.iter().map(|doc| doc.len() as u64).sum();
     let mut body = head(call, ns, size / scale, docs.len() as u64, size);
     body.append(cstr!("storageSize"), sizes::number(size / scale));
     body.append(cstr!("totalSize"), sizes::number(size / scale));
@@ -239,7 +239,7 @@ fn between(
             Some(doc) => Some(doc),
             None => source.fetch(&entry.record)?,
         };
-        size += doc.map_or(0, |doc| doc.bytes().len() as u64);
+        size += doc.map_or(0, |doc| doc.len() as u64);
         count += 1;
     }
     Ok((size, count))

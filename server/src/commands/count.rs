@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     blocking,
-    context::{Call, Outcome},
+    context::{Call, Node, Outcome},
     error::Failure,
     local,
     read_time::ReadTime,
@@ -80,15 +80,23 @@ impl Asked {
     }
 
     /// The query as the planner takes it.
-    pub(super) fn request(&self, source: &CollectionSource) -> Result<Request, Failure> {
+    pub(super) fn request(
+        &self,
+        node: &Node,
+        source: &CollectionSource,
+    ) -> Result<Request, Failure> {
         let collator =
             collation::of_collection(self.collation.as_ref(), Some(source.collection()))?;
         let empty = RawDoc::from(rawdoc! {});
         let query = self.query.as_ref().unwrap_or(&empty);
-        let mut request = Request::new(Matcher::parse(query, &ParseContext { collator })?);
+        let parsing = ParseContext { collator: collator.clone() };
+        let filter = Matcher::parse(query, &parsing)?;
+        planner::check_text_request(&filter, false, self.hint.is_some(), false)?;
+        let mut request = Request::new(filter);
         request.counts = true;
         request.limit = (self.limit > 0).then(|| self.limit.saturating_add(self.skip));
-        aggregate::with_hint(&mut request, self.hint.as_ref(), source)?;
+        let hint = self.hint.as_ref();
+        aggregate::with_hint(node, &mut request, hint, collator.as_deref(), source)?;
         Ok(request)
     }
 
@@ -131,7 +139,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
             let mut context = blocking::query_context(call, None);
             let own = Some(source.collection());
             context.collator = collation::of_collection(asked.collation.as_ref(), own)?;
-            let request = asked.request(&source)?;
+            let request = asked.request(call.node(), &source)?;
             let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
             let uuid = source.collection().uuid();
             call.node().index_use.note(uuid, &chosen.access, source.indexes());

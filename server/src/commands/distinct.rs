@@ -22,7 +22,7 @@ use super::{
 use crate::{
     batch::BATCH_BYTES_MAX,
     blocking,
-    context::{Call, Outcome, Reply},
+    context::{Call, Node, Outcome, Reply},
     error::Failure,
     read_time::ReadTime,
     source::{CollectionSource, with_value},
@@ -62,13 +62,17 @@ impl Asked {
     /// The query as the planner takes it, and the collation of the values.
     pub(super) fn request(
         &self,
+        node: &Node,
         source: &CollectionSource,
     ) -> Result<(Request, Option<Arc<Collator>>), Failure> {
         let collator =
             collation::of_collection(self.collation.as_ref(), Some(source.collection()))?;
         let parsing = ParseContext { collator: collator.clone() };
-        let mut request = Request::new(Matcher::parse(&self.query, &parsing)?);
-        aggregate::with_hint(&mut request, self.hint.as_ref(), source)?;
+        let filter = Matcher::parse(&self.query, &parsing)?;
+        planner::check_text_request(&filter, false, self.hint.is_some(), false)?;
+        let mut request = Request::new(filter);
+        let hint = self.hint.as_ref();
+        aggregate::with_hint(node, &mut request, hint, collator.as_deref(), source)?;
         Ok((request, collator))
     }
 }
@@ -86,7 +90,7 @@ impl Asked {
             let first = index.fields.first()?;
             let all = !index.hidden && !index.sparse && index.partial.is_none();
             let plain = index.kind == IndexKind::Ordered && !index.is_multikey();
-            let wanted = request.hint.is_none_or(|hint| hint == at);
+            let wanted = request.hint.is_none_or(|hint| hint == at) && request.allows(at);
             let is_key = first.path.dotted() == self.key.as_bytes();
             // Each `_id` is a value of its own: a walk over the documents is the shorter way.
             let shared = index.name != "_id_" && index.collation.is_none();
@@ -150,7 +154,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         let ns = collection.ns().clone();
         let source = CollectionSource::new(view, collection)?;
         let mut context = blocking::query_context(call, None);
-        let (mut request, collator) = asked.request(&source)?;
+        let (mut request, collator) = asked.request(call.node(), &source)?;
         context.collator.clone_from(&collator);
         let running = |error: query::QueryError| while_running(error.into(), call, &ns);
         let uuid = source.collection().uuid();
@@ -182,8 +186,8 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         )?;
         let collator = rows.collator();
         rows.each(|doc| values.take(doc, collator.as_deref()))?;
-    } else {
-        Matcher::parse(&asked.query, &ParseContext::default())?;
+    } else if Matcher::parse(&asked.query, &ParseContext::default())?.text().is_some() {
+        return Err(find::no_text_index(target.name()?));
     }
     Ok(reply(values, time))
 }

@@ -127,7 +127,7 @@ fn of_find(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let mut context = prepared.surroundings(&asked, call).context(call, None);
     source::with_others(&mut context, &view);
     let source = CollectionSource::new(view, collection)?;
-    let mut request = prepared.with_hint(&asked, &source)?;
+    let mut request = prepared.with_hint(&asked, call.node(), &source)?;
     // Nobody sees the documents, nor what stands beside them.
     request.noted = false;
     let mut query =
@@ -157,7 +157,7 @@ fn of_count(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
         return finish(call, body);
     }
     let query = Query { source: &source, context: &context, top: Top::Count, optimized: false };
-    query.explain(asked.request(&source)?, verbosity, &mut body)?;
+    query.explain(asked.request(call.node(), &source)?, verbosity, &mut body)?;
     finish(call, body)
 }
 
@@ -200,7 +200,7 @@ fn of_distinct(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let source = CollectionSource::new(view, collection)?;
     let mut body = rawdoc! { "explainVersion": "1" };
     let query = Query { source: &source, context: &context, top: Top::Nothing, optimized: false };
-    query.explain(asked.request(&source)?.0, verbosity, &mut body)?;
+    query.explain(asked.request(call.node(), &source)?.0, verbosity, &mut body)?;
     finish(call, body)
 }
 
@@ -221,7 +221,8 @@ pub(super) fn aggregation(
     source::with_others(&mut context, &view);
     let source = CollectionSource::new(view, collection)?;
     let Split { mut request, absorbed, rest } = stage::split(prepared.stages, &prepared.context)?;
-    aggregate::with_hint(&mut request, asked.hint.as_ref(), &source)?;
+    let (hint, collator) = (asked.hint.as_ref(), prepared.context.parse.collator.as_deref());
+    aggregate::with_hint(call.node(), &mut request, hint, collator, &source)?;
     let mut body = rawdoc! { "explainVersion": "1" };
     let query =
         Query { source: &source, context: &context, top: Top::Nothing, optimized: rest.is_empty() };
@@ -232,7 +233,7 @@ pub(super) fn aggregation(
     let mut cursor = RawDocumentBuf::new();
     let (pipeline, ran) = query.explain_below(request, rest, verbosity, &mut cursor)?;
     let mut stages = RawArrayBuf::new();
-    let returned = pipeline.map(|pipeline| pipeline.returned()).unwrap_or_default();
+    let returned = pipeline.as_ref().map(shown).unwrap_or_default();
     let own = prepared.pipeline.into_iter().flatten().skip(absorbed).count();
     // Some stages are short for several: their counts are told only where there is one for each.
     let counts = returned.get(returned.len().saturating_sub(own)..).unwrap_or_default();
@@ -296,8 +297,11 @@ impl Query<'_> {
             shape.projection = Some(projection.0.clone());
         }
         let (chosen, rejected) = planner::choose(&request, self.source, self.context)?;
+        shape.settle(&chosen);
         let planned = millis(started);
-        body.append(cstr!("queryPlanner"), self.planner(&shape, &chosen, &rejected, planned));
+        let filtered = request.allowed.is_some();
+        let shown = self.planner(&shape, (&chosen, &rejected), filtered, planned);
+        body.append(cstr!("queryPlanner"), shown);
         if verbosity == Verbosity::QueryPlanner {
             return Ok((None, None));
         }
@@ -335,13 +339,13 @@ impl Query<'_> {
     fn planner(
         &self,
         shape: &Shape,
-        chosen: &Candidate,
-        rejected: &[Candidate],
+        (chosen, rejected): (&Candidate, &[Candidate]),
+        filtered: bool,
         planned: u64,
     ) -> RawDocumentBuf {
         let mut doc = rawdoc! { "namespace": self.source.namespace() };
         doc.append(cstr!("parsedQuery"), shape.parsed_query().clone());
-        doc.append(cstr!("indexFilterSet"), false);
+        doc.append(cstr!("indexFilterSet"), filtered);
         let hash = shape_hash(shape);
         let key = format!("{:08X}", hash ^ indexes_hash(self.source));
         let hash = format!("{hash:08X}");
@@ -408,12 +412,21 @@ impl Query<'_> {
         let mut input = Input::new(self.source, self.context);
         while pipeline.next(&mut input)?.is_some() {}
         let ran = Ran {
-            returned: pipeline.returned(),
+            returned: shown(&pipeline),
             millis: millis(started),
             examined: pipeline.examined(),
         };
         Ok((pipeline, ran))
     }
+}
+
+/// What each stage gave that is shown: the one that takes scores off is not.
+fn shown(pipeline: &Pipeline) -> Vec<u64> {
+    let mut returned = pipeline.returned();
+    if pipeline.carries_scores() {
+        returned.pop();
+    }
+    returned
 }
 
 fn append_bounds(doc: &mut RawDocumentBuf, planned: u64) {

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     auth::requirement,
     blocking::{self, Surroundings},
-    context::{Call, Outcome},
+    context::{Call, Node, Outcome},
     cursors::Reading,
     error::Failure,
     local,
@@ -82,6 +82,9 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
     if target.is_oplog() {
         let matcher = Matcher::parse(&asked.filter, &ParseContext::default())?;
         asked.check_natural()?;
+        if matcher.text().is_some() {
+            return Err(planner::no_text_index("").into());
+        }
         let projection = projection(asked, &ParseContext::default(), &matcher)?;
         let natural = asked.natural()?;
         let mut oplog = OplogReading::open(call, &asked.filter, natural, asked.limit, projection)?;
@@ -114,6 +117,7 @@ fn reading(
     let Some(collection) = target.collection(&view)? else {
         return absent(call, asked, target);
     };
+    let query = Prepared::new(asked, &collection)?;
     if asked.tailable && collection.capped().is_none() {
         let text = format!(
             "error processing query: ns={} tailable cursor requested on non capped collection",
@@ -123,7 +127,6 @@ fn reading(
     }
     let ns = collection.ns().clone();
     let uuid = collection.uuid();
-    let query = Prepared::new(asked, &collection)?;
     if asked.tailable || asked.resume_token {
         let options = NaturalOptions {
             uuid,
@@ -144,10 +147,10 @@ fn reading(
     let mut context = surroundings.context(call, None);
     source::with_others(&mut context, &view);
     let source = CollectionSource::new(view, collection)?;
-    let request = query.with_hint(asked, &source)?;
+    let request = query.with_hint(asked, call.node(), &source)?;
     let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
     call.node().index_use.note(uuid, &chosen.access, source.indexes());
-    if asked.is_noted() {
+    if asked.is_noted() || pipeline.carries_scores() {
         pipeline.push(Box::new(Reveal {
             projection: query.projection,
             record_id: asked.show_record_id,
@@ -169,6 +172,15 @@ fn absent(
     let parsing = ParseContext::default();
     let matcher = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
     asked.check_natural()?;
+    if matcher.text().is_some() {
+        planner::check_text_request(
+            &matcher,
+            asked.natural_sort()?.is_some(),
+            asked.hint_value().is_some(),
+            false,
+        )?;
+        return Err(no_text_index(ns));
+    }
     let docs = match ns.db() {
         "local" => local::documents(call.node().store()?, ns.coll(), call.profile())?,
         _ => Vec::new(),
@@ -183,6 +195,11 @@ fn absent(
         });
     }
     Ok((ns.clone(), Box::new(ListReading::new(shown))))
+}
+
+/// A search of text in a collection that is not there.
+pub(super) fn no_text_index(ns: &Namespace) -> Failure {
+    planner::no_text_index(&format!(" (no such collection '{ns}')")).into()
 }
 
 impl Asked {
@@ -231,11 +248,17 @@ impl Prepared {
         asked.check_natural()?;
         let projection = projection(asked, &parsing, &filter)?;
         // After both: of several errors theirs is the one that is said.
-        let sort = sort.map(|sort| SortPattern::parse(sort, collator.clone())).transpose()?;
+        let sort = sort
+            .map(|sort| SortPattern::parse_find(sort, collator.clone(), &filter))
+            .transpose()?;
+        let hinted = asked.hint_value().is_some();
+        planner::check_text_request(&filter, natural_sort.is_some(), hinted, asked.tailable)?;
         let (skip, limit) = (asked.skip, asked.limit);
         let needed = projection.as_ref().and_then(Projection::included_paths);
         let (noted, needed) = (asked.is_noted(), needed.filter(|_| !asked.is_noted()));
-        let request = Request { sort, natural, skip, limit, needed, noted, ..Request::new(filter) };
+        let written = (asked.sort.clone(), asked.projection.clone());
+        let request =
+            Request { sort, natural, skip, limit, needed, noted, written, ..Request::new(filter) };
         Ok(Self { collator, request, projection })
     }
 
@@ -243,9 +266,16 @@ impl Prepared {
     pub(super) fn with_hint(
         &self,
         asked: &Asked,
+        node: &Node,
         source: &CollectionSource,
     ) -> Result<Request, Failure> {
         let mut request = self.request.clone();
+        let (uuid, projection) = (source.collection().uuid(), asked.projection.as_deref());
+        let (collator, indexes) = (self.collator.as_deref(), source.indexes());
+        if node.index_filters.restrict(uuid, &mut request, projection, collator, indexes) {
+            request.natural = asked.natural_sort()?;
+            return Ok(request);
+        }
         if request.natural.is_some() {
             return Ok(request);
         }

@@ -19,6 +19,18 @@ pub(super) const COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
+pub(super) const UNLOCK: Command = Command {
+    name: "fsyncUnlock",
+    help: "Ends the lock of fsync: refused, there is none.",
+    auth: Auth::Cluster(action("unlock")),
+    admin_only: true,
+    run: Run::Now(|_| {
+        let text = "fsyncUnlock called when not locked";
+        Err(Failure::said(ErrorCode::IllegalOperation, text))
+    }),
+    ..Command::DEFAULT
+};
+
 fn run(call: &Call) -> Outcome {
     if matches!(call.body.get_bool("lock"), Ok(true)) {
         let text = "fsync with lock is not supported: take a backup with the command checkpoint";

@@ -44,7 +44,7 @@ fn run(call: &Call) -> Outcome {
 }
 
 /// One's own cursors, or anybody's for those who may.
-fn check_rights(call: &Call, id: i64) -> Result<(), Failure> {
+pub(super) fn check_rights(call: &Call, id: i64) -> Result<(), Failure> {
     if !call.who.is_restricted() || call.who.may(Target::Cluster, action("killAnyCursor")) {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use bson::{Binary, RawDocumentBuf, raw::cstr, rawdoc, spec::BinarySubtype};
 use protocol::{Fields, Namespace, RawDoc};
 use query::matcher::{Matcher, ParseContext};
-use storage::{Collection, Store};
+use storage::{Collection, Store, View};
 
 use super::{Api, Auth, Command, On, Run, list_cursor};
 use crate::{
@@ -37,15 +37,29 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     let filter = fields.optional("filter")?.map(|filter| filter.document()).transpose()?;
     let filter = filter.map(|doc| Matcher::parse(doc, &ParseContext::default())).transpose()?;
     let name_only = fields.optional("nameOnly")?.map_or(Ok(false), |flag| flag.safe_bool())?;
-    let store = call.node().store()?;
-    let view = store.view(time.at)?;
-    let profile = call.node().profile();
+    let view = call.node().store()?.view(time.at)?;
+    let mut listed = listed(call, &view, &call.db)?;
+    let authorized = fields.optional("authorizedCollections")?;
+    let authorized = authorized.map_or(Ok(false), |flag| flag.safe_bool())?;
+    let visible = |doc: &RawDocumentBuf| {
+        let coll = doc.get_str("name").unwrap_or_default();
+        !authorized || call.who.may_touch(Target::Collection(&call.db, coll))
+    };
+    listed.retain(visible);
+    let fits = |doc: &RawDocumentBuf| filter.as_ref().is_none_or(|filter| filter.matches(doc));
+    let docs = listed.into_iter().filter(fits).map(|doc| shown(doc, name_only)).collect();
+    list_cursor::reply(call, Namespace::new(&call.db, "$cmd.listCollections"), docs)
+}
+
+/// The collections and views of a database.
+pub(super) fn listed(call: &Call, view: &View, db: &str) -> Result<Vec<RawDocumentBuf>, Failure> {
+    let (store, profile) = (call.node().store()?, call.node().profile());
     let mut listed: Vec<RawDocumentBuf> =
-        view.catalog().list(&call.db).map(|collection| describe(&collection, profile)).collect();
-    for entry in views::all(&view, &call.db)? {
-        listed.push(entry.listed(&view, &call.db));
+        view.catalog().list(db).map(|collection| describe(&collection, profile)).collect();
+    for entry in views::all(view, db)? {
+        listed.push(entry.listed(view, db));
     }
-    if call.db == "local" {
+    if db == "local" {
         listed.push(rawdoc! {
             "name": local::OPLOG,
             "type": "collection",
@@ -58,16 +72,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
             }
         }
     }
-    let authorized = fields.optional("authorizedCollections")?;
-    let authorized = authorized.map_or(Ok(false), |flag| flag.safe_bool())?;
-    let visible = |doc: &RawDocumentBuf| {
-        let coll = doc.get_str("name").unwrap_or_default();
-        !authorized || call.who.may_touch(Target::Collection(&call.db, coll))
-    };
-    listed.retain(visible);
-    let fits = |doc: &RawDocumentBuf| filter.as_ref().is_none_or(|filter| filter.matches(doc));
-    let docs = listed.into_iter().filter(fits).map(|doc| shown(doc, name_only)).collect();
-    list_cursor::reply(call, Namespace::new(&call.db, "$cmd.listCollections"), docs)
+    Ok(listed)
 }
 
 /// 8.2 says of collections in `config` whether a dump for support would have them.

@@ -1,5 +1,5 @@
 //! Stages that stand first in a pipeline and show the server itself: `$collStats`, `$indexStats`, `$currentOp`,
-//! `$listLocalSessions`, `$listSessions`, `$planCacheStats`.
+//! `$listCatalog`, `$listLocalSessions`, `$listSessions`, `$planCacheStats` and their like.
 
 use bson::{
     Binary, DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc,
@@ -14,7 +14,8 @@ use query::{
 use storage::{Collection, View};
 
 use super::{
-    OpClass, aggregate, coll_stats, current_op, first_batch::while_running, target::Target,
+    OpClass, aggregate, coll_stats, current_op, first_batch::while_running, list_catalog,
+    target::Target,
 };
 use crate::{
     auth::{
@@ -72,6 +73,10 @@ pub(super) fn take(
                 return Err(in_run(Failure::Query(QueryError::location(50_933, text))));
             }
         },
+        "$listCatalog" => list_catalog::entries(view, target)?,
+        "$listClusterCatalog" => list_catalog::cluster_entries(call, view, target, spec)?,
+        // Nothing is sampled, set or counted.
+        "$listSampledQueries" | "$querySettings" | "$queryStats" => Vec::new(),
         "$listSessions" => {
             let filter = whose(call, spec).map(|users| {
                 let users: RawArrayBuf = users.iter().map(binary).collect();
@@ -89,10 +94,15 @@ pub(super) fn take(
 }
 
 /// The stages that are shown here.
-const SHOWN: [&str; 6] = [
+const SHOWN: [&str; 11] = [
     "$collStats",
     "$currentOp",
     "$indexStats",
+    "$listCatalog",
+    "$listClusterCatalog",
+    "$listSampledQueries",
+    "$querySettings",
+    "$queryStats",
     "$listLocalSessions",
     "$listSessions",
     "$planCacheStats",

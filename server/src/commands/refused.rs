@@ -17,8 +17,15 @@ pub(super) fn unreachable(call: &Call) -> Outcome {
 
 pub(super) fn commands() -> impl Iterator<Item = Command> {
     let stable = STABLE.iter().map(|row| primary(row, Api::V1));
-    stable.chain(OTHERS.iter().map(|row| primary(row, Api::None)))
+    let others = OTHERS.iter().map(|row| primary(row, Api::None));
+    let newer = NEWER.iter().map(|row| Command {
+        known_to: |profile| profile.wire_version >= WIRE_VERSION_8_0,
+        ..primary(row, Api::None)
+    });
+    stable.chain(others).chain(newer)
 }
+
+const WIRE_VERSION_8_0: i32 = 25;
 
 /// Name, aliases, only on `admin`, help, what it needs.
 type Row = (&'static str, &'static [&'static str], bool, &'static str, Auth);
@@ -110,4 +117,18 @@ const OTHERS: &[Row] = &[
     ("updateUser", &[], false, "Changes a user.", Auth::Body("`changePassword`, `changeCustomData`, or `revokeRole` and `grantRole`, by what changes", writes::update_user)),
     ("voteAbortIndexBuild", &[], true, "A member gives up an index build.", MEMBER),
     ("voteCommitIndexBuild", &[], true, "A member has built an index.", MEMBER),
+];
+
+/// From 8.0 on.
+#[rustfmt::skip]
+const NEWER: &[Row] = &[
+    ("cleanupStructuredEncryptionData", &[], false, "Tidies up after queryable encryption.", on_coll("cleanupStructuredEncryptionData")),
+    ("compactStructuredEncryptionData", &[], false, "Tidies up after queryable encryption.", on_coll("compactStructuredEncryptionData")),
+    ("configureQueryAnalyzer", &[], true, "Samples queries of a collection.", Auth::Body("`configureQueryAnalyzer` on the collection", writes::configure_query_analyzer)),
+    ("createSearchIndexes", &[], false, "Creates search indexes.", on_coll("createSearchIndexes")),
+    ("dropSearchIndex", &[], false, "Drops a search index.", on_coll("dropSearchIndex")),
+    ("listSearchIndexes", &[], false, "Lists search indexes.", on_coll("listSearchIndexes")),
+    ("removeQuerySettings", &[], true, "Removes settings of a query shape.", on_cluster("querySettings")),
+    ("setQuerySettings", &[], true, "Sets what plans a query shape may have.", on_cluster("querySettings")),
+    ("updateSearchIndex", &[], false, "Changes a search index.", on_coll("updateSearchIndex")),
 ];

@@ -16,7 +16,7 @@ use crate::{
         users::{self, Roles, USERS},
     },
     blocking,
-    context::{Call, Outcome},
+    context::{Call, Outcome, Reply},
     error::Failure,
 };
 
@@ -26,6 +26,21 @@ pub(super) const COMMAND: Command = Command {
     auth: Auth::Body("`viewUser` on the database of each user but oneself", check),
     on: On::Readable,
     run: Run::Waiting(|call| blocking::command(call, run)),
+    ..Command::DEFAULT
+};
+
+pub(super) const INVALIDATE: Command = Command {
+    name: "invalidateUserCache",
+    help: "Does nothing: users are looked at anew when their documents change.",
+    auth: Auth::Cluster(action("invalidateUserCache")),
+    run: Run::Now(|call| {
+        // Up to 5.0; later ones take it anywhere.
+        if call.profile().wire_version <= 13 && call.db != "admin" {
+            return Err(Failure::AdminOnly("invalidateUserCache"));
+        }
+        Fields::idl("invalidateUserCache", &call.body).only(&["invalidateUserCache"])?;
+        Ok(Reply::empty())
+    }),
     ..Command::DEFAULT
 };
 

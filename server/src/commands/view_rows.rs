@@ -57,7 +57,8 @@ impl<'a> ViewRows<'a> {
             Some(collection) => {
                 let source = CollectionSource::new(view.clone(), collection.clone())?;
                 let Split { mut request, rest, .. } = stage::split(stages, &stage_context)?;
-                aggregate::with_hint(&mut request, hint, &source)?;
+                let collator = stage_context.parse.collator.as_deref();
+                aggregate::with_hint(call.node(), &mut request, hint, collator, &source)?;
                 let (mut pipeline, _) = planner::plan(request, &source, &context)?;
                 stage::extend(&mut pipeline, rest);
                 pipeline
