@@ -156,13 +156,19 @@ fn attempts_end() -> Result<()> {
 /// Somebody ends the cursor from which we copy: that is no end of the collection.
 #[test]
 fn a_killed_cursor_loses_no_document() -> Result<()> {
-    let mut set = ReplSet::named("killed-cursor").proxied().start()?;
+    let mut set = ReplSet::named("killed-cursor").start()?;
     for i in 0..40 {
         let documents: Vec<Document> =
             (0..500).map(|n| doc! { "_id": i * 1000 + n, "b": noise(1000) }).collect();
         set.primary()?.run("shop", doc! { "insert": "c", "documents": documents })?;
     }
-    set.primary()?.proxy()?.throttle(2_000_000);
+    // A getMore waits until it is interrupted: there is always a cursor to kill.
+    let hold = |mode: &str| {
+        let data = doc! { "nss": "shop.c", "shouldCheckForInterrupt": true };
+        let point = "waitAfterPinningCursorBeforeGetMoreBatch";
+        doc! { "configureFailPoint": point, "mode": mode, "data": data }
+    };
+    set.primary()?.admin(hold("alwaysOn"))?;
     let options = understudy::options("ours", Some(set.name()))?;
     set.add(options, Member { votes: 0 })?;
     let (primary, ours) = (set.primary()?, set.ours()?);
@@ -179,7 +185,7 @@ fn a_killed_cursor_loses_no_document() -> Result<()> {
         }
         ours.log_has("broke off and is taken up again")
     })?;
-    primary.proxy()?.heal()?;
+    primary.admin(hold("off"))?;
     set.await_state(ours, "SECONDARY", PATIENCE)?;
     set.finish()
 }
