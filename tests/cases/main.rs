@@ -53,6 +53,7 @@ mod reads;
 mod replies;
 mod staleness;
 mod steady;
+mod text;
 mod tls;
 mod undo;
 mod users;

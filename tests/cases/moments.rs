@@ -36,6 +36,10 @@ fn moments_are_whole_and_in_order(version: Version) -> Result<()> {
         let insert = doc! { "insert": name, "documents": documents, "writeConcern": concern };
         set.primary()?.run("bank", insert)?;
     }
+    // A member may hold what a majority has before it knows that.
+    wait_until("a majority read sees the accounts", PATIENCE, || {
+        Ok(majority_sum(set.ours()?)?.map(|_| ()))
+    })?;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<()> {
         let writer = scope.spawn(|| {
@@ -138,16 +142,20 @@ impl Watched {
             let before = self.optimes.insert(name.clone(), now);
             ensure!(before.is_none_or(|before| before <= now), "{name} went back: {optimes}");
         }
-        let sum = doc! { "$group": { "_id": null, "moved": { "$sum": "$moved" } } };
-        let command = doc! {
-            "aggregate": "left", "pipeline": [sum], "cursor": {}, "readConcern": { "level": "majority" },
-        };
-        let reply = ours.run("bank", command)?;
-        let rows = reply.get_document("cursor")?.get_array("firstBatch")?;
-        let row = rows.first().and_then(Bson::as_document).context("no sum")?;
-        let moved = row.get_i32("moved")?;
+        let moved = majority_sum(ours)?.context("no sum")?;
         ensure!(moved >= self.moved, "a majority read went back from {} to {moved}", self.moved);
         self.moved = moved;
         Ok(())
     }
+}
+
+/// How often anything was moved, by a majority read; nothing where that sees no accounts.
+fn majority_sum(ours: &Node) -> Result<Option<i32>> {
+    let sum = doc! { "$group": { "_id": null, "moved": { "$sum": "$moved" } } };
+    let command = doc! {
+        "aggregate": "left", "pipeline": [sum], "cursor": {}, "readConcern": { "level": "majority" },
+    };
+    let reply = ours.run("bank", command)?;
+    let rows = reply.get_document("cursor")?.get_array("firstBatch")?;
+    Ok(rows.first().and_then(Bson::as_document).map(|row| row.get_i32("moved")).transpose()?)
 }

@@ -83,6 +83,36 @@ fn body(name: &str, db: &str, coll: &str) -> Document {
         "aggregate" => doc! { name: coll, "pipeline": [], "cursor": {} },
         "appendOplogNote" => doc! { name: 1, "data": { "x": 1 } },
         "applyOps" => doc! { name: [] },
+        "autoCompact" => doc! { name: true },
+        "cleanupStructuredEncryptionData" => doc! { name: coll, "cleanupTokens": {} },
+        "compactStructuredEncryptionData" => doc! { name: coll, "compactionTokens": {} },
+        "compact"
+        | "listSearchIndexes"
+        | "planCacheClear"
+        | "planCacheClearFilters"
+        | "planCacheListFilters"
+        | "planCacheSetFilter"
+        | "reIndex" => doc! { name: coll },
+        "configureQueryAnalyzer" => doc! { name: ns, "mode": "off" },
+        "createSearchIndexes" => doc! { name: coll, "indexes": [{ "definition": {} }] },
+        "dropConnections" => doc! { name: 1, "hostAndPort": [] },
+        "dropSearchIndex" => doc! { name: coll, "name": "x" },
+        "getClusterParameter" => doc! { name: "*" },
+        "getDatabaseVersion" => doc! { name: db },
+        "getShardVersion" => doc! { name: ns },
+        "mapReduce" | "mapreduce" => {
+            doc! { name: coll, "map": "m", "reduce": "r", "out": { "inline": 1 } }
+        }
+        "releaseMemory" => doc! { name: [5_i64] },
+        "removeQuerySettings" => doc! { name: { "find": coll, "filter": {}, "$db": db } },
+        "setQuerySettings" => doc! {
+            name: { "find": coll, "filter": {}, "$db": db }, "settings": { "queryFramework": "classic" },
+        },
+        "startTrafficRecording" => doc! { name: 1, "destination": "x" },
+        "updateSearchIndex" => doc! { name: coll, "name": "x", "definition": {} },
+        "validateDBMetadata" => doc! {
+            name: 1, "apiParameters": { "version": "1", "strict": true }, "db": db, "collection": coll,
+        },
         "coordinateCommitTransaction" => doc! { name: 1, "participants": [] },
         "bulkWrite" => {
             doc! { name: 1, "ops": [{ "insert": 0, "document": { "x": 1 } }], "nsInfo": [{ "ns": ns }] }

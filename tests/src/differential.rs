@@ -17,7 +17,10 @@ pub mod expressions;
 pub mod filters;
 pub mod judge;
 pub mod pipelines;
+pub mod places;
 pub mod random;
+pub mod series;
+pub mod text;
 
 use bson::Document;
 

@@ -59,6 +59,9 @@ pub struct Accepted {
     /// Words that the command of such a case has, all of them.
     #[serde(default)]
     command_has: Vec<String>,
+    /// The answers differ in nothing but the last digits of decimals.
+    #[serde(default)]
+    last_digits: bool,
     /// Words that one of the two answers has, if it is an error.
     #[serde(default)]
     answer_has: Vec<String>,
@@ -94,7 +97,12 @@ impl Accepted {
             Answer::Documents(_) | Answer::Unreadable => String::new(),
         };
         let answers = format!("{}\n{}", text(want), text(got));
-        self.command_has.iter().all(|word| command.contains(word.as_str()))
+        let alike = || {
+            let order = Order::Set;
+            want.without_last_digits().agrees(&got.without_last_digits(), order)
+        };
+        (!self.last_digits || alike())
+            && self.command_has.iter().all(|word| command.contains(word.as_str()))
             && self.answer_has.iter().all(|word| answers.contains(word.as_str()))
     }
 }

@@ -9,8 +9,12 @@ use super::{Case, Order};
 impl Random {
     /// A whole command.
     pub fn command(&mut self) -> Case {
-        let mut case = match self.below(20) {
+        let mut case = match self.below(23) {
+            20 => self.about_places(),
+            21 => self.about_series(),
+            22 => self.about_view(),
             0 if self.chance(40) => self.by_keys(),
+            0 if self.chance(60) => self.text_search(),
             0..=9 => self.find(),
             10 | 11 => self.count(),
             12 | 13 => self.distinct(),
@@ -54,6 +58,15 @@ impl Random {
         // A position is not seen by mongod where it drops, before it sorts, what a projection or a view does not show.
         if coll == "v" || command.contains_key("projection") {
             without_positions(&mut command);
+        }
+        // Nor are values in arrays that have no such field.
+        if coll == "v"
+            && let Ok(sort) = command.get_document_mut("sort")
+            && let Some(way) = sort.remove("deep.x.y")
+        {
+            let rest = std::mem::take(sort);
+            sort.insert("a", way);
+            sort.extend(rest.into_iter().filter(|(path, _)| path != "a"));
         }
         if self.chance(25) {
             command.insert("skip", self.int(0, 12));
@@ -203,6 +216,41 @@ impl Random {
         projection
     }
 
+    /// The view under a collation: a find, a count, a distinct or a pipeline that compares text.
+    fn about_view(&mut self) -> Case {
+        let filter = match self.below(4) {
+            0 => doc! { "c": self.text() },
+            1 => doc! { "c": { self.pick(&["$gt", "$lte", "$ne"]): self.text() } },
+            2 => doc! { "$expr": { "$eq": ["$c", self.text()] } },
+            _ => self.filter(1),
+        };
+        match self.below(4) {
+            0 => Case { command: doc! { "count": "vc", "query": filter }, order: Order::Exact },
+            1 => {
+                // Which of two texts that are alike is shown depends on which was met first.
+                let key = self.pick(&["a", "n", "d"]);
+                Case {
+                    command: doc! { "distinct": "vc", "key": key, "query": filter },
+                    order: Order::Set,
+                }
+            }
+            2 => {
+                let pipeline = vec![
+                    doc! { "$match": filter },
+                    doc! { "$group": { "_id": { "$toLower": "$c" }, "n": { "$sum": 1 } } },
+                    doc! { "$sort": { "n": 1, "_id": 1 } },
+                ];
+                let command = doc! { "aggregate": "vc", "pipeline": pipeline, "cursor": {} };
+                Case { command, order: Order::Count }
+            }
+            _ => {
+                let sort = doc! { "c": self.pick(&[1, -1]), "_id": 1 };
+                let command = doc! { "find": "vc", "filter": filter, "sort": sort };
+                Case { command, order: Order::Exact }
+            }
+        }
+    }
+
     fn hint(&mut self) -> Bson {
         self.pick(&[
             Bson::String("_id_".into()),
@@ -221,12 +269,15 @@ impl Random {
     }
 
     fn collation(&mut self) -> Document {
-        match self.below(6) {
+        match self.below(9) {
             0 => doc! { "locale": "simple" },
             1 => doc! { "locale": "en", "strength": 2 },
             2 => doc! { "locale": "de", "strength": 1 },
             3 => doc! { "locale": "fr", "numericOrdering": true },
             4 => doc! { "locale": "en", "caseFirst": "upper" },
+            5 => doc! { "locale": "en", "strength": 1, "caseLevel": true },
+            6 => doc! { "locale": "en", "alternate": "shifted", "strength": self.int(1, 5) },
+            7 => doc! { "locale": "fr_CA", "caseFirst": self.pick(&["lower", "off"]) },
             _ => doc! { "locale": self.pick(&["sv", "nowhere"]) },
         }
     }
@@ -263,7 +314,11 @@ impl Random {
             command.insert("query", self.filter(2));
         }
         if coll != "v" && self.chance(10) {
-            command.insert("collation", self.collation());
+            let collation = self.collation();
+            // From value to value of an index mongod goes by the collation of that, not by the one asked for.
+            if (coll, key) != ("ci", "c") {
+                command.insert("collation", collation);
+            }
         }
         Case { command, order: Order::Set }
     }

@@ -7,6 +7,9 @@
 //!   twice   the same with a field that is there twice
 //!   other   few documents, for joins
 //!   v       a view on x
+//!   vc      a view on v, under a collation
+//!   geo     places
+//!   ts      measurements: a time-series collection
 //! ```
 //! `_id` grows as documents are inserted, in numbers and then in the types that follow them: so natural order is
 //! the order of `_id` on every server.
@@ -17,10 +20,14 @@ use bson::raw::CString;
 use bson::{Bson, DateTime, Document, RawBson, RawDocumentBuf, doc};
 
 use super::random::{Random, decimal};
+use super::{places, series};
 use crate::node::Node;
 
 /// Documents of `p`, `x` and `ci`; fewer than a first batch, so that most answers are one reply.
 const DOCUMENTS: i32 = 90;
+
+const PLACES: i32 = 80;
+const MEASUREMENTS: i32 = 90;
 
 /// The collections that commands may name.
 pub const COLLECTIONS: [&str; 5] = ["p", "x", "x", "ci", "v"];
@@ -59,6 +66,20 @@ pub fn fill(primary: &Node, db: &str, seed: u64) -> Result<()> {
     primary.client().database(db).collection("other").insert_many(other).run()?;
     let pipeline = vec![doc! { "$match": { "a": { "$exists": true } } }, doc! { "$unset": "h" }];
     primary.run(db, doc! { "create": "v", "viewOn": "x", "pipeline": pipeline })?;
+    let collation = doc! { "locale": "de", "strength": 1 };
+    let pipeline = vec![doc! { "$match": { "c": { "$ne": "ABC" } } }];
+    primary.run(
+        db,
+        doc! { "create": "vc", "viewOn": "p", "pipeline": pipeline, "collation": collation },
+    )?;
+    let client = primary.client().database(db);
+    let places: Vec<Document> = (0..PLACES).map(|n| random.place(n)).collect();
+    primary.run(db, doc! { "createIndexes": places::COLLECTION, "indexes": places::indexes() })?;
+    client.collection(places::COLLECTION).insert_many(places).run()?;
+    let series = doc! { "timeField": "t", "metaField": "m" };
+    primary.run(db, doc! { "create": series::COLLECTION, "timeseries": series })?;
+    let measurements: Vec<Document> = (0..MEASUREMENTS).map(|n| random.measurement(n)).collect();
+    client.collection(series::COLLECTION).insert_many(measurements).run()?;
     Ok(())
 }
 
@@ -76,6 +97,7 @@ fn indexes() -> Vec<Document> {
         doc! { "key": { "c": 1 }, "name": "c_ci", "collation": { "locale": "en", "strength": 2 } },
         doc! { "key": { "d": -1, "_id": 1 }, "name": "d_-1" },
         doc! { "key": { "b": 1 }, "name": "b_hidden", "hidden": true },
+        doc! { "key": { "c": "text", "b": "text", "o.x": "text" }, "name": "words", "weights": { "c": 3 }, "language_override": "tongue" },
     ]
 }
 

@@ -27,6 +27,13 @@ impl Random {
                 let expression = self.safe_expression(2);
                 filter.insert("$expr", expression);
             }
+            29 => {
+                // What an index may answer.
+                let name = self.pick(&["$eq", "$gt", "$gte", "$lt", "$lte"]);
+                let path = format!("${}", self.pick(&["a", "o.x", "d", "n", "_id"]));
+                let operand = doc! { "$literal": self.operand() };
+                filter.insert("$expr", doc! { name: [path, operand] });
+            }
             1 => {
                 filter.insert("$comment", "why");
             }
@@ -164,7 +171,11 @@ impl Random {
 
     fn schema(&mut self) -> Document {
         let field = self.field();
-        let rule = match self.below(6) {
+        let rule = match self.below(10) {
+            6 => doc! { "maximum": self.int(0, 5), "exclusiveMaximum": self.chance(50) },
+            7 => doc! { "multipleOf": self.int(1, 4) },
+            8 => doc! { "minLength": self.int(0, 3), "maxLength": self.int(2, 5) },
+            9 => doc! { "items": { "bsonType": "number" }, "maxItems": self.int(0, 4) },
             0 => {
                 doc! { "bsonType": self.pick(&["int", "string", "array", "object", "number", "null"]) }
             }

@@ -95,7 +95,8 @@ impl Random {
                 growing.push(doc! { "$sort": sort });
                 growing.ordered = growing.unique;
             }
-            13 => {
+            // What an unknown cut leaves must not be counted by what it is.
+            13 if growing.ordered || last => {
                 let name = self.pick(&["$limit", "$skip"]);
                 growing.push(doc! { name: self.int(1, 20) });
                 growing.cut |= !growing.ordered;
@@ -107,6 +108,10 @@ impl Random {
                 growing.ordered = true;
             }
             17 => {
+                // Which of equal values stands for a group depends on which was met first.
+                if !growing.ordered {
+                    growing.sort_by_id();
+                }
                 growing.push(doc! { "$sortByCount": self.plain_expression(1) });
                 growing.push(doc! { "$sort": { "count": 1, "_id": 1 } });
                 growing.ordered = false;
@@ -284,7 +289,19 @@ impl Random {
     fn join(&mut self, growing: &mut Growing) {
         // The odd types don't survive mongod's own joins: a code becomes a string, MaxKey a document.
         growing.push(doc! { "$project": { "a": 1, "c": 1, "n": 1, "d": 1, "rows.q": 1 } });
-        match self.below(4) {
+        match self.below(6) {
+            4 => growing.push(doc! { "$lookup": {
+                "let": { "own": "$a" }, "as": "joined",
+                "pipeline": [{ "$documents": [{ "_id": 1, "is": { "$type": "$$own" } }, { "_id": 2 }] }],
+            } }),
+            5 => {
+                growing.push(doc! { "$unionWith": {
+                    "pipeline": [{ "$documents": [{ "_id": self.int(0, 9), "a": self.operand() }] }],
+                } });
+                growing.unique = false;
+                growing.ordered = false;
+                return;
+            }
             0 => growing.push(doc! { "$lookup": {
                 "from": "other", "localField": self.pick(&["c", "n", "d", "rows.q", "missing"]), "foreignField": self.pick(&["k", "q", "_id", "t"]), "as": "joined",
             } }),
