@@ -41,6 +41,9 @@ pub struct Sizes {
     /// Writes whose w:2 latency is measured.
     #[arg(long, default_value_t = 2_000)]
     pub w2_writes: u32,
+    /// Understudy keeps no more of the past than a mongod does (`--historyWindow 0`).
+    #[arg(long)]
+    pub no_history: bool,
     /// Seed of the workload.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -105,7 +108,10 @@ pub fn run(sizes: Sizes) -> Result<Comparison> {
     let mut real = mongod::options("member-mongod", Version::V8_2, Some(&name))?;
     real.args.extend(CACHE.map(str::to_owned));
     let mongod = member(&mut set, real, sizes).context("the mongod member")?;
-    let ours = understudy::options("member-understudy", Some(&name))?;
+    let mut ours = understudy::options("member-understudy", Some(&name))?;
+    if sizes.no_history {
+        ours.args.extend(["--historyWindow", "0"].map(str::to_owned));
+    }
     let understudy = member(&mut set, ours, sizes).context("the understudy member")?;
     set.finish_without_comparing()?;
     Ok(Comparison { mongod, understudy })
