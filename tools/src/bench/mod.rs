@@ -49,6 +49,10 @@ pub struct Sizes {
     pub seed: u64,
 }
 
+/// A primary that took less of a core than this, for as long as that, is at rest.
+const REST_BUSY_MAX: f64 = 0.1;
+const REST_SPAN: Duration = Duration::from_secs(1);
+
 /// A bound for every wait of the benchmark.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 /// A bound for all of it, after which its servers are ended.
@@ -120,6 +124,7 @@ pub fn run(sizes: Sizes) -> Result<Comparison> {
 fn member(set: &mut ReplSet, options: NodeOptions, sizes: Sizes) -> Result<Figures> {
     let mut figures = Figures::default();
     println!("== {}", options.name);
+    let_rest(set.primary()?)?;
     let begun = Instant::now();
     let index = set.add(options, Member { votes: 0 })?;
     figures.start_secs = begun.elapsed().as_secs_f64();
@@ -179,6 +184,7 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
 fn catch_up(set: &mut ReplSet, index: usize, sizes: Sizes, figures: &mut Figures) -> Result<()> {
     set.node_mut(index)?.stop()?;
     Workload::new(sizes.seed, sizes.documents).run(set.primary()?, sizes.operations)?;
+    let_rest(set.primary()?)?;
     let target = applied(set.primary()?)?;
     let begun = Instant::now();
     set.node_mut(index)?.launch()?;
@@ -207,6 +213,22 @@ fn restart(set: &mut ReplSet, index: usize, figures: &mut Figures) -> Result<()>
     figures.restart_secs = begun.elapsed().as_secs_f64();
     println!("   restart after kill -9: {:.2} s", figures.restart_secs);
     Ok(())
+}
+
+/// Waits until the primary has written out what was loaded into it: for a minute its cache's threads would take the
+/// cores that the member is measured on.
+fn let_rest(primary: &Node) -> Result<()> {
+    primary.admin(doc! { "fsync": 1 })?;
+    let mut before = (Instant::now(), Usage::of(primary)?.cpu_secs);
+    wait_until("the primary rests", PATIENCE, || {
+        if before.0.elapsed() < REST_SPAN {
+            return Ok(None);
+        }
+        let now = (Instant::now(), Usage::of(primary)?.cpu_secs);
+        let busy = (now.1 - before.1) / (now.0 - before.0).as_secs_f64();
+        before = now;
+        Ok((busy < REST_BUSY_MAX).then_some(()))
+    })
 }
 
 /// A member that has just started may refuse for a moment; that is not yet.
