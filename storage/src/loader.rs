@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   documents --> window --> ascending run --> ingested while it is received
-//!                   \--> late: sorted, ingested after it        every document --> keys --> a sorter per index
+//!                   |            \--> in chunks, on a thread of its own: keys --> a sorter per index
+//!                   \--> late: sorted, ingested after it
 //! ```
 //! Natural order is mostly the order of `_id`, and bulk ingestion takes ascending keys only: what comes in about that
 //! order streams into tables without touching a sort file. What stayed in memory is written by ordinary
@@ -12,7 +13,7 @@
 mod ascending;
 mod indexes;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use protocol::{RawDoc, Timestamp};
 use uuid::Uuid;
@@ -38,6 +39,11 @@ const LATE_BYTES: usize = 8 << 20;
 const KEYS_BYTES: usize = 16 << 20;
 /// Size of the batches by which small loads are written.
 const BATCH_BYTES: u64 = 4 << 20;
+/// Rows that go to the thread that takes their keys together, and how many such chunks may wait for it.
+const CHUNK_ROWS: usize = 256;
+const CHUNKS_AHEAD: usize = 2;
+/// A chunk of large documents goes earlier.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// What was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +63,11 @@ pub(crate) fn load(
     let mut rows = Ascending::new(store, coll, docs);
     let mut indexes = Indexes::new(store, coll, KEYS_BYTES);
     let in_memory = rows.fill()?;
-    write_run(store, &mut rows.by_ref().map(|row| indexes.pass(row?)), in_memory)?;
+    if in_memory {
+        write_run(store, &mut rows.by_ref().map(|row| indexes.pass(row?)), true)?;
+    } else {
+        write_beside(store, &mut rows, &mut indexes)?;
+    }
     let (late, next_record) = rows.into_late();
     let again = write_late(store, late, &mut indexes)?;
     let (mut tally, multikey) = indexes.finish(store)?;
@@ -69,6 +79,42 @@ pub(crate) fn load(
     replace(store, coll.uuid(), again, multikey)?;
     let counts = store.counts_of(coll.table);
     Ok(LoadReport { documents: counts.documents, bytes: counts.bytes })
+}
+
+/// Ingests rows while another thread takes their keys: each is about half of the work.
+fn write_beside(
+    store: &Inner,
+    rows: &mut dyn Iterator<Item = Item>,
+    indexes: &mut Indexes,
+) -> Result<(), StorageError> {
+    let (chunks, queue) = mpsc::sync_channel::<Vec<(Slice, Slice)>>(CHUNKS_AHEAD);
+    std::thread::scope(|scope| {
+        let keys = scope.spawn(move || {
+            let mut rows = queue.into_iter().flatten();
+            rows.try_for_each(|(key, value)| indexes.take(&key, value))
+        });
+        let (mut chunk, mut bytes) = (Vec::with_capacity(CHUNK_ROWS), 0);
+        let mut passed = rows.map_while(|row| {
+            let row = match row {
+                Ok(row) => row,
+                Err(e) => return Some(Err(e)),
+            };
+            bytes += row.1.len();
+            chunk.push(row.clone());
+            if chunk.len() == CHUNK_ROWS || bytes >= CHUNK_BYTES {
+                bytes = 0;
+                let full = std::mem::replace(&mut chunk, Vec::with_capacity(CHUNK_ROWS));
+                // Nobody takes it any more: the other thread has failed, and its error is the load's.
+                chunks.send(full).ok()?;
+            }
+            Some(Ok(row))
+        });
+        let written = write_run(store, &mut passed, false);
+        let _ = chunks.send(chunk);
+        drop(chunks);
+        let taken = keys.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        taken.and(written)
+    })
 }
 
 /// Writes what came too late for the ascending run. Returns the documents whose `_id` was in that run: their

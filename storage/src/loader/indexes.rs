@@ -46,7 +46,13 @@ impl Indexes {
 
     /// Counts a document, takes its keys and hands it on.
     pub(super) fn pass(&mut self, (key, value): (Slice, Slice)) -> Item {
-        let (full_key, doc) = document(value.clone())?;
+        self.take(&key, value.clone())?;
+        Ok((key, value))
+    }
+
+    /// Counts a document and takes its keys.
+    pub(super) fn take(&mut self, key: &[u8], value: Slice) -> Result<(), StorageError> {
+        let (full_key, doc) = document(value)?;
         self.tally.documents += 1;
         self.tally.bytes += doc.len() as u64;
         let record = full_key.as_deref().unwrap_or_else(|| key.get(4..).unwrap_or_default());
@@ -55,8 +61,7 @@ impl Indexes {
             let (row, value) = row(*table, &entry, &[&payload]);
             sorter.push(&row, &value)?;
         }
-        self.loads.iter_mut().try_for_each(|load| load.add(record, &doc))?;
-        Ok((key, value))
+        self.loads.iter_mut().try_for_each(|load| load.add(record, &doc))
     }
 
     /// Writes all entries.
