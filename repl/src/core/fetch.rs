@@ -23,8 +23,9 @@ pub const INITIAL_FIND_MAX: Duration = Duration::from_secs(60);
 pub const NETWORK_BUFFER: Duration = Duration::from_secs(5);
 /// The longest a getMore waits for new entries.
 const AWAIT_MAX: Duration = Duration::from_secs(30);
-/// As mongod asks: far more than fits into 16 MB.
-const BATCH_SIZE: i32 = 13_981_010;
+/// A mongod asks for all that fits into 16 MB. With fewer, small entries come in replies of some MiB, each of which is in
+/// memory twice, as it came and unpacked.
+const BATCH_SIZE: i32 = 8_192;
 
 /// Why fetching from a source ended.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
