@@ -223,11 +223,13 @@ impl Ours {
     /// Applies a batch as the applier does, and syncs once.
     fn batch(&self, ts: Timestamp, operations: Vec<(u32, Option<RawDoc>)>) -> Took {
         let before = Clock::start();
-        let mut apply = self.store.begin_apply();
-        let coll = apply.collection(self.uuid).expect("c");
+        let mut ahead = self.store.read_ahead();
+        let coll = ahead.collection(self.uuid).expect("c");
         let ids: Vec<_> =
             operations.iter().map(|(id, _)| (coll.clone(), i64::from(*id).into())).collect();
-        apply.prefetch(&ids).expect("a prefetch");
+        ahead.read(&ids).expect("a read ahead");
+        let mut apply = self.store.begin_apply();
+        apply.take_ahead(ahead);
         for (id, doc) in operations {
             match doc {
                 Some(doc) => drop(apply.put(ts, &coll, doc).expect("a put")),

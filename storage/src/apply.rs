@@ -29,6 +29,7 @@ use crate::{
         Changes,
         write::{Undo, When},
     },
+    read_ahead::Changed,
     store::{Counts, Inner, mark_key, position_value},
 };
 
@@ -55,8 +56,10 @@ pub struct Apply {
     several: bool,
     /// The catalog was changed: such a batch stays in one piece.
     writes_elsewhere: bool,
-    /// A part is in the engine already.
+    /// A part is in the engine already, beyond `applied`.
     spilled: bool,
+    /// The same, wherever it is.
+    in_parts: bool,
     undo_values: u32,
 }
 
@@ -81,6 +84,7 @@ impl Apply {
             several: false,
             writes_elsewhere: false,
             spilled: false,
+            in_parts: false,
             undo_values: 0,
             store,
         }
@@ -129,6 +133,10 @@ impl Apply {
     ) -> Result<T, StorageError> {
         let mut batch = std::mem::take(&mut self.meta);
         let keep_history = self.changes.keeps_history();
+        let changed = match self.in_parts {
+            false => self.store.watchers.changed_by(&self.changes),
+            true => Changed::anything(),
+        };
         let undo = self.take_changes().into_batch(&mut batch);
         if keep_history {
             self.store.history.save(&mut batch);
@@ -158,6 +166,7 @@ impl Apply {
         self.store.partial.store(false, Ordering::SeqCst);
         self.store.counts.lock().extend(self.counts.drain());
         self.store.publish(self.catalog.clone(), through);
+        self.store.watchers.tell(&changed);
         Ok(then())
     }
 
@@ -199,6 +208,7 @@ impl Apply {
 
     /// What is written is part of what this batch sees from then on.
     fn write_part(&mut self, batch: Batch) -> Result<(), StorageError> {
+        self.in_parts = true;
         self.store.low.lower(&batch);
         self.store.engine.commit(batch, Sync::No)?;
         self.store.engine.settle();

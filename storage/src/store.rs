@@ -39,6 +39,7 @@ use crate::{
     node_files::{self, DurableMark, Lock},
     oplog::Oplog,
     pins::Pins,
+    read_ahead::{ReadAhead, Watchers},
     view::{ReadAt, View},
     watermarks::Watermarks,
 };
@@ -107,6 +108,7 @@ pub(crate) struct Inner {
     pub(crate) next_table: AtomicU32,
     /// Index builds that have reached their first drain in this process.
     pub(crate) built: Mutex<HashSet<Uuid>>,
+    pub(crate) watchers: Watchers,
     /// Set when a batch too large for one commit is half-way in: the present is then read at `applied`.
     pub(crate) partial: AtomicBool,
     pub(crate) batch_max_bytes: u64,
@@ -284,6 +286,7 @@ impl Store {
             counts: Mutex::new(read_counts(&*snapshot)?),
             next_table: AtomicU32::new(next_table),
             built: Mutex::default(),
+            watchers: Watchers::default(),
             partial: AtomicBool::new(partial),
             initial_sync: AtomicBool::new(read_mark(&*snapshot, "initialSync")?.is_some()),
             batch_max_bytes: options.batch_max_bytes,
@@ -392,6 +395,11 @@ impl Store {
     /// Begins a batch; waits for the one before it to end.
     pub fn begin_apply(&self) -> Apply {
         Apply::begin(Arc::clone(&self.0))
+    }
+
+    /// Reads rows for a batch that is still to begin.
+    pub fn read_ahead(&self) -> ReadAhead {
+        ReadAhead::begin(Arc::clone(&self.0))
     }
 
     /// One moment to read.

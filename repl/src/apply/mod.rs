@@ -28,13 +28,15 @@ mod transactions;
 use std::sync::{
     Arc,
     atomic::{AtomicI64, AtomicU64, Ordering},
+    mpsc,
 };
 
+use bson::RawBsonRef;
 use protocol::{
     Namespace, OpTime, OpTimeAndWall, OplogEntry, RawDoc, Timestamp,
     oplog_entry::{Command, MultiOpType, OpKind, ReplOperation},
 };
-use storage::{Apply, Store};
+use storage::{Apply, Collection, ReadAhead, Store};
 use uuid::Uuid;
 
 pub use self::error::ApplyError;
@@ -69,6 +71,16 @@ const BATCH_BYTES_MAX: u64 = 8 << 20;
 const BATCH_OPS_MAX: usize = 2_000;
 /// With so many entries at once we are behind: documents are read ahead.
 const READ_AHEAD_FROM: usize = 200;
+/// Documents that are read ahead for one engine batch.
+const READ_AHEAD_MAX: usize = 8_000;
+
+/// Entries that can be applied.
+struct Ready<'a> {
+    entries: Vec<OplogEntry<'a>>,
+    /// What is wrong with the entry after them.
+    bad: Option<ApplyError>,
+    rows: Option<ReadAhead>,
+}
 
 /// Applies entries to a store.
 pub struct Applier {
@@ -106,28 +118,65 @@ impl Applier {
         self.misfits.clone()
     }
 
-    /// Applies `entries`, which follow what is applied, in as few engine batches as the limits allow.
+    /// Applies `entries`, which follow what is applied, in as few engine batches as the limits allow. While some are
+    /// applied, another thread parses the next and reads their documents.
     pub fn apply(&self, entries: &[RawDoc]) -> Result<(), ApplyError> {
-        for some in entries.chunks(BATCH_OPS_MAX) {
-            let mut parsed = Vec::with_capacity(some.len());
-            let bad = some.iter().map(parse).find_map(|entry| match entry {
-                Ok(entry) => {
-                    parsed.push(entry);
-                    None
-                }
-                Err(error) => Some(error),
-            });
-            // What comes before a bad entry takes effect.
-            self.apply_parsed(&parsed)?;
-            bad.map_or(Ok(()), Err)?;
+        let (first, rest) = entries.split_at(entries.len().min(BATCH_OPS_MAX));
+        let first = self.make_ready(first)?;
+        if rest.is_empty() {
+            return self.apply_ready(first);
         }
-        Ok(())
+        let (ready, next) = mpsc::sync_channel(0);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for some in rest.chunks(BATCH_OPS_MAX) {
+                    // Nobody waits for it any more: what was applied has failed.
+                    if ready.send(self.make_ready(some)).is_err() {
+                        return;
+                    }
+                }
+            });
+            self.apply_ready(first)?;
+            next.into_iter().try_for_each(|some| self.apply_ready(some?))
+        })
     }
 
-    fn apply_parsed(&self, entries: &[OplogEntry<'_>]) -> Result<(), ApplyError> {
+    /// What comes before a bad entry takes effect.
+    fn apply_ready(&self, ready: Ready<'_>) -> Result<(), ApplyError> {
+        self.apply_parsed(&ready.entries, ready.rows)?;
+        ready.bad.map_or(Ok(()), Err)
+    }
+
+    /// Parses entries and reads the documents that they change.
+    fn make_ready<'a>(&self, some: &'a [RawDoc]) -> Result<Ready<'a>, ApplyError> {
+        let mut entries = Vec::with_capacity(some.len());
+        let bad = some.iter().map(parse).find_map(|entry| match entry {
+            Ok(entry) => {
+                entries.push(entry);
+                None
+            }
+            Err(error) => Some(error),
+        });
+        if some.len() < READ_AHEAD_FROM {
+            return Ok(Ready { entries, bad, rows: None });
+        }
+        let mut ahead = self.store.read_ahead();
+        let mut ids = Vec::with_capacity(entries.len());
+        for entry in &entries {
+            note_documents(&ahead, &entry.op, &mut ids);
+        }
+        ahead.read(&ids)?;
+        Ok(Ready { entries, bad, rows: Some(ahead) })
+    }
+
+    fn apply_parsed(
+        &self,
+        entries: &[OplogEntry<'_>],
+        rows: Option<ReadAhead>,
+    ) -> Result<(), ApplyError> {
         let mut batch = self.store.begin_apply();
-        if entries.len() >= READ_AHEAD_FROM {
-            self.read_ahead(&mut batch, entries)?;
+        if let Some(rows) = rows {
+            batch.take_ahead(rows);
         }
         let mut through: Option<OpTimeAndWall> = None;
         for entry in entries {
@@ -155,21 +204,6 @@ impl Applier {
             }
             None => Ok(()),
         }
-    }
-
-    /// Reads the documents that are updated and deleted, on several threads: entries take effect one after the other, and
-    /// would wait for the disk one after the other.
-    fn read_ahead(&self, batch: &mut Apply, entries: &[OplogEntry<'_>]) -> Result<(), ApplyError> {
-        let mut ids = Vec::with_capacity(entries.len());
-        for entry in entries {
-            if let OpKind::Update { .. } | OpKind::Delete = entry.op.kind
-                && let Some(coll) = uuid_of(&entry.op).and_then(|uuid| batch.collection(uuid))
-                && let Ok(id) = crud::document_id(&entry.op, entry.op_time)
-            {
-                ids.push((coll, id));
-            }
-        }
-        Ok(batch.prefetch(&ids)?)
     }
 
     /// An entry with a batch of its own, and what must come before and after it.
@@ -210,6 +244,30 @@ impl Applier {
             OpKind::Command(Command::AbortTransaction) => self.abort_transaction(batch, entry),
             OpKind::Command(command) => self.ddl(batch, entry, &entry.op, command, ts),
         }
+    }
+}
+
+/// The documents that an operation changes, or those within an `applyOps`: from 8.0 on one holds many inserts. What is
+/// wrong with one shows when it is applied.
+fn note_documents<'a>(
+    ahead: &ReadAhead,
+    op: &ReplOperation<'a>,
+    ids: &mut Vec<(Arc<Collection>, RawBsonRef<'a>)>,
+) {
+    match &op.kind {
+        OpKind::Insert | OpKind::Update { .. } | OpKind::Delete => {
+            if ids.len() < READ_AHEAD_MAX
+                && let Some(coll) = uuid_of(op).and_then(|uuid| ahead.collection(uuid))
+                && let Ok(id) = crud::document_id(op, OpTime::NULL)
+            {
+                ids.push((coll, id));
+            }
+        }
+        OpKind::Command(Command::ApplyOps(ops)) if !ops.partial_txn && !ops.prepare => {
+            let room = READ_AHEAD_MAX.saturating_sub(ids.len());
+            ops.iter().take(room).flatten().for_each(|op| note_documents(ahead, &op, ids));
+        }
+        OpKind::Command(_) | OpKind::Noop => {}
     }
 }
 

@@ -28,7 +28,7 @@ use crate::{
 /// Entries read ahead of the engine batches, at most.
 const READ_BYTES_MAX: usize = 8 << 20;
 /// The same in entries.
-const READ_ENTRIES_MAX: usize = 5_000;
+const READ_ENTRIES_MAX: usize = 16_000;
 
 /// A running applier.
 pub(crate) struct ApplierThread {

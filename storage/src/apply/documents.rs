@@ -1,7 +1,5 @@
 //! Documents: insert, replace, delete by `_id`, and their index entries.
 
-use std::{num::NonZero, sync::Arc};
-
 use bson::{RawBsonRef, RawDocument};
 use protocol::{RawDoc, Timestamp};
 use query::value::{Elements, Value};
@@ -10,17 +8,10 @@ use super::Apply;
 use crate::{
     StorageError,
     catalog::{Collection, Index, IndexState},
-    engine::Slice,
     index::{entry, keygen::Keys},
     keystring,
-    layout::{TableId, cut},
     mvcc::{Version, write::When},
 };
-
-/// A disk serves some reads at once.
-const PREFETCH_THREADS_MAX: usize = 8;
-/// Documents that are read before they are needed, at most.
-const PREFETCH_BYTES_MAX: usize = 8 << 20;
 
 impl Apply {
     /// The document with that `_id`, this batch's own writes included.
@@ -53,52 +44,6 @@ impl Apply {
     ) -> Result<Option<RawDoc>, StorageError> {
         let id = keystring::encode_raw(id)?;
         self.delete_when(ts.into(), coll, &id)
-    }
-
-    /// Reads the present versions of documents that this batch will touch, on several threads, some of them if all
-    /// would be too much for memory. For speed only: gets are a quarter of the work of a batch, more if they miss the cache.
-    pub fn prefetch(
-        &mut self,
-        ids: &[(Arc<Collection>, RawBsonRef<'_>)],
-    ) -> Result<(), StorageError> {
-        let mut rows = Vec::with_capacity(ids.len());
-        for (coll, id) in ids.iter().filter(|(coll, _)| coll.capped().is_none()) {
-            let key = keystring::encode_raw(*id)?;
-            let row = coll.table.row(cut(&key).as_deref().unwrap_or(&key));
-            if !self.changes.knows(&row) {
-                rows.push((row, coll.table));
-            }
-        }
-        let reader = &self.changes.reader;
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let share = rows.len().div_ceil(threads.min(PREFETCH_THREADS_MAX)).max(1);
-        let read = |rows: &[(Slice, TableId)]| -> Result<Vec<Option<Version>>, StorageError> {
-            let mut left = PREFETCH_BYTES_MAX / PREFETCH_THREADS_MAX;
-            let mut found = Vec::with_capacity(rows.len());
-            for (row, table) in rows {
-                let now = reader.get_row(row, *table)?;
-                let len = now.as_ref().map_or(0, |now| now.bytes().len());
-                found.push(now);
-                let Some(rest) = left.checked_sub(len) else { break };
-                left = rest;
-            }
-            Ok(found)
-        };
-        let found: Result<Vec<_>, StorageError> = std::thread::scope(|scope| {
-            let others: Vec<_> =
-                rows.chunks(share).skip(1).map(|rows| scope.spawn(|| read(rows))).collect();
-            let first = read(rows.chunks(share).next().unwrap_or_default());
-            let others = others
-                .into_iter()
-                .map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            std::iter::once(first).chain(others).collect()
-        });
-        for (rows, found) in rows.chunks(share).zip(found?) {
-            for ((row, _), now) in rows.iter().zip(found) {
-                self.changes.preload(row.clone(), now);
-            }
-        }
-        Ok(())
     }
 
     pub(super) fn put_when(

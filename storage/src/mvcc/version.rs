@@ -19,6 +19,8 @@ const LONG_KEY: u8 = 4;
 /// How many of the versions before it a version names. A read at T finds its version by one get as long as no more
 /// were written since, and jumps this many at a time beyond that.
 pub(crate) const BEFORE_MAX: usize = 12;
+/// What a head mostly takes: flags, two times and some of those before.
+const HEAD_LEN: usize = 48;
 /// Smaller values are copied out of the engine's block before they are kept: a view of 400 bytes holds 4 KiB.
 const DETACH_BELOW: usize = 2 << 10;
 
@@ -40,31 +42,40 @@ pub(crate) struct Head<'a> {
     pub(crate) full_key: Option<&'a [u8]>,
 }
 
-impl Version {
-    /// Puts a version together; the payload may come in parts.
-    pub(crate) fn new(head: Head<'_>, payload: &[&[u8]]) -> Self {
-        let payload_len: usize = payload.iter().map(|part| part.len()).sum();
-        let mut out =
-            Vec::with_capacity(64 + payload_len + head.full_key.map_or(0, |key| key.len() + 4));
+impl Head<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
         let mut flags = 0;
-        flags |= if head.before.is_empty() { 0 } else { REPLACED };
-        flags |= if head.durable.is_some() { DURABLE } else { 0 };
-        flags |= if head.full_key.is_some() { LONG_KEY } else { 0 };
+        flags |= if self.before.is_empty() { 0 } else { REPLACED };
+        flags |= if self.durable.is_some() { DURABLE } else { 0 };
+        flags |= if self.full_key.is_some() { LONG_KEY } else { 0 };
         out.push(flags);
-        out.extend_from_slice(&head.start.as_u64().to_be_bytes());
-        if let Some(durable) = head.durable {
+        out.extend_from_slice(&self.start.as_u64().to_be_bytes());
+        if let Some(durable) = self.durable {
             out.extend_from_slice(&durable.as_u64().to_be_bytes());
         }
-        push_before(&mut out, head.start, head.before);
-        if let Some(key) = head.full_key {
+        push_before(out, self.start, self.before);
+        if let Some(key) = self.full_key {
             out.extend_from_slice(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_be_bytes());
             out.extend_from_slice(key);
         }
-        let payload_at = out.len();
-        for part in payload {
-            out.extend_from_slice(part);
-        }
-        Self { bytes: out.into(), start: head.start, payload_at }
+    }
+}
+
+impl Version {
+    /// Puts a version together; the payload may come in parts.
+    pub(crate) fn new(head: Head<'_>, payload: &[&[u8]]) -> Self {
+        let mut out = Vec::with_capacity(HEAD_LEN + head.full_key.map_or(0, |key| key.len() + 4));
+        head.write(&mut out);
+        let bytes = match payload {
+            // A document or an entry of an index: it is copied once.
+            [only] => ByteView::fused(&out, only),
+            parts => {
+                out.extend(parts.concat());
+                ByteView::from(out)
+            }
+        };
+        let payload_at = bytes.len() - payload.iter().map(|part| part.len()).sum::<usize>();
+        Self { bytes: bytes.into(), start: head.start, payload_at }
     }
 
     /// Reads what [`Self::new`] wrote.

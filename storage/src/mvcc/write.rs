@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use foldhash::fast::RandomState;
 use protocol::Timestamp;
 
 use super::{
@@ -15,10 +16,13 @@ use crate::{
     layout::{Epoch, Reader as Bytewise, TableId, cut, history_key},
 };
 
+/// A document and what an update of it adds to and takes from a few indexes.
+const ROWS_A_DOCUMENT: usize = 4;
+
 /// Rows that changed, and the versions they left behind.
 pub(crate) struct Changes {
     pub(crate) reader: Reader,
-    rows: HashMap<Slice, Row>,
+    rows: HashMap<Slice, Row, RandomState>,
     past: Vec<(Slice, Slice)>,
     moved: BTreeMap<(Epoch, TableId), Held>,
     /// Rows that a rollback must look at, since no version in `history` tells of them.
@@ -73,7 +77,7 @@ impl Changes {
         Self {
             kept_from: reader.history.begins(),
             reader,
-            rows: HashMap::new(),
+            rows: HashMap::default(),
             past: Vec::new(),
             moved: BTreeMap::new(),
             undo: Vec::new(),
@@ -276,14 +280,19 @@ impl Changes {
         self.rows.get_mut(row).ok_or_else(missing)
     }
 
+    /// Makes room for what changes with so many documents: each has entries in some indexes.
+    pub(crate) fn expect_documents(&mut self, documents: usize) {
+        self.rows.reserve(documents.saturating_mul(ROWS_A_DOCUMENT));
+    }
+
     /// Puts present versions into the batch's memory, read elsewhere.
     pub(crate) fn preload(&mut self, row: Slice, now: Option<Version>) {
         self.rows.entry(row).or_insert(Row::known(now.map(Version::detached)));
     }
 
-    /// True when the row's present version is known.
-    pub(crate) fn knows(&self, row: &[u8]) -> bool {
-        self.rows.contains_key(row)
+    /// Keys of the rows that this batch changes.
+    pub(crate) fn changed_rows(&self) -> impl Iterator<Item = &Slice> {
+        self.rows.iter().filter(|(_, row)| row.changed).map(|(key, _)| key)
     }
 
     /// All rows of a table, this batch's own writes included, in key order. Keys are whole.
