@@ -4,7 +4,7 @@ mod state;
 
 pub(super) use state::State;
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, sync::Arc};
 
 use super::hash_key;
 use crate::{
@@ -29,6 +29,8 @@ pub(super) struct Spec {
     percentile: Option<Percentile>,
     /// mongod's second executor has it.
     pushed: bool,
+    /// By which the values are compared that it keeps in a heap.
+    collator: Option<Arc<Collator>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,8 +157,8 @@ impl Spec {
     }
 
     /// As mongod's second executor takes it, which looks at constants before the documents and has words of its own.
-    pub(super) fn pushed(mut self) -> Result<Self, QueryError> {
-        self.pushed = true;
+    pub(super) fn pushed(mut self, collator: Option<Arc<Collator>>) -> Result<Self, QueryError> {
+        (self.pushed, self.collator) = (true, collator);
         if let Some(n) = self.n.as_ref().and_then(Expr::as_literal) {
             positive(n, true)?;
         }
@@ -187,6 +189,7 @@ impl Spec {
             sort: None,
             percentile: None,
             pushed: false,
+            collator: None,
         };
         if kind.takes_n() || matches!(kind, Kind::TopN { .. }) {
             spec.parse_named(&operator, value, scope)?;
@@ -373,8 +376,14 @@ impl Spec {
                 state.push(or_null(value));
             }
             Kind::MinN | Kind::MaxN => {
-                if !value.is_nullish() {
-                    state.insert_sorted(value, collator, self.kind == Kind::MaxN, self.pushed);
+                let descending = self.kind == Kind::MaxN;
+                if value.is_nullish() {
+                    return Ok(());
+                }
+                if self.pushed {
+                    state.insert_heaped(value, collator, descending);
+                } else {
+                    state.insert_sorted(value, collator, descending);
                 }
             }
             Kind::TopN { bottom, .. } => {
@@ -424,6 +433,11 @@ impl Spec {
             }
             Kind::Percentile => self.percentiles(state),
             Kind::ConcatArrays | Kind::SetUnion => all(),
+            Kind::MinN | Kind::MaxN if self.pushed => {
+                let values = state.sorted(self.collator.as_deref(), self.kind == Kind::MaxN);
+                let bytes = crate::expression::array_bytes(values.iter().map(OwnedValue::get));
+                OwnedValue::from(Value::Array(&bytes))
+            }
             Kind::Push | Kind::AddToSet | Kind::FirstN | Kind::LastN | Kind::MinN | Kind::MaxN => {
                 all()
             }
