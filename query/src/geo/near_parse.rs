@@ -2,7 +2,7 @@
 
 use super::{
     Point,
-    parse::{Parsed, bad, point, position},
+    parse::{Parsed, bad, pair, point, position},
 };
 use crate::{
     error::QueryError,
@@ -55,6 +55,7 @@ fn query_point(value: Value<'_>) -> Option<(Point, bool)> {
             position(coordinates).ok().map(|found| (found, true))
         }
         (Value::String(_), _) => None,
+        // A type that is no text may be the first number of a plain pair.
         _ => plain(),
     }
 }
@@ -141,13 +142,21 @@ pub(crate) fn near(name: &[u8], value: Value<'_>, operators: &[u8]) -> Parsed<Ne
 fn geometry_point(doc: &[u8], whole: Value<'_>) -> Parsed<Point> {
     let part =
         |name: &[u8]| Elements::of_bytes(doc).find(name).map_or(Value::Missing, |e| e.value());
+    let plain = Elements::of_bytes(doc).next().is_some_and(|first| first.value().is_number());
+    if plain && pair(whole).is_ok() {
+        return bad(format!("$near requires geojson point, given {}", Shown(whole)));
+    }
     let found = match part(b"type") {
+        _ if plain => pair(whole),
         Value::String(b"Point") | Value::Missing => position(part(b"coordinates")),
-        Value::String(other) => bad(format!(
-            "Expected geojson geometry with type Point, but got type {}",
-            if KINDS.contains(&other) { String::from_utf8_lossy(other) } else { "unknown".into() }
-        )),
-        _ => position(Value::Document(doc)),
+        other => {
+            let known =
+                KINDS.iter().find(|kind| matches!(other, Value::String(own) if own == **kind));
+            bad(format!(
+                "Expected geojson geometry with type Point, but got type {}",
+                known.map_or("unknown".into(), |kind| String::from_utf8_lossy(kind))
+            ))
+        }
     };
     found.map_err(|error| QueryError {
         message: format!(

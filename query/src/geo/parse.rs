@@ -78,22 +78,22 @@ fn shape(name: &[u8], value: Value<'_>) -> Parsed<Area> {
             _ => unknown(),
         },
         b"$box" if list => {
-            let (a, b) = (point(part(0))?, point(part(1))?);
+            let (a, b) = (pair(part(0))?, pair(part(1))?);
             let low = Point { x: a.x.min(b.x), y: a.y.min(b.y) };
             let high = Point { x: a.x.max(b.x), y: a.y.max(b.y) };
             Ok(Area::Flat(FlatShape::Box { low, high }))
         }
         b"$center" if list => {
-            let (center, radius) = (point(part(0))?, radius(part(1))?);
+            let (center, radius) = (pair(part(0))?, radius(part(1))?);
             Ok(Area::Flat(FlatShape::Circle { center, radius }))
         }
         b"$centerSphere" if list => {
-            let center = point(part(0))?;
+            let center = pair(part(0))?;
             check_bounds(center)?;
             Ok(Area::Cap(center.on_sphere(), radius(part(1))?))
         }
         b"$polygon" if list => {
-            let corners: Parsed<Vec<_>> = value.elements().map(|e| point(e.value())).collect();
+            let corners: Parsed<Vec<_>> = value.elements().map(|e| pair(e.value())).collect();
             let corners = corners?;
             if corners.len() < 3 {
                 return bad(format!(
@@ -139,6 +139,18 @@ pub(super) fn point(value: Value<'_>) -> Parsed<Point> {
         ))
     };
     Ok(Point { x: number()?, y: number()? })
+}
+
+/// Two finite numbers and nothing else.
+pub(super) fn pair(value: Value<'_>) -> Parsed<Point> {
+    let p = point(value)?;
+    if value.elements().nth(2).is_some() {
+        return bad("Point must only contain two numeric elements");
+    }
+    if !p.x.is_finite() || !p.y.is_finite() {
+        return bad("Point coordinates must be finite numbers");
+    }
+    Ok(p)
 }
 
 fn check_bounds(p: Point) -> Parsed<()> {
@@ -201,6 +213,11 @@ fn geometry(doc: &[u8]) -> Parsed<Geometry> {
         }
         Ok(list)
     };
+    // A number in front makes it a plain pair, whatever it is called.
+    if Elements::of_bytes(doc).next().is_some_and(|first| first.value().is_number()) {
+        found.points.push(pair(Value::Document(doc))?.on_sphere());
+        return Ok(found);
+    }
     match part(b"type") {
         Value::String(b"Point") => found.points.push(position(coordinates)?.on_sphere()),
         Value::String(b"LineString") => found.lines.push(line(coordinates)?),
@@ -221,11 +238,7 @@ fn geometry(doc: &[u8]) -> Parsed<Geometry> {
             }
         }
         Value::String(b"GeometryCollection") => collection(part(b"geometries"), &mut found)?,
-        Value::Missing | Value::String(_) => {
-            return bad(format!("unknown GeoJSON type: {}", Shown(Value::Document(doc))));
-        }
-        // A type that is no text is the first number of a plain pair.
-        _ => found.points.push(position(Value::Document(doc))?.on_sphere()),
+        _ => return bad(format!("unknown GeoJSON type: {}", Shown(Value::Document(doc)))),
     }
     check_crs(part(b"crs"))?;
     Ok(found)

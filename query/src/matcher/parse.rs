@@ -85,6 +85,14 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
                 lossy(field.key)
             )));
         }
+        b"$where"
+            if !matches!(
+                value,
+                Value::String(_) | Value::Code(_) | Value::CodeWithScope { .. }
+            ) =>
+        {
+            return Err(QueryError::bad_value("$where got bad type"));
+        }
         b"$where" => {
             return Err(QueryError::location(6_108_304, "no globalScriptEngine in $where parsing"));
         }

@@ -258,7 +258,9 @@ impl Spec {
             return Err(QueryError::location(5_787_906, "Missing value for 'n'"));
         }
         if !found {
-            return Err(QueryError::location(5_787_907, format!("Missing value for '{input}'")));
+            let single = matches!(self.kind, Kind::TopN { single: true, .. });
+            let code = if single { 5_788_004 } else { 5_787_907 };
+            return Err(QueryError::location(code, format!("Missing value for '{input}'")));
         }
         if matches!(self.kind, Kind::TopN { .. }) && self.sort.is_none() {
             return Err(QueryError::location(5_788_005, "Missing value for 'sortBy'"));

@@ -123,8 +123,21 @@ impl Generic {
                 let value = protocol::fields::Value::new(command, name, value);
                 self.cluster_time = Some(cluster_time(value)?);
             }
+            ("maxTimeMS", _) if profile.wire_version <= 13 && !is_number(value) => {
+                let text = "maxTimeMS must be a number";
+                return Err(Failure::said(ErrorCode::BadValue, text));
+            }
+            ("maxTimeMS", RawBsonRef::Null) => {}
+            ("maxTimeMS", RawBsonRef::Double(n)) if n.fract() != 0.0 => {
+                return Err(if profile.wire_version <= 13 {
+                    Failure::said(ErrorCode::BadValue, "maxTimeMS has non-integral value")
+                } else {
+                    let text = format!("Expected an integer: maxTimeMS: {n}");
+                    Failure::said(ErrorCode::FailedToParse, text)
+                });
+            }
             ("maxTimeMS", _) => {
-                let value = protocol::fields::Value::new(command, name, value);
+                let value = protocol::fields::Value::new(request_name(command), name, value);
                 let millis = value.non_negative()?;
                 if millis > MAX_TIME_MILLIS {
                     let text = format!(
@@ -133,6 +146,12 @@ impl Generic {
                     return Err(Failure::said(ErrorCode::BadValue, text));
                 }
                 self.max_time = (millis > 0).then(|| Duration::from_millis(millis));
+            }
+            ("readConcern", other)
+                if profile.wire_version <= 13 && !matches!(other, RawBsonRef::Document(_)) =>
+            {
+                let text = "readConcern field should be an object";
+                return Err(Failure::said(ErrorCode::FailedToParse, text));
             }
             ("readConcern", RawBsonRef::Document(concern)) => {
                 self.read_concern = Some(ReadConcern::of(concern));
@@ -260,6 +279,16 @@ pub fn is_database(name: &str) -> bool {
 /// Characters that no name of a database has.
 fn is_forbidden(c: &char) -> bool {
     matches!(c, '.' | '/' | '\\' | ' ' | '"' | '\0')
+}
+
+fn is_number(value: RawBsonRef<'_>) -> bool {
+    use RawBsonRef::{Decimal128, Double, Int32, Int64};
+    matches!(value, Double(_) | Int32(_) | Int64(_) | Decimal128(_))
+}
+
+/// How mongod's generated parsers name a command.
+fn request_name(command: &str) -> &str {
+    if command == "find" { "FindCommandRequest" } else { command }
 }
 
 /// mongod's limit of `maxTimeMS`.
