@@ -174,6 +174,7 @@ impl Asked {
             }
         };
         let collation = fields.optional("collation")?.map(|spec| spec.document()).transpose()?;
+        fields.optional("bypassDocumentValidation")?.map(|flag| flag.safe_bool()).transpose()?;
         let mut pipeline = RawArrayBuf::new();
         for stage in stages.into_iter().flatten() {
             if !matches!(stage, RawBsonRef::Document(_)) {
