@@ -379,13 +379,8 @@ impl Spec {
             }
             Kind::MinN | Kind::MaxN => {
                 let descending = self.kind == Kind::MaxN;
-                if value.is_nullish() {
-                    return Ok(());
-                }
-                if self.pushed {
-                    state.insert_heaped(value, collator, descending);
-                } else {
-                    state.insert_sorted(value, collator, descending);
+                if !value.is_nullish() {
+                    state.insert_extreme(value, collator, descending, self.pushed);
                 }
             }
             Kind::TopN { bottom, .. } => {

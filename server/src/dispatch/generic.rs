@@ -123,30 +123,7 @@ impl Generic {
                 let value = protocol::fields::Value::new(command, name, value);
                 self.cluster_time = Some(cluster_time(value)?);
             }
-            ("maxTimeMS", _) if profile.wire_version <= 13 && !is_number(value) => {
-                let text = "maxTimeMS must be a number";
-                return Err(Failure::said(ErrorCode::BadValue, text));
-            }
-            ("maxTimeMS", RawBsonRef::Null) => {}
-            ("maxTimeMS", RawBsonRef::Double(n)) if n.fract() != 0.0 => {
-                return Err(if profile.wire_version <= 13 {
-                    Failure::said(ErrorCode::BadValue, "maxTimeMS has non-integral value")
-                } else {
-                    let text = format!("Expected an integer: maxTimeMS: {n}");
-                    Failure::said(ErrorCode::FailedToParse, text)
-                });
-            }
-            ("maxTimeMS", _) => {
-                let value = protocol::fields::Value::new(request_name(command), name, value);
-                let millis = value.non_negative()?;
-                if millis > MAX_TIME_MILLIS {
-                    let text = format!(
-                        "BSON field 'maxTimeMS' value must be <= {MAX_TIME_MILLIS}, actual value '{millis}'"
-                    );
-                    return Err(Failure::said(ErrorCode::BadValue, text));
-                }
-                self.max_time = (millis > 0).then(|| Duration::from_millis(millis));
-            }
+            ("maxTimeMS", _) => self.max_time = max_time(command, value, profile)?,
             ("readConcern", other)
                 if profile.wire_version <= 13 && !matches!(other, RawBsonRef::Document(_)) =>
             {
@@ -279,6 +256,38 @@ pub fn is_database(name: &str) -> bool {
 /// Characters that no name of a database has.
 fn is_forbidden(c: &char) -> bool {
     matches!(c, '.' | '/' | '\\' | ' ' | '"' | '\0')
+}
+
+fn max_time(
+    command: &str,
+    value: RawBsonRef<'_>,
+    profile: &Profile,
+) -> Result<Option<Duration>, Failure> {
+    let old = profile.wire_version <= 13;
+    if old && !is_number(value) {
+        return Err(Failure::said(ErrorCode::BadValue, "maxTimeMS must be a number"));
+    }
+    match value {
+        RawBsonRef::Null => return Ok(None),
+        RawBsonRef::Double(n) if n.fract() != 0.0 => {
+            return Err(if old {
+                Failure::said(ErrorCode::BadValue, "maxTimeMS has non-integral value")
+            } else {
+                let text = format!("Expected an integer: maxTimeMS: {n}");
+                Failure::said(ErrorCode::FailedToParse, text)
+            });
+        }
+        _ => {}
+    }
+    let value = protocol::fields::Value::new(request_name(command), "maxTimeMS", value);
+    let millis = value.non_negative()?;
+    if millis > MAX_TIME_MILLIS {
+        let text = format!(
+            "BSON field 'maxTimeMS' value must be <= {MAX_TIME_MILLIS}, actual value '{millis}'"
+        );
+        return Err(Failure::said(ErrorCode::BadValue, text));
+    }
+    Ok((millis > 0).then(|| Duration::from_millis(millis)))
 }
 
 fn is_number(value: RawBsonRef<'_>) -> bool {

@@ -121,12 +121,21 @@ impl State {
         }
     }
 
-    pub(super) fn insert_sorted(
+    pub(super) fn insert_extreme(
         &mut self,
         value: Value<'_>,
         collator: Option<&Collator>,
         descending: bool,
+        pushed: bool,
     ) {
+        if pushed {
+            self.insert_heaped(value, collator, descending);
+        } else {
+            self.insert_sorted(value, collator, descending);
+        }
+    }
+
+    fn insert_sorted(&mut self, value: Value<'_>, collator: Option<&Collator>, descending: bool) {
         let order = |known: &OwnedValue| compare_values(known.get(), value, collator);
         // Of equal ones those that came first stay; among the greatest the newest stands first.
         let full = self.values.len() >= self.n;
@@ -145,12 +154,7 @@ impl State {
 
     /// The same as mongod's second executor has it, in a heap whose root is the first to go: which of equal ones stay,
     /// as texts under a collation may be, depends on their places in it.
-    pub(super) fn insert_heaped(
-        &mut self,
-        value: Value<'_>,
-        collator: Option<&Collator>,
-        descending: bool,
-    ) {
+    fn insert_heaped(&mut self, value: Value<'_>, collator: Option<&Collator>, descending: bool) {
         let before = |a: &OwnedValue, b: &OwnedValue| {
             let order = compare_values(a.get(), b.get(), collator);
             if descending { order.is_gt() } else { order.is_lt() }

@@ -102,6 +102,14 @@ fn check_names(field: &[u8], names: &[Box<[u8]>]) -> Result<(), QueryError> {
     Ok(())
 }
 
+fn no_bounds() -> QueryError {
+    QueryError::location(
+        5_733_404,
+        "The bounds in a range statement must be the string 'full', 'partition', or an ascending \
+         array of two numbers or two dates",
+    )
+}
+
 fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
     let (mut step, mut bounds, mut unit) = (None, None, None);
     for part in Elements::of_bytes(range) {
@@ -154,13 +162,7 @@ fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
                 "Bounds string must either be 'full' or 'partition'",
             ));
         }
-        other if other.is_nullish() => {
-            return Err(QueryError::location(
-                5_733_404,
-                "The bounds in a range statement must be the string 'full', 'partition', or an \
-                 ascending array of two numbers or two dates",
-            ));
-        }
+        other if other.is_nullish() => return Err(no_bounds()),
         other => {
             return Err(idl::wrong_type(RANGE, b"bounds", other, "types '[array, string]'"));
         }
