@@ -187,7 +187,8 @@ impl Concern {
     fn parse(call: &Call) -> Result<Self, Failure> {
         let mut concern =
             Self { level: Level::Local, after: None, at: None, waits_for_decisions: false };
-        let fields = Fields::idl(&call.name, &call.body);
+        let name = if call.name == "find" { "FindCommandRequest" } else { &*call.name };
+        let fields = Fields::idl(name, &call.body);
         let Some(given) = fields.optional("readConcern")? else { return Ok(concern) };
         let doc = given.document()?;
         let given = Fields::idl("readConcern", doc);

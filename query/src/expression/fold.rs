@@ -80,6 +80,7 @@ pub(super) struct Folding {
     /// Values of variables, by their slots.
     known: Vec<Option<OwnedValue>>,
     now: bool,
+    in_filter: bool,
 }
 
 impl Folding {
@@ -87,7 +88,7 @@ impl Folding {
         let mut context = Context::new(scope.known.now.unwrap_or(0), 0);
         context.collator.clone_from(&scope.known.collator);
         let known = scope.known.variables.iter().cloned().map(Some).collect();
-        Self { context, known, now: scope.known.now.is_some() }
+        Self { context, known, now: scope.known.now.is_some(), in_filter: scope.in_filter }
     }
 
     /// The expression with its constant parts worked out.
@@ -164,6 +165,8 @@ impl Folding {
                 self.together(&mut call)?;
             }
             Grouping::Last => self.together(&mut call)?,
+            // What a filter's optimiser knew is forgotten when it is read again.
+            Grouping::First if self.in_filter => {}
             Grouping::First => with_known_set(&mut call),
         }
         Ok(Expr::Call(call))

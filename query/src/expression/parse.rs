@@ -26,6 +26,8 @@ pub struct Scope {
     /// Whether documents come with notes for `$meta`.
     pub(super) has_notes: bool,
     pub(super) scores: Scores,
+    /// In a filter, which mongod reads once more after it was optimised.
+    pub(super) in_filter: bool,
     pub(super) known: Known,
     /// The first constant that failed. Clones share it.
     fault: Arc<OnceLock<QueryError>>,
@@ -100,6 +102,12 @@ impl Scope {
     #[must_use]
     pub(crate) fn ignoring_scores(self) -> Self {
         Self { scores: Scores::Missing, ..self }
+    }
+
+    /// The same for a filter.
+    #[must_use]
+    pub(crate) fn for_filter(self) -> Self {
+        Self { in_filter: true, ..self }
     }
 
     /// The same before there are scores.

@@ -120,7 +120,7 @@ fn compiled(name: &str, regex: Value<'_>, options: Value<'_>) -> Result<Option<R
         }
         Value::String(pattern) => (pattern, options.unwrap_or(b"")),
         value if value.is_nullish() => return Ok(None),
-        _ => return Err(fault(51_105, " needs 'regex' to be of type string or regex")),
+        _ => return Err(fault(51_105, NO_REGEX)),
     };
     if pattern.contains(&0) {
         return Err(fault(51_109, ": regular expression cannot contain an embedded null byte"));
@@ -154,12 +154,24 @@ pub(super) fn run_of<'a>(
         None => Value::Missing,
     };
     if !matches!(input, Value::String(_)) && !input.is_nullish() {
-        return Err(not_text(kind));
+        // A regex that is none is said first.
+        let is_regex = matches!(regex, Value::String(_) | Value::Regex { .. });
+        return Err(if is_regex || regex.is_nullish() {
+            not_text(kind)
+        } else {
+            not_a_regex(kind)
+        });
     }
     match compiled(kind.name(), regex, options)? {
         Some(regex) => run(env, kind, input, &regex),
         None => Ok(nothing(kind)),
     }
+}
+
+const NO_REGEX: &str = " needs 'regex' to be of type string or regex";
+
+fn not_a_regex(kind: Kind) -> QueryError {
+    QueryError::location(51_105, format!("{}{NO_REGEX}", kind.name()))
 }
 
 fn not_text(kind: Kind) -> QueryError {

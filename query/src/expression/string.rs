@@ -346,7 +346,8 @@ pub(super) fn op_index_of_cp<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluat
     }
     let hay = text.get(start..end.min(text.len())).unwrap_or_default();
     let found = if token.is_empty() {
-        Some(0)
+        // mongod looks for it before every character, and so not behind the last one.
+        (!hay.is_empty() || text.is_empty()).then_some(0)
     } else {
         hay.windows(token.len()).position(|w| w == token.as_slice())
     };

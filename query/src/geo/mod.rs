@@ -11,13 +11,14 @@
 
 mod flat;
 mod near;
+mod near_parse;
 mod parse;
 mod sphere;
 
 pub use near::NearBy;
 pub(crate) use near::geo_field;
+pub(crate) use near_parse::{Near, near, near_point};
 pub use parse::GeoQuery;
-pub(crate) use parse::{Near, near, near_point};
 
 use flat::FlatShape;
 use sphere::Vector;

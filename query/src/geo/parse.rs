@@ -7,9 +7,9 @@ use crate::{
     value::{Elements, OwnedValue, Shown, Value, display::general},
 };
 
-type Parsed<T> = Result<T, QueryError>;
+pub(super) type Parsed<T> = Result<T, QueryError>;
 
-fn bad<T>(text: impl Into<String>) -> Parsed<T> {
+pub(super) fn bad<T>(text: impl Into<String>) -> Parsed<T> {
     Err(QueryError::bad_value(text))
 }
 
@@ -78,22 +78,22 @@ fn shape(name: &[u8], value: Value<'_>) -> Parsed<Area> {
             _ => unknown(),
         },
         b"$box" if list => {
-            let (a, b) = (point(part(0))?, point(part(1))?);
+            let (a, b) = (pair(part(0))?, pair(part(1))?);
             let low = Point { x: a.x.min(b.x), y: a.y.min(b.y) };
             let high = Point { x: a.x.max(b.x), y: a.y.max(b.y) };
             Ok(Area::Flat(FlatShape::Box { low, high }))
         }
         b"$center" if list => {
-            let (center, radius) = (point(part(0))?, radius(part(1))?);
+            let (center, radius) = (pair(part(0))?, radius(part(1))?);
             Ok(Area::Flat(FlatShape::Circle { center, radius }))
         }
         b"$centerSphere" if list => {
-            let center = point(part(0))?;
+            let center = pair(part(0))?;
             check_bounds(center)?;
             Ok(Area::Cap(center.on_sphere(), radius(part(1))?))
         }
         b"$polygon" if list => {
-            let corners: Parsed<Vec<_>> = value.elements().map(|e| point(e.value())).collect();
+            let corners: Parsed<Vec<_>> = value.elements().map(|e| pair(e.value())).collect();
             let corners = corners?;
             if corners.len() < 3 {
                 return bad(format!(
@@ -120,7 +120,7 @@ fn radius(value: Value<'_>) -> Parsed<f64> {
 }
 
 /// Two numbers, in an array or a document.
-fn point(value: Value<'_>) -> Parsed<Point> {
+pub(super) fn point(value: Value<'_>) -> Parsed<Point> {
     if !matches!(value, Value::Array(_) | Value::Document(_)) {
         return bad(format!(
             "Point must be an array or object, instead got type {}",
@@ -141,6 +141,18 @@ fn point(value: Value<'_>) -> Parsed<Point> {
     Ok(Point { x: number()?, y: number()? })
 }
 
+/// Two finite numbers and nothing else.
+pub(super) fn pair(value: Value<'_>) -> Parsed<Point> {
+    let p = point(value)?;
+    if value.elements().nth(2).is_some() {
+        return bad("Point must only contain two numeric elements");
+    }
+    if !p.x.is_finite() || !p.y.is_finite() {
+        return bad("Point coordinates must be finite numbers");
+    }
+    Ok(p)
+}
+
 fn check_bounds(p: Point) -> Parsed<()> {
     if p.is_on_earth() {
         return Ok(());
@@ -155,7 +167,7 @@ fn check_bounds(p: Point) -> Parsed<()> {
     ))
 }
 
-fn position(value: Value<'_>) -> Parsed<Point> {
+pub(super) fn position(value: Value<'_>) -> Parsed<Point> {
     let p = point(value)?;
     check_bounds(p)?;
     Ok(p)
@@ -167,6 +179,16 @@ fn corner(value: Value<'_>) -> Parsed<Point> {
         Value::Array(_) => position(value),
         other => bad(format!(
             "GeoJSON coordinates must be an array, instead got type {}",
+            other.type_name()
+        )),
+    }
+}
+
+fn corners(value: Value<'_>) -> Parsed<Vec<Point>> {
+    match value {
+        Value::Array(_) => value.elements().map(|e| corner(e.value())).collect(),
+        other => bad(format!(
+            "GeoJSON coordinates must be an array of coordinates, instead got type {}",
             other.type_name()
         )),
     }
@@ -191,13 +213,18 @@ fn geometry(doc: &[u8]) -> Parsed<Geometry> {
         }
         Ok(list)
     };
+    // A number in front makes it a plain pair, whatever it is called.
+    if Elements::of_bytes(doc).next().is_some_and(|first| first.value().is_number()) {
+        found.points.push(pair(Value::Document(doc))?.on_sphere());
+        return Ok(found);
+    }
     match part(b"type") {
         Value::String(b"Point") => found.points.push(position(coordinates)?.on_sphere()),
         Value::String(b"LineString") => found.lines.push(line(coordinates)?),
         Value::String(b"Polygon") => found.polygons.push(polygon(coordinates)?),
         Value::String(b"MultiPoint") => {
             for value in each("MultiPoint")? {
-                found.points.push(position(value)?.on_sphere());
+                found.points.push(corner(value)?.on_sphere());
             }
         }
         Value::String(b"MultiLineString") => {
@@ -229,15 +256,20 @@ fn collection(geometries: Value<'_>, found: &mut Geometry) -> Parsed<()> {
         empty = false;
         let Value::Document(doc) = element.value() else {
             return bad(format!(
-                "Element {at} of \"geometries\" must be an object, instead got type {}",
-                element.value().type_name()
+                "Element {at} of \"geometries\" must be an object, instead got type {}: {}",
+                element.value().type_name(),
+                Shown(element.value())
             ));
         };
         let kind = Elements::of_bytes(doc).find(b"type").map(|e| e.value());
         if let Some(Value::String(b"GeometryCollection")) = kind {
             return bad("GeometryCollections cannot be nested");
         }
-        let one = geometry(doc)?;
+        let one =
+            geometry(doc).map_err(|error| match error.message.strip_prefix("unknown Geo") {
+                Some(rest) => QueryError { message: format!("Unknown Geo{rest}"), ..error },
+                None => error,
+            })?;
         found.points.extend(one.points);
         found.lines.extend(one.lines);
         found.polygons.extend(one.polygons);
@@ -259,8 +291,18 @@ fn check_crs(crs: Value<'_>) -> Parsed<()> {
             ));
         }
     };
-    let properties =
-        Elements::of_bytes(doc).find(b"properties").map_or(Value::Missing, |e| e.value());
+    let part =
+        |name: &[u8]| Elements::of_bytes(doc).find(name).map_or(Value::Missing, |e| e.value());
+    if !matches!(part(b"type"), Value::String(b"name")) {
+        return bad("GeoJSON CRS must have field \"type\": \"name\"");
+    }
+    let properties = part(b"properties");
+    if !matches!(properties, Value::Document(_)) {
+        return bad(format!(
+            "CRS must have field \"properties\" which is an object, instead got type {}",
+            properties.type_name()
+        ));
+    }
     let name = properties.elements().find(b"name").map_or(Value::Missing, |e| e.value());
     match name {
         Value::String(
@@ -276,8 +318,7 @@ fn check_crs(crs: Value<'_>) -> Parsed<()> {
 }
 
 fn line(value: Value<'_>) -> Parsed<Vec<super::Vector>> {
-    let points: Parsed<Vec<_>> = value.elements().map(|e| corner(e.value())).collect();
-    let mut points = points?;
+    let mut points = corners(value)?;
     points.dedup();
     if points.len() < 2 {
         return bad(format!(
@@ -299,12 +340,11 @@ fn polygon(value: Value<'_>) -> Parsed<Polygon> {
     let mut rings = Vec::new();
     for ring in value.elements() {
         let value = ring.value();
-        if !matches!(value, Value::Array(_)) {
-            return bad("Polygon coordinates must be an array of rings");
+        let mut points = corners(value)?;
+        if points.is_empty() {
+            return bad(format!("Loop has no vertices: {}", Shown(value)));
         }
-        let points: Parsed<Vec<_>> = value.elements().map(|e| corner(e.value())).collect();
-        let mut points = points?;
-        if points.first() != points.last() || points.is_empty() {
+        if points.first() != points.last() {
             return bad(format!(
                 "Loop is not closed, first vertex does not equal last vertex: {}",
                 Shown(value)
@@ -373,123 +413,4 @@ pub(super) fn stored(value: Value<'_>) -> Option<Stored> {
         .is_on_earth()
         .then(|| Geometry { points: vec![flat.on_sphere()], ..Geometry::default() });
     Some(Stored { sphere, flat: Some(flat) })
-}
-
-/// `$near` and `$nearSphere`.
-#[derive(Debug, Clone)]
-pub(crate) struct Near {
-    /// From where.
-    pub(crate) from: Point,
-    /// On the sphere: distances are meters from GeoJSON, radians from a legacy point.
-    pub(crate) spherical: bool,
-    /// The point was GeoJSON.
-    pub(crate) geo_json: bool,
-    /// The nearest that counts.
-    pub(crate) min: f64,
-    /// The furthest that counts.
-    pub(crate) max: f64,
-    /// `$nearSphere`.
-    pub(crate) is_sphere_operator: bool,
-}
-
-/// The point of `$geoNear`, and whether it is GeoJSON.
-pub(crate) fn near_point(value: Value<'_>) -> Parsed<(Point, bool)> {
-    match value {
-        Value::Document(doc) => {
-            let coordinates = Elements::of_bytes(doc).find(b"coordinates");
-            match coordinates {
-                Some(coordinates) => position(coordinates.value()).map(|p| (p, true)),
-                None => point(value).map(|p| (p, false)),
-            }
-        }
-        Value::Array(_) => point(value).map(|p| (p, false)),
-        _ => Err(QueryError::location(
-            5_860_401,
-            "$geoNear requires near argument to be a GeoJSON object or a legacy point(array)",
-        )),
-    }
-}
-
-/// Parses `$near`, `$nearSphere` or the old `$geoNear`, among the operators beside it.
-pub(crate) fn near(name: &[u8], value: Value<'_>, operators: &[u8]) -> Parsed<Near> {
-    let is_sphere_operator = name == b"$nearSphere";
-    let first = || format!("near must be first in: {}", Shown(Value::Document(operators)));
-    // Beside a plain pair a wrong distance has codes of its own.
-    let plain = matches!(value, Value::Array(_));
-    let limit = |name: &str, value: Value<'_>| {
-        let is_max = name == "$maxDistance";
-        let codes = if is_max { (16_895, 16_896) } else { (16_893, 16_894) };
-        let refuse = |code: i32, text: &str| {
-            let code = if plain { code } else { 2 };
-            Err(QueryError::location(code, format!("{name} {text}")))
-        };
-        if !value.is_number() {
-            return refuse(codes.0, "must be a number");
-        }
-        let n = as_f64(value);
-        if n >= 0.0 { Ok(n) } else { refuse(codes.1, "must be non-negative") }
-    };
-    let (mut min, mut max) = (0.0, f64::MAX);
-    for field in Elements::of_bytes(operators) {
-        match field.key {
-            b"$minDistance" => min = limit("$minDistance", field.value())?,
-            b"$maxDistance" => max = limit("$maxDistance", field.value())?,
-            _ => {}
-        }
-    }
-    if let Value::Document(doc) = value
-        && let Some(geometry) = Elements::of_bytes(doc).find(b"$geometry")
-    {
-        let Value::Document(inner) = geometry.value() else {
-            return bad("$geometry is required for geo near query".to_owned());
-        };
-        let kind = Elements::of_bytes(inner).find(b"type").map_or(Value::Missing, |e| e.value());
-        let coordinates =
-            Elements::of_bytes(inner).find(b"coordinates").map_or(Value::Missing, |e| e.value());
-        let Value::String(b"Point") = kind else {
-            return bad(format!(
-                "invalid point in geo near query $geometry argument: {}  Expected geojson geometry \
-                 with type Point, but got type {}",
-                Shown(geometry.value()),
-                kind.as_str().unwrap_or("unknown")
-            ));
-        };
-        for field in Elements::of_bytes(doc) {
-            match field.key {
-                b"$minDistance" => min = limit("$minDistance", field.value())?,
-                b"$maxDistance" => max = limit("$maxDistance", field.value())?,
-                _ => {}
-            }
-        }
-        let from = position(coordinates).map_err(|error| QueryError {
-            message: format!(
-                "invalid point in geo near query $geometry argument: {}  {}",
-                Shown(geometry.value()),
-                error.message
-            ),
-            ..error
-        })?;
-        return Ok(Near { from, spherical: true, geo_json: true, min, max, is_sphere_operator });
-    }
-    let from = match (point(value), value) {
-        (Ok(from), _) if from.x.is_finite() && from.y.is_finite() => from,
-        // What is no pair of numbers is taken for GeoJSON.
-        (_, Value::Array(_)) => {
-            return bad(match Elements::of_bytes(operators).nth(1) {
-                Some(extra) => format!(
-                    "geo near accepts just one argument when querying for a GeoJSON point. Extra \
-                     field found: {}: {}",
-                    String::from_utf8_lossy(extra.key),
-                    Shown(extra.value())
-                ),
-                None => "invalid argument in geo near query: 0".to_owned(),
-            });
-        }
-        _ => return bad(first()),
-    };
-    // A legacy point may be followed by its greatest distance.
-    if let Some(third) = value.elements().nth(2).filter(|e| e.value().is_number()) {
-        max = limit("$maxDistance", third.value())?;
-    }
-    Ok(Near { from, spherical: is_sphere_operator, geo_json: false, min, max, is_sphere_operator })
 }

@@ -14,6 +14,9 @@ pub(crate) struct Vector {
 /// Two points nearer than this are one: a few millimetres, as mongod's smallest cells.
 const SAME: f64 = 1e-9;
 
+/// A point nearer than this to a great circle is on it: the noise of sines and products, divided by a short edge.
+const ON_CIRCLE: f64 = 1e-12;
+
 impl Vector {
     /// From longitude and latitude in degrees.
     pub(super) fn of_degrees(longitude: f64, latitude: f64) -> Self {
@@ -82,7 +85,11 @@ pub(super) fn line_touches(line: &[Vector], p: Vector) -> bool {
 
 /// Whether two edges have a point in common.
 fn edges_meet((a, b): (Vector, Vector), (c, d): (Vector, Vector)) -> bool {
-    let side = |n: Vector, p: Vector| n.dot(p);
+    // Edges of one great circle lie on no side of each other: what is left then is the noise of rounding.
+    let side = |n: Vector, p: Vector| {
+        let side = n.dot(p);
+        if side.abs() < n.length() * ON_CIRCLE { 0.0 } else { side }
+    };
     let (ab, cd) = (a.cross(b), c.cross(d));
     let (c_side, d_side) = (side(ab, c), side(ab, d));
     let (a_side, b_side) = (side(cd, a), side(cd, b));

@@ -73,16 +73,17 @@ impl Schema {
             return Err(QueryError::bad_value("$jsonSchema nests too deep"));
         }
         let get = |name: &str| Elements::of_bytes(doc).find(name.as_bytes()).map(|e| e.value());
-        let mut rules = Vec::new();
         for field in Elements::of_bytes(doc) {
-            let name = lossy(field.key);
-            check_keyword(&name)?;
-            rules.extend(rule(&name, field.value(), &get, depth)?);
+            check_keyword(&lossy(field.key))?;
         }
         if get("type").is_some() && get("bsonType").is_some() {
             return Err(QueryError::failed_to_parse(
                 "Cannot specify both $jsonSchema keywords 'type' and 'bsonType'",
             ));
+        }
+        let mut rules = Vec::new();
+        for field in Elements::of_bytes(doc) {
+            rules.extend(rule(&lossy(field.key), field.value(), &get, depth)?);
         }
         let about_properties = ["properties", "patternProperties", "additionalProperties"];
         if about_properties.iter().any(|name| get(name).is_some()) {

@@ -86,7 +86,7 @@ pub(crate) fn types(path: Option<&Path>, value: Value<'_>) -> Result<TypeSet, Qu
         if set == TypeSet::default() {
             return Err(QueryError::failed_to_parse(format!(
                 "{} must match at least one type",
-                lossy(path.map_or(b"", Path::dotted))
+                lossy(path.map_or(b"(None)", Path::dotted))
             )));
         }
     } else {

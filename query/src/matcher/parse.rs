@@ -85,6 +85,14 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
                 lossy(field.key)
             )));
         }
+        b"$where"
+            if !matches!(
+                value,
+                Value::String(_) | Value::Code(_) | Value::CodeWithScope { .. }
+            ) =>
+        {
+            return Err(QueryError::bad_value("$where got bad type"));
+        }
         b"$where" => {
             return Err(QueryError::location(6_108_304, "no globalScriptEngine in $where parsing"));
         }
@@ -111,7 +119,7 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
 
 fn expression(value: Value<'_>, place: Place<'_>) -> Result<Expr, QueryError> {
     // A filter comes before there are scores.
-    let mut scope = place.scope.apart(place.cx.collator.as_ref()).without_scores();
+    let mut scope = place.scope.apart(place.cx.collator.as_ref()).without_scores().for_filter();
     let parsed = Expr::parse(value, &mut scope)?;
     if parsed.as_literal().is_none() {
         check_levels(value)?;

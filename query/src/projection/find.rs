@@ -290,8 +290,9 @@ fn find_operator(
     match operator.key {
         b"$slice" => {
             let Some(slice) = slice(operator.value()) else {
-                check_slice_expression(value, operator.value())?;
-                return Ok(false);
+                let parsed = parser.field(path, path, value);
+                parsed.map_err(|error| not_a_slice(value, operator.value(), error))?;
+                return Ok(true);
             };
             field_path::check(path)?;
             parser.tree.insert(path, Item::Keep)?;
@@ -309,27 +310,32 @@ fn find_operator(
 }
 
 /// What is neither a slice of a find nor the expression of that name is refused in both's words.
-fn check_slice_expression(spec: Value<'_>, value: Value<'_>) -> Result<(), QueryError> {
-    let (count, why) = match value {
-        Value::Array(_) => (
-            value.elements().count(),
-            "Location31272: $slice array argument should be of form [skip, limit]",
+fn not_a_slice(spec: Value<'_>, value: Value<'_>, error: QueryError) -> QueryError {
+    let parts: Vec<_> = value.elements().map(|e| e.value()).collect();
+    let why = match (value, parts.as_slice()) {
+        (Value::Array(_), [skip, _]) if !skip.is_number() => format!(
+            "Location31257: $slice expects the skip argument to be a number, got {}",
+            skip.type_name()
         ),
-        _ => (1, "Location31273: $slice only supports numbers and [skip, limit] arrays"),
+        (Value::Array(_), [_, limit]) if !limit.is_number() => format!(
+            "Location31258: $slice expects the limit argument to be a number, got {}",
+            limit.type_name()
+        ),
+        (Value::Array(_), [_, limit]) => {
+            format!("Location31259: $slice limit must be positive, got {}", slice_number(*limit))
+        }
+        (Value::Array(_), _) => {
+            "Location31272: $slice array argument should be of form [skip, limit]".to_owned()
+        }
+        _ => "Location31273: $slice only supports numbers and [skip, limit] arrays".to_owned(),
     };
-    if matches!(count, 2 | 3) {
-        return Ok(());
-    }
-    Err(QueryError::location(
-        28_667,
-        format!(
-            "Invalid $slice syntax. The given syntax {} did not match the find() syntax because :: \
-             {why} :: The given syntax did not match the expression $slice syntax. :: caused by :: \
-             Expression $slice takes at least 2 arguments, and at most 3, but {count} were passed \
-             in.",
-            Shown(spec)
-        ),
-    ))
+    let message = format!(
+        "Invalid $slice syntax. The given syntax {} did not match the find() syntax because :: \
+         {why} :: The given syntax did not match the expression $slice syntax. :: caused by :: {}",
+        Shown(spec),
+        error.message
+    );
+    QueryError { message, ..error }
 }
 
 /// An unknown operator in a find's projection has a code of its own.
@@ -347,33 +353,38 @@ fn split(path: &[u8]) -> Vec<Box<[u8]>> {
 
 /// A number, or `[skip, limit]`; anything else is the expression of that name.
 fn slice(value: Value<'_>) -> Option<Slice> {
-    let number = |value: Value<'_>| {
-        let n = match value {
-            #[allow(clippy::cast_possible_truncation, reason = "saturates; NaN is 0")]
-            Value::Double(n) => n as i64,
-            Value::Decimal(n) => n.truncate_to_i64().unwrap_or_else(|| {
-                if n.is_nan() {
-                    0
-                } else if n.is_negative() {
-                    i64::MIN
-                } else {
-                    i64::MAX
-                }
-            }),
-            _ => operands::integer("", value).ok()?,
-        };
-        Some(i32::try_from(n).unwrap_or(if n < 0 { i32::MIN } else { i32::MAX }))
-    };
     match value {
         Value::Array(_) => {
             let parts: Vec<_> = value.elements().map(|e| e.value()).collect();
             let [skip, limit] = *parts.as_slice() else { return None };
-            let limit = number(limit).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0)?;
-            Some(Slice { first: number(skip)?, len: Some(limit) })
+            let limit = Some(slice_number(limit))
+                .filter(|_| limit.is_number())
+                .and_then(|n| usize::try_from(n).ok())
+                .filter(|n| *n > 0)?;
+            skip.is_number().then(|| Slice { first: slice_number(skip), len: Some(limit) })
         }
-        _ if value.is_number() => number(value).map(|first| Slice { first, len: None }),
+        _ if value.is_number() => Some(Slice { first: slice_number(value), len: None }),
         _ => None,
     }
+}
+
+/// A number cut to what 32 bits hold; 0 for what is none.
+fn slice_number(value: Value<'_>) -> i32 {
+    let n = match value {
+        #[allow(clippy::cast_possible_truncation, reason = "saturates; NaN is 0")]
+        Value::Double(n) => n as i64,
+        Value::Decimal(n) => n.truncate_to_i64().unwrap_or_else(|| {
+            if n.is_nan() {
+                0
+            } else if n.is_negative() {
+                i64::MIN
+            } else {
+                i64::MAX
+            }
+        }),
+        _ => operands::integer("", value).unwrap_or(0),
+    };
+    i32::try_from(n).unwrap_or(if n < 0 { i32::MIN } else { i32::MAX })
 }
 
 fn elem_match(

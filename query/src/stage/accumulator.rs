@@ -4,7 +4,7 @@ mod state;
 
 pub(super) use state::State;
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, sync::Arc};
 
 use super::hash_key;
 use crate::{
@@ -29,6 +29,8 @@ pub(super) struct Spec {
     percentile: Option<Percentile>,
     /// mongod's second executor has it.
     pushed: bool,
+    /// By which the values are compared that it keeps in a heap.
+    collator: Option<Arc<Collator>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,8 +157,8 @@ impl Spec {
     }
 
     /// As mongod's second executor takes it, which looks at constants before the documents and has words of its own.
-    pub(super) fn pushed(mut self) -> Result<Self, QueryError> {
-        self.pushed = true;
+    pub(super) fn pushed(mut self, collator: Option<Arc<Collator>>) -> Result<Self, QueryError> {
+        (self.pushed, self.collator) = (true, collator);
         if let Some(n) = self.n.as_ref().and_then(Expr::as_literal) {
             positive(n, true)?;
         }
@@ -187,6 +189,7 @@ impl Spec {
             sort: None,
             percentile: None,
             pushed: false,
+            collator: None,
         };
         if kind.takes_n() || matches!(kind, Kind::TopN { .. }) {
             spec.parse_named(&operator, value, scope)?;
@@ -255,7 +258,9 @@ impl Spec {
             return Err(QueryError::location(5_787_906, "Missing value for 'n'"));
         }
         if !found {
-            return Err(QueryError::location(5_787_907, format!("Missing value for '{input}'")));
+            let single = matches!(self.kind, Kind::TopN { single: true, .. });
+            let code = if single { 5_788_004 } else { 5_787_907 };
+            return Err(QueryError::location(code, format!("Missing value for '{input}'")));
         }
         if matches!(self.kind, Kind::TopN { .. }) && self.sort.is_none() {
             return Err(QueryError::location(5_788_005, "Missing value for 'sortBy'"));
@@ -373,8 +378,9 @@ impl Spec {
                 state.push(or_null(value));
             }
             Kind::MinN | Kind::MaxN => {
+                let descending = self.kind == Kind::MaxN;
                 if !value.is_nullish() {
-                    state.insert_sorted(value, collator, self.kind == Kind::MaxN, self.pushed);
+                    state.insert_extreme(value, collator, descending, self.pushed);
                 }
             }
             Kind::TopN { bottom, .. } => {
@@ -424,6 +430,11 @@ impl Spec {
             }
             Kind::Percentile => self.percentiles(state),
             Kind::ConcatArrays | Kind::SetUnion => all(),
+            Kind::MinN | Kind::MaxN if self.pushed => {
+                let values = state.sorted(self.collator.as_deref(), self.kind == Kind::MaxN);
+                let bytes = crate::expression::array_bytes(values.iter().map(OwnedValue::get));
+                OwnedValue::from(Value::Array(&bytes))
+            }
             Kind::Push | Kind::AddToSet | Kind::FirstN | Kind::LastN | Kind::MinN | Kind::MaxN => {
                 all()
             }

@@ -35,6 +35,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
                     ));
                 }
             },
+            b"partitionByFields" | b"sortBy" | b"output" if idl::is_absent(&field) => {}
             b"partitionByFields" => fields = Some(idl::strings(NAME, &field)?),
             b"sortBy" => sort = Some(idl::object(NAME, &field)?),
             b"output" => output = Some(idl::object(NAME, &field)?),
@@ -109,7 +110,8 @@ fn outputs(output: &[u8]) -> Result<Outputs, QueryError> {
         }
         let text = [b"$", field.key].concat();
         let path = Value::String(&text);
-        match (part(b"method"), part(b"value")) {
+        let method = part(b"method").filter(|method| !method.is_nullish());
+        match (method, part(b"value")) {
             (Some(_), Some(_)) => {
                 return Err(QueryError::location(
                     6_050_201,

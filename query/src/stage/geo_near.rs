@@ -178,7 +178,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     let Some(place) = place else {
         return fault(5_860_400, "$geoNear requires a 'near' argument".into());
     };
-    let (from, geo_json) = near_point(place)?;
+    let (from, geo_json) = near_point(place, first_limit(doc, min, max))?;
     let near = Near {
         from,
         spherical: spherical || geo_json,
@@ -193,6 +193,15 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         return Err(not_here());
     }
     Ok(Parsed::GeoNear(Box::new(GeoNear { near, key, filter, shown })))
+}
+
+/// The first of the distances that are given, as mongod lines them up beside the point.
+fn first_limit(doc: &[u8], min: f64, max: f64) -> Option<(&'static str, f64)> {
+    let given = |name: &[u8]| Elements::of_bytes(doc).find(name).is_some();
+    if given(b"minDistance") {
+        return Some(("$minDistance", min));
+    }
+    given(b"maxDistance").then_some(("$maxDistance", max))
 }
 
 /// A stage has no order of distance to offer.

@@ -61,7 +61,8 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
             id = Some(Expr::parse(field.value(), &mut scope)?);
         } else {
             let spec = Spec::parse(field.key, field.value(), &mut scope)?;
-            specs.push(if cx.pushed { spec.pushed()? } else { spec });
+            let collator = || cx.parse.collator.clone();
+            specs.push(if cx.pushed { spec.pushed(collator())? } else { spec });
         }
     }
     let id = id

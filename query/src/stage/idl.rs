@@ -65,3 +65,8 @@ pub(super) fn strings(stage: &str, field: &Element<'_>) -> Result<Vec<Box<[u8]>>
     let inner = format!("{stage}.{}", String::from_utf8_lossy(field.key));
     field.value().elements().map(|e| string(&inner, &e).map(Box::from)).collect()
 }
+
+/// Whether the field is as good as absent: mongod's generated parsers pass over null and undefined.
+pub(super) fn is_absent(field: &Element<'_>) -> bool {
+    field.value().is_nullish()
+}

@@ -86,6 +86,7 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
                     variables.push((var.key.into(), Expr::parse(var.value(), &mut scope)?));
                 }
             }
+            (b"let", other) if other.is_nullish() => {}
             (b"let", other) => {
                 return Err(QueryError::type_mismatch(format!(
                     "BSON field '$lookup.let' is the wrong type '{}', expected type 'object'",

@@ -120,7 +120,11 @@ pub const STAGES_MAX: usize = 1000;
 pub fn parse(pipeline: Value<'_>, cx: &StageContext) -> Result<Vec<Parsed>, QueryError> {
     let own = StageContext { pushed: cx.over != Over::Part, ..cx.apart() };
     let parsed = parse_over(pipeline, &own, &cx.over)?;
-    own.scope.settle().map_err(not_optimized)?;
+    // What unpacks buckets is optimised once more, with what is said of it.
+    let twice = matches!(parsed.first(), Some(Parsed::Unpack(_)));
+    let refused =
+        |fault| if twice { not_optimized(not_optimized(fault)) } else { not_optimized(fault) };
+    own.scope.settle().map_err(refused)?;
     Ok(parsed)
 }
 

@@ -5,7 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::{Search, TextQuery};
+use super::{Search, TextQuery, TextSpec};
+use crate::error::QueryError;
 
 /// A search that documents are tested by. What it means is known once an index was found for it.
 #[derive(Debug, Clone)]
@@ -40,6 +41,11 @@ impl TextNode {
     /// Whether anybody asked for scores.
     pub fn wants_score(&self) -> bool {
         self.score_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Refuses what no index like this one can look for.
+    pub fn check(&self, spec: &TextSpec) -> Result<(), QueryError> {
+        self.search.language(spec).map(|_| ())
     }
 
     /// What it means to its index.

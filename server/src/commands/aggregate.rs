@@ -96,7 +96,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     let asked = Asked::parse(call)?;
     let target = target(call)?;
     let fields = Fields::idl("aggregate", &call.body);
-    if fields.optional("explain")?.map_or(Ok(false), |value| value.safe_bool())? {
+    if explains(&fields)? {
         return explain::aggregation(call, time, &target, asked, explain::Verbosity::QueryPlanner);
     }
     if fields.optional("cursor")?.is_none() {
@@ -105,6 +105,25 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         return Err(Failure::said(ErrorCode::FailedToParse, text));
     }
     open(call, time, &target, asked)
+}
+
+fn batch_size(call: &Call, cursor: &bson::RawDocument) -> Result<Option<u64>, Failure> {
+    let fields = Fields::idl("cursor", cursor);
+    let known = fields.only(&["batchSize"]);
+    if call.profile().wire_version <= 9 && known.is_err() {
+        let text = "cursor object can't contain fields other than batchSize";
+        return Err(Failure::said(ErrorCode::BadValue, text));
+    }
+    known?;
+    Ok(fields.optional("batchSize")?.map(|size| size.non_negative()).transpose()?)
+}
+
+fn explains(fields: &Fields<'_>) -> Result<bool, Failure> {
+    match fields.get("explain")?.map(|value| value.raw()) {
+        None => Ok(false),
+        Some(RawBsonRef::Boolean(explains)) => Ok(explains),
+        Some(_) => Err(Failure::said(ErrorCode::TypeMismatch, "explain must be a boolean")),
+    }
 }
 
 /// The collection, or `$cmd.aggregate` for a pipeline that brings its own documents.
@@ -146,18 +165,16 @@ impl Asked {
             return Err(Failure::said(ErrorCode::TypeMismatch, text));
         };
         check_length(stages, call.profile())?;
-        let size = match fields.optional("cursor")?.map(|cursor| cursor.raw()) {
+        let size = match fields.get("cursor")?.map(|cursor| cursor.raw()) {
             None => None,
-            Some(RawBsonRef::Document(cursor)) => Fields::idl("aggregate.cursor", cursor)
-                .optional("batchSize")?
-                .map(|size| size.non_negative())
-                .transpose()?,
+            Some(RawBsonRef::Document(cursor)) => batch_size(call, cursor)?,
             Some(_) => {
                 let text = "cursor field must be missing or an object";
                 return Err(Failure::said(ErrorCode::TypeMismatch, text));
             }
         };
         let collation = fields.optional("collation")?.map(|spec| spec.document()).transpose()?;
+        fields.optional("bypassDocumentValidation")?.map(|flag| flag.safe_bool()).transpose()?;
         let mut pipeline = RawArrayBuf::new();
         for stage in stages.into_iter().flatten() {
             if !matches!(stage, RawBsonRef::Document(_)) {
@@ -171,7 +188,7 @@ impl Asked {
             pipeline,
             collation: collation.filter(|spec| !spec.is_empty()).map(RawDoc::from),
             variables: Variables::parse(&fields, &blocking::query_context(call, None))?,
-            hint: find::hint(&fields, "aggregate.hint")?,
+            hint: find::hint(&fields)?,
             disk_use,
             first: First {
                 size: size.map_or(FIRST_BATCH, |size| usize::try_from(size).unwrap_or(usize::MAX)),

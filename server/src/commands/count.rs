@@ -62,7 +62,7 @@ impl Asked {
         let query = fields.optional("query")?.map(|query| query.document()).transpose()?;
         let collation = fields.optional("collation")?.map(|spec| spec.document()).transpose()?;
         // A negative limit means the same as its amount.
-        let limit = match fields.optional("limit")? {
+        let limit = match fields.get("limit")? {
             None => 0,
             Some(limit) if !is_number(limit.raw()) => {
                 let text = "limit value is not a valid number";
@@ -70,12 +70,17 @@ impl Asked {
             }
             Some(limit) => limit.safe_i64()?,
         };
+        if call.profile().wire_version <= 13
+            && fields.get("skip")?.is_some_and(|skip| !is_number(skip.raw()))
+        {
+            return Err(Failure::said(ErrorCode::BadValue, "skip value is not a valid number"));
+        }
         Ok(Self {
             query: query.filter(|query| !query.is_empty()).map(RawDoc::from),
             skip: fields.optional("skip")?.map_or(Ok(0), |skip| skip.non_negative())?,
             limit: limit.unsigned_abs(),
             collation: collation.filter(|spec| !spec.is_empty()).map(RawDoc::from),
-            hint: find::hint(&fields, "count.hint")?,
+            hint: find::hint(&fields)?,
         })
     }
 

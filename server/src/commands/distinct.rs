@@ -45,17 +45,35 @@ pub(super) struct Asked {
     hint: Option<RawDoc>,
 }
 
+const KNOWN: &[&str] = &[
+    "distinct",
+    "key",
+    "query",
+    "collation",
+    "hint",
+    "encryptionInformation",
+    "includeQueryStatsMetrics",
+    "querySettings",
+];
+/// Before 8.0 it took no hint.
+const KNOWN_ON_5_0: &[&str] = &["distinct", "key", "query", "collation"];
+
 impl Asked {
     pub(super) fn parse(call: &Call) -> Result<Self, Failure> {
-        let fields = Fields::idl("distinctCommandRequest", &call.body);
-        let key = fields.required("key")?.str()?.to_owned();
+        let newest = call.profile().wire_version > 13;
+        let name = if newest { "distinctCommandRequest" } else { "distinct" };
+        let fields = Fields::idl(name, &call.body);
+        fields.only(if newest { KNOWN } else { KNOWN_ON_5_0 })?;
+        let key = fields.optional("key")?;
+        let missing = || Failure::missing(format!("{name}.key"));
+        let key = key.ok_or_else(missing)?.str()?.to_owned();
         let query = fields.optional("query")?.map(|query| query.document()).transpose()?;
         let collation = fields.optional("collation")?.map(|spec| spec.document()).transpose()?;
         Ok(Self {
             key,
             query: query.map_or_else(|| RawDoc::from(rawdoc! {}), RawDoc::from),
             collation: collation.filter(|spec| !spec.is_empty()).map(RawDoc::from),
-            hint: find::hint(&fields, "distinctCommandRequest.hint")?,
+            hint: find::hint(&fields)?,
         })
     }
 

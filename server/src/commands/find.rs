@@ -6,7 +6,7 @@ pub(super) use asked::{Asked, flag, hint, stage_of};
 
 use std::sync::Arc;
 
-use bson::RawDocument;
+use bson::{RawDocument, RawDocumentBuf};
 use protocol::{ErrorCode, Namespace, RawDoc, Timestamp};
 use query::{
     collation::Collator,
@@ -16,6 +16,7 @@ use query::{
     projection::Projection,
     sort::SortPattern,
     source::{Direction, IndexInfo, Source, WholeKeys},
+    text::TextSpec,
     value::{OwnedValue, Value, compare_values},
 };
 use storage::{Collection, View};
@@ -197,6 +198,31 @@ fn absent(
     Ok((ns.clone(), Box::new(ListReading::new(shown))))
 }
 
+/// mongod looks for the index of a search while it reads the filter: what stands behind it is not read then.
+fn check_text_in_front(filter: &RawDoc, collection: &Collection) -> Result<(), Failure> {
+    let Some(Ok((name, search))) = filter.iter().next() else { return Ok(()) };
+    if name.as_str() != "$text" {
+        return Ok(());
+    }
+    let mut alone = RawDocumentBuf::new();
+    alone.append(name, search);
+    let matcher = Matcher::parse(&alone, &ParseContext::default())?;
+    let mut specs = collection.indexes().iter().filter(|index| is_text(index.spec())).peekable();
+    if specs.peek().is_none() {
+        return Err(planner::no_text_index("").into());
+    }
+    let spec = specs.find_map(|index| TextSpec::of(index.spec()));
+    match (matcher.text(), spec) {
+        (Some(text), Some(spec)) => Ok(text.check(&spec)?),
+        _ => Ok(()),
+    }
+}
+
+fn is_text(spec: &RawDocument) -> bool {
+    let key = spec.get_document("key");
+    key.is_ok_and(|key| key.iter().flatten().any(|(_, kind)| kind.as_str() == Some("text")))
+}
+
 /// A search of text in a collection that is not there.
 pub(super) fn no_text_index(ns: &Namespace) -> Failure {
     planner::no_text_index(&format!(" (no such collection '{ns}')")).into()
@@ -244,6 +270,7 @@ impl Prepared {
         let natural_sort = asked.natural_sort()?;
         let sort = asked.sort.as_ref().filter(|_| natural_sort.is_none());
         let parsing = ParseContext { collator: collator.clone() };
+        check_text_in_front(&asked.filter, collection)?;
         let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
         asked.check_natural()?;
         let projection = projection(asked, &parsing, &filter)?;

@@ -123,16 +123,12 @@ impl Generic {
                 let value = protocol::fields::Value::new(command, name, value);
                 self.cluster_time = Some(cluster_time(value)?);
             }
-            ("maxTimeMS", _) => {
-                let value = protocol::fields::Value::new(command, name, value);
-                let millis = value.non_negative()?;
-                if millis > MAX_TIME_MILLIS {
-                    let text = format!(
-                        "BSON field 'maxTimeMS' value must be <= {MAX_TIME_MILLIS}, actual value '{millis}'"
-                    );
-                    return Err(Failure::said(ErrorCode::BadValue, text));
-                }
-                self.max_time = (millis > 0).then(|| Duration::from_millis(millis));
+            ("maxTimeMS", _) => self.max_time = max_time(command, value, profile)?,
+            ("readConcern", other)
+                if profile.wire_version <= 13 && !matches!(other, RawBsonRef::Document(_)) =>
+            {
+                let text = "readConcern field should be an object";
+                return Err(Failure::said(ErrorCode::FailedToParse, text));
             }
             ("readConcern", RawBsonRef::Document(concern)) => {
                 self.read_concern = Some(ReadConcern::of(concern));
@@ -260,6 +256,48 @@ pub fn is_database(name: &str) -> bool {
 /// Characters that no name of a database has.
 fn is_forbidden(c: &char) -> bool {
     matches!(c, '.' | '/' | '\\' | ' ' | '"' | '\0')
+}
+
+fn max_time(
+    command: &str,
+    value: RawBsonRef<'_>,
+    profile: &Profile,
+) -> Result<Option<Duration>, Failure> {
+    let old = profile.wire_version <= 13;
+    if old && !is_number(value) {
+        return Err(Failure::said(ErrorCode::BadValue, "maxTimeMS must be a number"));
+    }
+    match value {
+        RawBsonRef::Null => return Ok(None),
+        RawBsonRef::Double(n) if n.fract() != 0.0 => {
+            return Err(if old {
+                Failure::said(ErrorCode::BadValue, "maxTimeMS has non-integral value")
+            } else {
+                let text = format!("Expected an integer: maxTimeMS: {n}");
+                Failure::said(ErrorCode::FailedToParse, text)
+            });
+        }
+        _ => {}
+    }
+    let value = protocol::fields::Value::new(request_name(command), "maxTimeMS", value);
+    let millis = value.non_negative()?;
+    if millis > MAX_TIME_MILLIS {
+        let text = format!(
+            "BSON field 'maxTimeMS' value must be <= {MAX_TIME_MILLIS}, actual value '{millis}'"
+        );
+        return Err(Failure::said(ErrorCode::BadValue, text));
+    }
+    Ok((millis > 0).then(|| Duration::from_millis(millis)))
+}
+
+fn is_number(value: RawBsonRef<'_>) -> bool {
+    use RawBsonRef::{Decimal128, Double, Int32, Int64};
+    matches!(value, Double(_) | Int32(_) | Int64(_) | Decimal128(_))
+}
+
+/// How mongod's generated parsers name a command.
+fn request_name(command: &str) -> &str {
+    if command == "find" { "FindCommandRequest" } else { command }
 }
 
 /// mongod's limit of `maxTimeMS`.

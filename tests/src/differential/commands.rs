@@ -344,6 +344,9 @@ impl Random {
 
     /// Puts something wrong somewhere into a command: another value, or another name.
     fn spoil(&mut self, command: &mut Document) {
+        if self.chance(20) {
+            return self.spoil_option(command);
+        }
         let mut places = Vec::new();
         let spoilt = ["filter", "query", "projection", "pipeline", "sort"];
         for (name, value) in command.iter().filter(|(name, _)| spoilt.contains(&name.as_str())) {
@@ -359,6 +362,59 @@ impl Random {
             _ => self.value(1),
         };
         replace(command, &place, wrong);
+    }
+}
+
+impl Random {
+    /// Gives a command an option of a wrong type, or one that it does not have.
+    fn spoil_option(&mut self, command: &mut Document) {
+        let options: &[&str] = match command.keys().next().map(String::as_str) {
+            Some("find") => &[
+                "filter",
+                "projection",
+                "sort",
+                "hint",
+                "collation",
+                "let",
+                "skip",
+                "limit",
+                "batchSize",
+                "singleBatch",
+                "min",
+                "max",
+                "returnKey",
+                "showRecordId",
+                "tailable",
+                "noCursorTimeout",
+                "allowDiskUse",
+                "maxTimeMS",
+                "oplogReplay",
+                "nothing",
+            ],
+            Some("count") => {
+                &["query", "limit", "skip", "hint", "collation", "maxTimeMS", "nothing"]
+            }
+            Some("distinct") => &["key", "query", "hint", "collation", "maxTimeMS", "nothing"],
+            _ => &[
+                "pipeline",
+                "cursor",
+                "hint",
+                "collation",
+                "let",
+                "explain",
+                "allowDiskUse",
+                "bypassDocumentValidation",
+                "maxTimeMS",
+                "nothing",
+            ],
+        };
+        let wrong = match self.below(4) {
+            0 => Bson::Null,
+            1 => Bson::String(self.text()),
+            2 => Bson::Array(Vec::new()),
+            _ => Bson::MinKey,
+        };
+        command.insert(self.pick(options), wrong);
     }
 }
 

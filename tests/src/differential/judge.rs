@@ -145,12 +145,19 @@ pub fn parting(want: &Answer, got: &Answer, order: Order) -> String {
 fn without_tree(text: &str) -> String {
     const HEAD: &str = "error processing query: ns=";
     const TAIL: &str = " planner returned error";
+    const TYPES: &str = "expected types '[";
     // Which of several documents that can't be sorted is met first is open.
     const ARRAY: &str = " for array: ";
     if let Some((head, _)) =
         text.split_once(ARRAY).filter(|(head, _)| head.contains("Ambiguous field"))
     {
         return head.to_owned();
+    }
+    // Types that a field may have are a set to mongod, in an order that each process chooses.
+    if let Some((head, types)) = text.split_once(TYPES) {
+        let mut types: Vec<&str> = types.trim_end_matches(['\'', ']']).split(", ").collect();
+        types.sort_unstable();
+        return format!("{head}{TYPES}{}", types.join(", "));
     }
     match (text.strip_prefix(HEAD), text.find(TAIL)) {
         (Some(_), Some(tail)) => format!("{HEAD}...{}", text.get(tail..).unwrap_or_default()),

@@ -121,30 +121,64 @@ impl State {
         }
     }
 
-    pub(super) fn insert_sorted(
+    pub(super) fn insert_extreme(
         &mut self,
         value: Value<'_>,
         collator: Option<&Collator>,
         descending: bool,
         pushed: bool,
     ) {
+        if pushed {
+            self.insert_heaped(value, collator, descending);
+        } else {
+            self.insert_sorted(value, collator, descending);
+        }
+    }
+
+    fn insert_sorted(&mut self, value: Value<'_>, collator: Option<&Collator>, descending: bool) {
         let order = |known: &OwnedValue| compare_values(known.get(), value, collator);
-        // Of equal ones those that came first stay; among the greatest the newest stands first, but for mongod's second
-        // executor.
+        // Of equal ones those that came first stay; among the greatest the newest stands first.
         let full = self.values.len() >= self.n;
         let newest = self.newest && descending;
         if full && !newest && self.values.last().is_some_and(|last| order(last).is_eq()) {
             return;
         }
-        let at = self.values.partition_point(|known| match (descending, pushed) {
-            (true, true) => order(known).is_ge(),
-            (true, false) => order(known).is_gt(),
-            (false, _) => order(known).is_le(),
+        let at = self.values.partition_point(|known| {
+            if descending { order(known).is_gt() } else { order(known).is_le() }
         });
         if at < self.n {
             self.values.insert(at, value.into());
             self.values.truncate(self.n);
         }
+    }
+
+    /// The same as mongod's second executor has it, in a heap whose root is the first to go: which of equal ones stay,
+    /// as texts under a collation may be, depends on their places in it.
+    fn insert_heaped(&mut self, value: Value<'_>, collator: Option<&Collator>, descending: bool) {
+        let before = |a: &OwnedValue, b: &OwnedValue| {
+            let order = compare_values(a.get(), b.get(), collator);
+            if descending { order.is_gt() } else { order.is_lt() }
+        };
+        let value = OwnedValue::from(value);
+        if self.values.len() >= self.n {
+            match self.values.first() {
+                Some(root) if before(&value, root) => drop_root(&mut self.values, &before),
+                _ => return,
+            }
+        }
+        self.values.push(value);
+        let last = self.values.len() - 1;
+        rise(&mut self.values, last, &before);
+    }
+
+    /// The values of a heap in order.
+    pub(super) fn sorted(&self, collator: Option<&Collator>, descending: bool) -> Vec<OwnedValue> {
+        let mut values = self.values.clone();
+        values.sort_by(|a, b| {
+            let order = compare_values(a.get(), b.get(), collator);
+            if descending { order.reverse() } else { order }
+        });
+        values
     }
 
     pub(super) fn insert_by_key(
@@ -173,5 +207,45 @@ impl State {
             }
         }
         Ok(())
+    }
+}
+
+type Before<'a> = dyn Fn(&OwnedValue, &OwnedValue) -> bool + 'a;
+
+/// Lifts the value at a place above those that come before it.
+fn rise(heap: &mut [OwnedValue], mut at: usize, before: &Before<'_>) {
+    while at > 0 {
+        let parent = (at - 1) / 2;
+        match (heap.get(parent), heap.get(at)) {
+            (Some(above), Some(value)) if before(above, value) => heap.swap(parent, at),
+            _ => return,
+        }
+        at = parent;
+    }
+}
+
+/// Takes the root out: its place sinks to the bottom along the children that come later, where the last value fills it.
+fn drop_root(heap: &mut Vec<OwnedValue>, before: &Before<'_>) {
+    let Some(last) = heap.pop() else { return };
+    let mut hole = 0;
+    loop {
+        let (left, right) = (2 * hole + 1, 2 * hole + 2);
+        let child = match (heap.get(left), heap.get(right)) {
+            (Some(l), Some(r)) => {
+                if before(r, l) {
+                    left
+                } else {
+                    right
+                }
+            }
+            (Some(_), None) => left,
+            _ => break,
+        };
+        heap.swap(hole, child);
+        hole = child;
+    }
+    if let Some(place) = heap.get_mut(hole) {
+        *place = last;
+        rise(heap, hole, before);
     }
 }

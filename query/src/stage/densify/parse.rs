@@ -25,6 +25,7 @@ pub(in crate::stage) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Par
     let (mut field, mut names, mut range) = (None, Vec::new(), None);
     for part in Elements::of_bytes(doc) {
         match part.key {
+            b"field" | b"partitionByFields" | b"range" if idl::is_absent(&part) => {}
             b"field" => field = Some(idl::string(NAME, &part)?),
             b"partitionByFields" => names = idl::strings(NAME, &part)?,
             b"range" => range = Some(idl::object(NAME, &part)?),
@@ -101,10 +102,19 @@ fn check_names(field: &[u8], names: &[Box<[u8]>]) -> Result<(), QueryError> {
     Ok(())
 }
 
+fn no_bounds() -> QueryError {
+    QueryError::location(
+        5_733_404,
+        "The bounds in a range statement must be the string 'full', 'partition', or an ascending \
+         array of two numbers or two dates",
+    )
+}
+
 fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
     let (mut step, mut bounds, mut unit) = (None, None, None);
     for part in Elements::of_bytes(range) {
         match part.key {
+            b"step" | b"unit" if idl::is_absent(&part) => {}
             b"step" if part.value().is_number() => step = Some(part.value()),
             b"step" => {
                 return Err(idl::wrong_type(
@@ -152,6 +162,7 @@ fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
                 "Bounds string must either be 'full' or 'partition'",
             ));
         }
+        other if other.is_nullish() => return Err(no_bounds()),
         other => {
             return Err(idl::wrong_type(RANGE, b"bounds", other, "types '[array, string]'"));
         }

@@ -64,6 +64,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     for field in Elements::of_bytes(doc) {
         match field.key {
             b"partitionBy" => partition = Some(field.value()),
+            b"sortBy" | b"output" if idl::is_absent(&field) => {}
             b"sortBy" => sort = Some(idl::object(NAME, &field)?),
             b"output" => output = Some(idl::object(NAME, &field)?),
             other => return Err(idl::unknown(NAME, other)),

@@ -73,6 +73,13 @@ impl Asked {
     pub(in crate::commands) fn parse(call: &Call) -> Result<Self, Failure> {
         let fields = Fields::idl("FindCommandRequest", &call.body);
         fields.only(KNOWN)?;
+        // Members of 4.4 and 5.0 alone speak of it.
+        if call.profile().wire_version > 13 && fields.get("ntoreturn")?.is_some() {
+            return Err(protocol::fields::FieldError::Unknown {
+                path: "FindCommandRequest.ntoreturn".into(),
+            }
+            .into());
+        }
         if fields.optional("$_startAt")?.is_some() {
             let text = "find with '$_startAt' is not supported yet";
             return Err(Failure::said(ErrorCode::NotImplemented, text));
@@ -80,11 +87,12 @@ impl Asked {
         let optional_flag = |name| flag(call, name);
         let flag = |name| Ok::<_, Failure>(optional_flag(name)?.unwrap_or(false));
         optional_flag("allowPartialResults")?;
+        check_replay(call)?;
         let number = |name| -> Result<Option<u64>, Failure> {
             Ok(fields.optional(name)?.map(|value| value.non_negative()).transpose()?)
         };
-        let doc = |name| document(&fields, name);
-        let given = |name| Ok::<_, Failure>(document(&fields, name)?.filter(|doc| !doc.is_empty()));
+        let doc = |name| document(call, &fields, name);
+        let given = |name| Ok::<_, Failure>(doc(name)?.filter(|doc| !doc.is_empty()));
         // Members of 4.4 and 5.0 speak of `ntoreturn`: the limit of a single batch, or else the size of the first.
         let single_batch = flag("singleBatch")?;
         let (legacy_limit, legacy_batch) = match number("ntoreturn")? {
@@ -94,7 +102,7 @@ impl Asked {
         let asked = Self {
             filter: doc("filter")?.unwrap_or_else(|| RawDoc::from(bson::rawdoc! {})),
             sort: given("sort")?,
-            hint: hint(&fields, "FindCommandRequest.hint")?,
+            hint: hint(&fields)?,
             collation: given("collation")?,
             projection: given("projection")?,
             resume_after: given("$_resumeAfter")?,
@@ -288,12 +296,16 @@ impl Asked {
 
 /// A field that is true, false or not there. Before 6.0 a number was as good.
 pub(in crate::commands) fn flag(call: &Call, name: &'static str) -> Result<Option<bool>, Failure> {
-    if call.profile().wire_version <= 13 {
-        let fields = Fields::idl("FindCommandRequest", &call.body);
-        return Ok(fields.optional(name)?.map(|value| value.safe_bool()).transpose()?);
-    }
     match call.body.get(name) {
         Ok(Some(RawBsonRef::Boolean(flag))) => Ok(Some(flag)),
+        Ok(Some(other)) if call.profile().wire_version <= 9 => Err(match &*call.name {
+            "find" => mistyped_on_4_4(name, other, "bool"),
+            _ => {
+                let found = protocol::fields::type_name(&other);
+                let text = format!("{name} must be a boolean, not a {found}");
+                Failure::said(ErrorCode::TypeMismatch, text)
+            }
+        }),
         Ok(Some(other)) => {
             let text = format!(
                 "Field '{name}' should be a boolean value, but found: {}",
@@ -305,17 +317,40 @@ pub(in crate::commands) fn flag(call: &Call, name: &'static str) -> Result<Optio
     }
 }
 
+/// `oplogReplay` has no effect any more, but a type: mongod's own words, the wrong one included.
+fn check_replay(call: &Call) -> Result<(), Failure> {
+    match call.body.get("oplogReplay") {
+        Ok(Some(other)) if !matches!(other, RawBsonRef::Boolean(_)) => {
+            Err(if call.profile().wire_version <= 9 {
+                mistyped_on_4_4("oplogReplay", other, "bool")
+            } else {
+                let text = "Expected field oplogReplayto be of type object";
+                Failure::said(ErrorCode::TypeMismatch, text)
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn mistyped_on_4_4(name: &str, value: RawBsonRef<'_>, wanted: &str) -> Failure {
+    let shown = query::value::Value::from_raw(value)
+        .map_or_else(String::new, |value| query::value::Shown(value).to_string());
+    let text =
+        format!("Failed to parse: {name}: {shown}. '{name}' field must be of BSON type {wanted}.");
+    Failure::said(ErrorCode::FailedToParse, text)
+}
+
 /// A hint, under the empty name: an index's name or key pattern.
-pub(in crate::commands) fn hint(
-    fields: &Fields<'_>,
-    path: &'static str,
-) -> Result<Option<RawDoc>, Failure> {
-    Ok(match fields.optional("hint")?.map(|value| value.raw()) {
+pub(in crate::commands) fn hint(fields: &Fields<'_>) -> Result<Option<RawDoc>, Failure> {
+    Ok(match fields.get("hint")?.map(|value| value.raw()) {
         None => None,
         Some(RawBsonRef::Document(hint)) if hint.is_empty() => None,
         Some(RawBsonRef::Document(hint)) => Some(wrapped(RawBsonRef::Document(hint))),
         Some(RawBsonRef::String(name)) => Some(wrapped(RawBsonRef::String(name))),
-        Some(other) => return Err(Failure::wrong_type(path, other, &["string", "object"])),
+        Some(_) => {
+            let text = "Hint must be a string or an object";
+            return Err(Failure::said(ErrorCode::FailedToParse, text));
+        }
     })
 }
 
@@ -336,10 +371,17 @@ pub(in crate::commands) fn stage_of(
     stage
 }
 
-fn document(fields: &Fields<'_>, name: &'static str) -> Result<Option<RawDoc>, Failure> {
-    match fields.optional(name)?.map(|value| value.raw()) {
+fn document(
+    call: &Call,
+    fields: &Fields<'_>,
+    name: &'static str,
+) -> Result<Option<RawDoc>, Failure> {
+    match fields.get(name)?.map(|value| value.raw()) {
         None => Ok(None),
         Some(RawBsonRef::Document(doc)) => Ok(Some(RawDoc::from(doc))),
+        Some(other) if call.profile().wire_version <= 9 => {
+            Err(mistyped_on_4_4(name, other, "object"))
+        }
         // mongod's own words, the missing space included.
         Some(_) => {
             let text = format!("Expected field {name}to be of type object");
