@@ -9,12 +9,12 @@ mod text;
 
 use bson::{RawDocument, RawDocumentBuf, raw::cstr};
 
-use super::{Candidate, Request, candidates::unsettled, text_refused::canonical};
+use super::{Candidate, Interval, Request, canonical::canonical};
 use crate::{
     exec::{Access, Examined, IndexScan},
     expression::{DocBuilder, array_bytes},
     matcher::{ArrayPredicate, Node, Predicate},
-    source::{Direction, IndexInfo, IndexKind, KeyRange},
+    source::{Direction, Edge, IndexInfo, IndexKind, KeyRange},
     text::TextNode,
     value::{Elements, OwnedValue, Shown, Value},
 };
@@ -39,6 +39,8 @@ pub struct Shape {
     skip: u64,
     limit: Option<u64>,
     counts: bool,
+    /// What is left out and where it ends is told by a stage above.
+    pub ends_above: bool,
     /// The projection as written, if there is one.
     pub projection: Option<RawDocumentBuf>,
 }
@@ -74,13 +76,15 @@ impl Shape {
             }
             finish(doc)
         });
+        let root = canonical(request.filter.root());
         Self {
-            filter: filter_doc(request.filter.root()),
-            root: request.filter.root().clone(),
+            filter: filter_doc(&root),
+            root,
             sort,
             skip: request.skip,
             limit: request.limit,
             counts: request.only_counts(),
+            ends_above: false,
             projection: None,
         }
     }
@@ -118,13 +122,15 @@ impl Shape {
             doc.push(b"type", Value::String(if scored { b"default" } else { b"simple" }));
             stage = above(doc, &stage);
         }
-        if self.skip > 0 {
+        if self.skip > 0 && !self.skips_keys(candidate) {
             let mut doc = node("SKIP", &mut counts);
             doc.push(b"skipAmount", number(self.skip));
-            stage = above(doc, &stage);
+            if !self.ends_above {
+                stage = above(doc, &stage);
+            }
         }
         // A sort that stops at the limit needs no stage for it.
-        let limit = self.limit.filter(|_| sorts.is_none() || self.skip > 0);
+        let limit = self.limit.filter(|_| sorts.is_none() && !self.ends_above);
         let limited = self.limit.and_then(|_| counts.next());
         if let Some(projection) = &self.projection {
             let name = match projection_stage(projection) {
@@ -142,7 +148,8 @@ impl Shape {
             doc.push(b"limitAmount", number(limit));
             stage = above(doc, &stage);
         }
-        if matches!((&candidate.access, &self.root), (Access::Text(_), Node::Or(_))) {
+        let searched = matches!((&candidate.access, &self.root), (Access::Text(_), Node::Or(_)));
+        if searched || candidate.subplan {
             stage = above(node("SUBPLAN", &mut counts), &stage);
         }
         stage
@@ -170,6 +177,7 @@ impl Shape {
                 let alone = self.sort.is_none()
                     && self.skip == 0
                     && self.limit.is_none()
+                    && !self.ends_above
                     && self.projection.is_none();
                 let returned = counts.next();
                 let mut doc = DocBuilder::new();
@@ -187,54 +195,93 @@ impl Shape {
                 finish(doc)
             }
             Access::Collection(direction) => {
-                let filter = filters.then_some(&self.filter);
-                let mut doc = filtering("COLLSCAN", filter, filters, counts);
+                let rest = candidate.rest.as_ref().map(filter_doc);
+                let mut doc = filtering("COLLSCAN", rest.as_ref(), filters, counts);
                 doc.push(b"direction", direction_text(*direction));
                 examined(&mut doc, ran, false, true);
                 finish(doc)
             }
             Access::Text(text) => text::stage(text, indexes, counts),
-            Access::Indexes(scans) if self.counts && candidate.settled => {
-                let scan = scans.first();
-                scan.map_or_else(RawDocumentBuf::new, |scan| count_scan(scan, indexes, ran))
-            }
-            Access::Indexes(scans) if candidate.covers.is_some() => {
-                // The filter, and what makes documents of keys, are no stages of their own.
-                let own = usize::from(filters) + usize::from(candidate.covers.is_some());
-                let returned = (0..own).filter_map(|_| counts.next()).last();
-                scans.first().map_or_else(RawDocumentBuf::new, |scan| {
-                    let rest = not_covered(&self.root, scan, indexes);
-                    let filter = (!rest.is_empty()).then_some(&rest);
-                    index_scan(scan, indexes, ran, (filter, returned))
-                })
-            }
-            Access::Indexes(scans) => {
-                let mut inputs: Vec<_> =
-                    scans.iter().map(|scan| index_scan(scan, indexes, ran, (None, None))).collect();
-                let rest = match scans.as_slice() {
-                    [only] => not_covered(&self.root, only, indexes),
-                    _ => self.filter.clone(),
-                };
-                let filter = (!rest.is_empty()).then_some(&rest);
-                let mut doc = filtering("FETCH", filter, filters, counts);
-                examined(&mut doc, ran, false, true);
-                match inputs.pop() {
-                    Some(only) if inputs.is_empty() => above(doc, &only),
-                    last => {
-                        inputs.extend(last);
-                        let mut or = DocBuilder::new();
-                        or.push(b"stage", Value::String(b"OR"));
-                        if let Some(ran) = ran {
-                            progress(&mut or, ran.examined.docs, ran);
-                        }
-                        let list = array_bytes(inputs.iter().map(|stage| Value::from(&**stage)));
-                        or.push(b"inputStages", Value::Array(&list));
-                        above(doc, &finish(or))
-                    }
-                }
-            }
+            Access::Indexes(scans) => self.index_access(candidate, scans, indexes, counts),
         }
     }
+
+    /// Whether entries of the index are left out before anything is fetched.
+    fn skips_keys(&self, candidate: &Candidate) -> bool {
+        !self.ends_above
+            && self.skip > 0
+            && candidate.skips_keys(self.sort.is_some() && !candidate.gives_order)
+    }
+
+    fn index_access(
+        &self,
+        candidate: &Candidate,
+        scans: &[IndexScan],
+        indexes: &[IndexInfo],
+        counts: &mut Counts<'_>,
+    ) -> RawDocumentBuf {
+        let ran = counts.ran;
+        let filters = !self.filter.is_empty();
+        let rest = candidate.rest.as_ref().map(filter_doc);
+        if self.counts && candidate.settled {
+            return match scans {
+                [only] => count_scan(only, indexes, ran),
+                _ => branches(scans, indexes, ran),
+            };
+        }
+        if candidate.covers.is_some() {
+            // The filter, and what makes documents of keys, are no stages of their own.
+            let own = usize::from(filters) + usize::from(candidate.covers.is_some());
+            let returned = (0..own).filter_map(|_| counts.next()).last();
+            return scans.first().map_or_else(RawDocumentBuf::new, |scan| {
+                index_scan(scan, indexes, ran, (rest.as_ref(), returned))
+            });
+        }
+        let mut below = match scans {
+            [only] => index_scan(only, indexes, ran, (None, None)),
+            _ => branches(scans, indexes, ran),
+        };
+        if self.skips_keys(candidate) {
+            let mut doc = DocBuilder::new();
+            doc.push(b"stage", Value::String(b"SKIP"));
+            if let Some(ran) = ran {
+                progress(&mut doc, ran.examined.docs, ran);
+            }
+            doc.push(b"skipAmount", number(self.skip));
+            below = above(doc, &below);
+        }
+        let mut doc = filtering("FETCH", rest.as_ref(), filters, counts);
+        // What every branch fetched need not be fetched again.
+        if rest.is_none() && scans.iter().all(|scan| scan.rest.is_some()) && !scans.is_empty() {
+            return below;
+        }
+        examined(&mut doc, ran, false, true);
+        above(doc, &below)
+    }
+}
+
+/// The scans of the branches of an `$or`.
+fn branches(scans: &[IndexScan], indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
+    let branch = |scan: &IndexScan| {
+        let keys = index_scan(scan, indexes, ran, (None, None));
+        let Some(rest) = &scan.rest else { return keys };
+        let mut doc = DocBuilder::new();
+        doc.push(b"stage", Value::String(b"FETCH"));
+        doc.push(b"filter", Value::from(&*filter_doc(rest)));
+        if let Some(ran) = ran {
+            progress(&mut doc, ran.examined.docs, ran);
+        }
+        above(doc, &keys)
+    };
+    let inputs: Vec<_> = scans.iter().map(branch).collect();
+    let mut or = DocBuilder::new();
+    or.push(b"stage", Value::String(b"OR"));
+    if let Some(ran) = ran {
+        progress(&mut or, ran.examined.docs, ran);
+    }
+    let list = array_bytes(inputs.iter().map(|stage| Value::from(&**stage)));
+    or.push(b"inputStages", Value::Array(&list));
+    finish(or)
 }
 
 /// mongod's name for a projection: a simple one names fields at the top alone.
@@ -264,16 +311,6 @@ fn filtering(
         progress(&mut doc, returned.unwrap_or(ran.examined.docs), ran);
     }
     doc
-}
-
-/// The part of the filter that the bounds of the index don't settle.
-fn not_covered(root: &Node, scan: &IndexScan, indexes: &[IndexInfo]) -> RawDocumentBuf {
-    let Some(index) = indexes.get(scan.index) else { return filter_doc(root) };
-    let rest: Vec<Node> = unsettled(root, scan, index).into_iter().cloned().collect();
-    match rest.as_slice() {
-        [only] => filter_doc(only),
-        _ => filter_doc(&Node::And(rest)),
-    }
 }
 
 fn finish(doc: DocBuilder) -> RawDocumentBuf {
@@ -366,7 +403,9 @@ fn is_whole(range: &KeyRange) -> bool {
 
 /// A walk over one stretch of keys, none of which is looked into.
 fn count_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
-    let (Some(index), [range]) = (indexes.get(scan.index), scan.ranges.as_slice()) else {
+    let plain = scan.is_plain();
+    let (Some(index), [range], true) = (indexes.get(scan.index), scan.ranges.as_slice(), plain)
+    else {
         return index_scan(scan, indexes, ran, (None, None));
     };
     let mut doc = DocBuilder::new();
@@ -419,7 +458,7 @@ fn describe_index(doc: &mut DocBuilder, index: &IndexInfo, scan: &IndexScan) {
     }
     doc.push(b"indexName", Value::String(index.name.as_bytes()));
     doc.push(b"isMultiKey", Value::Bool(index.is_multikey()));
-    if index.name != "_id_" && index.kind != IndexKind::Text {
+    if index.name != "_id_" && !matches!(index.kind, IndexKind::Text | IndexKind::Hashed) {
         doc.push(b"multiKeyPaths", Value::from(&*multikey_paths(index)));
     }
     doc.push(b"isUnique", Value::Bool(index.unique));
@@ -460,6 +499,15 @@ fn bounds(fields: &[(Vec<u8>, bool)], scan: &IndexScan) -> RawDocumentBuf {
     let mut doc = DocBuilder::new();
     for (at, (name, ascending)) in fields.iter().enumerate() {
         let forward = *ascending == (scan.direction == Direction::Forward);
+        if let Some(intervals) = scan.bounds.get(at) {
+            let mut texts: Vec<_> = intervals.iter().map(|i| within(i, forward)).collect();
+            if !forward {
+                texts.reverse();
+            }
+            let list = array_bytes(texts.iter().map(|text| Value::String(text.as_bytes())));
+            doc.push(name, Value::Array(&list));
+            continue;
+        }
         let mut texts: Vec<String> = Vec::new();
         for range in &scan.ranges {
             let text = interval(range, at, forward);
@@ -476,23 +524,27 @@ fn bounds(fields: &[(Vec<u8>, bool)], scan: &IndexScan) -> RawDocumentBuf {
     finish(doc)
 }
 
+fn within(interval: &Interval, forward: bool) -> String {
+    edges(&interval.low, &interval.high, forward)
+}
+
+fn edges(low: &Edge, high: &Edge, forward: bool) -> String {
+    let (first, last) = if forward { (low, high) } else { (high, low) };
+    format!(
+        "{}{}, {}{}",
+        if first.inclusive { '[' } else { '(' },
+        Shown(first.value.get()),
+        Shown(last.value.get()),
+        if last.inclusive { ']' } else { ')' }
+    )
+}
+
 fn interval(range: &KeyRange, at: usize, forward: bool) -> String {
     if let Some(value) = range.prefix.get(at) {
         return format!("[{0}, {0}]", Shown(value.get()));
     }
     match &range.edges {
-        Some((low, high)) if at == range.prefix.len() => {
-            let open = |inclusive: bool| if inclusive { '[' } else { '(' };
-            let close = |inclusive: bool| if inclusive { ']' } else { ')' };
-            let (first, last) = if forward { (low, high) } else { (high, low) };
-            format!(
-                "{}{}, {}{}",
-                open(first.inclusive),
-                Shown(first.value.get()),
-                Shown(last.value.get()),
-                close(last.inclusive)
-            )
-        }
+        Some((low, high)) if at == range.prefix.len() => edges(low, high, forward),
         _ if forward => "[MinKey, MaxKey]".into(),
         _ => "[MaxKey, MinKey]".into(),
     }

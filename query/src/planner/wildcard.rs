@@ -6,7 +6,7 @@
 use super::{
     Candidate, Interval, Request,
     bounds::{conjuncts, intervals_of},
-    candidates::operands_fit,
+    candidates::{is_exact, joined, operands_fit},
     partial,
 };
 use crate::{
@@ -17,8 +17,11 @@ use crate::{
 };
 
 /// A plan for every predicate that a wildcard index can answer.
-pub(super) fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
-    let root = request.filter.root();
+pub(super) fn candidates(
+    root: &Node,
+    request: &Request,
+    indexes: &[IndexInfo],
+) -> Vec<Candidate> {
     let mut found = Vec::new();
     for (at, index) in indexes.iter().enumerate() {
         let usable = match request.hint {
@@ -31,15 +34,21 @@ pub(super) fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candid
         if index.kind != IndexKind::Wildcard || !usable || !is_plain(index) {
             continue;
         }
-        for part in conjuncts(root) {
+        let parts = conjuncts(root);
+        for part in &parts {
             found.extend(ranges(index, part).map(|ranges| {
                 let scan = IndexScan {
                     index: at,
                     planned: index.spec.clone(),
                     ranges,
+                    bounds: Vec::new(),
                     direction: Direction::Forward,
+                    rest: None,
                 };
-                Candidate::of(Access::Indexes(vec![scan]), false)
+                let exact = !is_exact(part);
+                let rest = parts.iter().filter(|other| exact || !std::ptr::eq(**other, *part));
+                let rest = joined(rest.map(|node| (*node).clone()).collect());
+                Candidate { rest, ..Candidate::of(Access::Indexes(vec![scan]), false) }
             }));
         }
     }

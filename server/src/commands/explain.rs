@@ -293,6 +293,7 @@ impl Query<'_> {
     ) -> Result<(Option<Pipeline>, Option<Ran>), Failure> {
         let started = Instant::now();
         let mut shape = Shape::of(&request);
+        shape.ends_above = matches!(self.top, Top::Count);
         if let Top::Projection(projection) = &self.top {
             shape.projection = Some(projection.0.clone());
         }
