@@ -64,13 +64,19 @@ pub(super) fn contained(root: &Node, request: &Request, indexes: &[IndexInfo]) -
         let Node::Or(branches) = part else { continue };
         let alone = Request { sort: None, ends: None, ..request.clone() };
         let first = |branch: &Node| {
-            indexed(branch, &alone, indexes).into_iter().find_map(as_branch)
+            indexed(branch, &alone, indexes).into_iter().filter_map(as_branch).find(is_bounded)
         };
         let Some(scans) = branches.iter().map(first).collect::<Option<Vec<_>>>() else { continue };
         let others = parts.iter().filter(|other| !std::ptr::eq(**other, *part));
         found.push(over(scans, joined(others.map(|node| (*node).clone()).collect())));
     }
     found
+}
+
+/// A hint makes plans of whole indexes, too.
+fn is_bounded(scan: &IndexScan) -> bool {
+    let whole = |b: &Vec<super::Interval>| matches!(b.as_slice(), [all] if all.is_all());
+    !scan.bounds.first().is_some_and(whole)
 }
 
 /// A plan with one scan as a branch.
@@ -84,7 +90,9 @@ fn as_branch(candidate: Candidate) -> Option<IndexScan> {
     }
 }
 
-fn over(scans: Vec<IndexScan>, rest: Option<Node>) -> Candidate {
+fn over(mut scans: Vec<IndexScan>, rest: Option<Node>) -> Candidate {
+    // As mongod has them.
+    scans.sort_by_key(|scan| scan.index);
     let scans = match as_one(&scans) {
         Some(one) => vec![one],
         None => scans,

@@ -162,8 +162,9 @@ fn whole(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Candid
 fn by_order(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
     let ordered = |(at, index): &(usize, &IndexInfo)| {
         let usable = request.allows(*at) && request.hint.is_none() && !index.hidden;
+        let arrays = index.is_multikey() && by_or::is_subplanned(request, root);
         // A sparse index leaves documents out.
-        usable && !index.sparse && fits(index, root)
+        usable && !index.sparse && !arrays && fits(index, root)
     };
     indexes
         .iter()
@@ -272,11 +273,24 @@ fn intervals(index: &IndexInfo, at: usize, part: &Node) -> Option<Vec<Interval>>
     let negation = || intervals_of_negation(part, path);
     let found = intervals_of(part, path)
         .or_else(|| field.multikey.is_empty().then(negation).flatten())?;
+    // Only an empty array has undefined for a key.
+    let found = match field.multikey.is_empty() && is_null(part) {
+        true => vec![Interval::point(Value::Null)],
+        false => found,
+    };
     // A sparse index has no keys for what is missing.
     if index.sparse && !requires(part) && found.iter().any(holds_null) {
         return None;
     }
     if index.hashed_field() == Some(at) { hashed(&found) } else { Some(found) }
+}
+
+fn is_null(part: &Node) -> bool {
+    matches!(
+        part,
+        Node::Leaf(Leaf { predicate: Predicate::Compare { op: CompareOp::Eq, operand, .. }, .. })
+            if matches!(operand.get(), Value::Null)
+    )
 }
 
 /// Whether the bounds of a field say all that a part of the filter says.

@@ -36,6 +36,10 @@ fn joined(mut parts: Vec<Node>, by: fn(Vec<Node>) -> Node) -> Node {
 
 /// In an `$or`, equalities on one path are one list.
 fn equalities(branches: Vec<Node>) -> Vec<Node> {
+    // A list that was written as one stays apart.
+    let (lists, branches): (Vec<Node>, Vec<Node>) = branches
+        .into_iter()
+        .partition(|node| matches!(node, Node::Leaf(Leaf { predicate: Predicate::In(_), .. })));
     let mut kept: Vec<Node> = Vec::with_capacity(branches.len());
     let equality = |node: &Node| match node {
         Node::Leaf(Leaf {
@@ -74,7 +78,7 @@ fn equalities(branches: Vec<Node>) -> Vec<Node> {
         values.push(operand);
         other.predicate = Predicate::In(InList::new(values, regexes, collator));
     }
-    kept.iter().map(canonical_leaf).collect()
+    kept.iter().map(canonical_leaf).chain(lists).collect()
 }
 
 /// A list of one is an equality.

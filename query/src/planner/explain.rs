@@ -24,6 +24,8 @@ use crate::{
 pub struct Ran {
     /// Documents that each stage gave, the lowest first: filter, sort, skip, limit, projection.
     pub returned: Vec<u64>,
+    /// Documents that each stage gave that is not part of the plan.
+    pub above: Vec<u64>,
     /// Time, in milliseconds.
     pub millis: u64,
     /// What the scan looked at.
@@ -43,6 +45,8 @@ pub struct Shape {
     pub ends_above: bool,
     /// The projection as written, if there is one.
     pub projection: Option<RawDocumentBuf>,
+    /// The projection is what makes documents of keys.
+    of_keys: bool,
 }
 
 /// The counts of the stages, taken one after the other as the tree grows.
@@ -86,6 +90,7 @@ impl Shape {
             counts: request.only_counts(),
             ends_above: false,
             projection: None,
+            of_keys: false,
         }
     }
 
@@ -137,7 +142,10 @@ impl Shape {
                 "PROJECTION_SIMPLE" if candidate.covers.is_some() => "PROJECTION_COVERED",
                 other => other,
             };
-            let mut doc = node(name, &mut counts);
+            let mut doc = match self.of_keys {
+                true => again(name, &counts),
+                false => node(name, &mut counts),
+            };
             doc.push(b"transformBy", Value::from(&**projection));
             stage = above(doc, &stage);
         }
@@ -153,6 +161,21 @@ impl Shape {
             stage = above(node("SUBPLAN", &mut counts), &stage);
         }
         stage
+    }
+
+    /// What makes documents of keys is shown as a projection where a stage of a pipeline asks for no more.
+    pub fn keys_as_projection(&mut self, candidate: &Candidate, request: &Request) {
+        let (Some(_), Some(needed), None) = (&candidate.covers, &request.needed, &self.projection)
+        else {
+            return;
+        };
+        let mut doc = DocBuilder::new();
+        doc.push(b"_id", Value::Bool(needed.iter().any(|path| path == b"_id")));
+        for path in needed.iter().filter(|path| *path != b"_id") {
+            doc.push(path, Value::Bool(true));
+        }
+        self.projection = Some(finish(doc));
+        self.of_keys = true;
     }
 
     /// A text search is shown with what it means to its index.
@@ -223,7 +246,7 @@ impl Shape {
         let ran = counts.ran;
         let filters = !self.filter.is_empty();
         let rest = candidate.rest.as_ref().map(filter_doc);
-        if self.counts && candidate.settled {
+        if self.counts && candidate.settled && (self.sort.is_none() || candidate.gives_order) {
             return match scans {
                 [only] => count_scan(only, indexes, ran),
                 _ => branches(scans, indexes, ran),
@@ -329,6 +352,16 @@ fn node(stage: &str, counts: &mut Counts<'_>) -> DocBuilder {
     doc.push(b"stage", Value::String(stage.as_bytes()));
     if let (Some(ran), Some(returned)) = (counts.ran, counts.next()) {
         progress(&mut doc, returned, ran);
+    }
+    doc
+}
+
+/// A stage that gives what the one below it gives.
+fn again(stage: &str, counts: &Counts<'_>) -> DocBuilder {
+    let mut doc = DocBuilder::new();
+    doc.push(b"stage", Value::String(stage.as_bytes()));
+    if let Some(ran) = counts.ran {
+        progress(&mut doc, counts.last, ran);
     }
     doc
 }

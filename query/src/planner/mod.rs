@@ -95,7 +95,7 @@ impl Request {
     /// Nothing of the documents is of interest but how many they are.
     pub(crate) fn only_counts(&self) -> bool {
         let none = self.needed.as_ref().is_some_and(Vec::is_empty);
-        (self.counts || none) && self.sort.is_none()
+        self.counts || none
     }
 
     /// How many documents a sort must keep.
@@ -184,6 +184,12 @@ pub fn choose(
     })
 }
 
+/// Whether the query is for one document by its `_id`.
+pub fn is_by_id(request: &Request, source: &dyn Source) -> bool {
+    let found = candidates(request, source.indexes());
+    matches!(found.as_slice(), [Candidate { access: Access::ById(_), .. }])
+}
+
 /// How much work the trial gives each plan, and how many results end it, as in mongod.
 const TRIAL_WORKS: u64 = 10_000;
 const TRIAL_RESULTS: u64 = 101;
@@ -270,6 +276,11 @@ fn score(
             break;
         }
     }
+    // One step may have gone past the budget.
+    if works > works_max {
+        results = results.saturating_sub(u64::from(!ended));
+        ended = false;
+    }
     if sorts {
         results = if ended { results.min(wanted).min(works_max.saturating_sub(works)) } else { 0 };
         works += results;
@@ -297,7 +308,8 @@ pub fn whole_index(index: usize, indexes: &[IndexInfo]) -> Access {
 /// Makes a plan runnable, without projection.
 pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
     let sort_limit = request.sort_limit();
-    if request.only_counts() && candidate.settled {
+    let ordered = request.sort.is_none() || candidate.gives_order;
+    if request.only_counts() && candidate.settled && ordered {
         let mut pipeline = Pipeline::of_keys(candidate.access.clone());
         pipeline.extend((request.skip > 0).then_some(Skip(request.skip)));
         pipeline.extend(request.limit.map(Limit));

@@ -36,12 +36,12 @@ pub(super) fn candidates(
         }
         let parts = conjuncts(root);
         for part in &parts {
-            found.extend(ranges(index, part).map(|ranges| {
+            found.extend(ranges(index, part).map(|(ranges, bounds)| {
                 let scan = IndexScan {
                     index: at,
                     planned: index.spec.clone(),
                     ranges,
-                    bounds: Vec::new(),
+                    bounds,
                     direction: Direction::Forward,
                     rest: None,
                 };
@@ -61,7 +61,7 @@ fn is_plain(index: &IndexInfo) -> bool {
         && index.spec.get("wildcardProjection").is_ok_and(|projection| projection.is_none())
 }
 
-fn ranges(index: &IndexInfo, part: &Node) -> Option<Vec<KeyRange>> {
+fn ranges(index: &IndexInfo, part: &Node) -> Option<(Vec<KeyRange>, Vec<Vec<Interval>>)> {
     let Node::Leaf(Leaf { path: Some(path), predicate }) = part else { return None };
     if !covers(index, path.dotted()) || !answers(predicate) || !operands_fit(index, part) {
         return None;
@@ -73,7 +73,8 @@ fn ranges(index: &IndexInfo, part: &Node) -> Option<Vec<KeyRange>> {
     }
     let intervals = intervals_of(part, path.dotted())?;
     let behind = OwnedValue::from(Value::String(path.dotted()));
-    Some(intervals.iter().map(|interval| behind_path(&behind, interval)).collect())
+    let ranges = intervals.iter().map(|interval| behind_path(&behind, interval)).collect();
+    Some((ranges, vec![vec![Interval::point(behind.get())], intervals]))
 }
 
 fn behind_path(path: &OwnedValue, interval: &Interval) -> KeyRange {

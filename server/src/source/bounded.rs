@@ -115,6 +115,8 @@ impl<'s> Bounded<'s> {
 
     fn judge(&self, key: &[u8]) -> Verdict {
         let mut at = 0;
+        // Up to where the key may stay as it is while a later one is within the bounds.
+        let mut open = 0;
         for (field, (stretches, descending)) in self.fields.iter().enumerate() {
             let rest = key.get(at..).unwrap_or_default();
             let past = |s: &Stretch| {
@@ -125,8 +127,8 @@ impl<'s> Bounded<'s> {
                 }
             };
             let Some(next) = stretches.iter().position(|s| !past(s)) else {
-                // No later value of this field: on to the next value of the one before.
-                return match key.get(..at).filter(|prefix| !prefix.is_empty()) {
+                // No later value of this field: on to the next value of the last one before it that has any.
+                return match key.get(..open).filter(|prefix| !prefix.is_empty()) {
                     Some(prefix) => Verdict::Seek(Seek { bytes: prefix.to_vec(), inclusive: false }),
                     None => Verdict::Over,
                 };
@@ -144,7 +146,11 @@ impl<'s> Bounded<'s> {
             let Some(len) = keystring::component_len(rest, *descending) else {
                 return Verdict::Within;
             };
+            let last = next + 1 == stretches.len() && rest.starts_with(&stretch.end.bytes);
             at += len;
+            if !last {
+                open = at;
+            }
         }
         Verdict::Within
     }
