@@ -16,8 +16,8 @@ use query::{
     matcher::{Matcher, ParseContext},
     planner::Interval,
     source::{
-        BoundedEntries, Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo, IndexKind, KeyRange,
-        Record, RecordKey, RecordWalk, Records, Scores, Source,
+        BoundedEntries, Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo,
+        IndexKind, KeyRange, Record, RecordKey, RecordWalk, Records, Scores, Source,
     },
     value::{OwnedValue, Value, path::Path},
 };

@@ -13,8 +13,8 @@ use crate::{
     planner::Interval,
     sort::keys_at,
     source::{
-        BoundedEntries, Direction, IndexEntries, IndexEntry, IndexInfo, IndexKind, KeyRange, RecordKey, Records,
-        Source,
+        BoundedEntries, Direction, IndexEntries, IndexEntry, IndexInfo, IndexKind, KeyRange,
+        RecordKey, Records, Source,
     },
     value::{Elements, OwnedValue, Value, path::Path},
 };

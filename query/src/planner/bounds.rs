@@ -38,7 +38,8 @@ impl Interval {
 
     /// Whether all values are in it.
     pub fn is_all(&self) -> bool {
-        matches!(self.low.value.get(), Value::MinKey) && matches!(self.high.value.get(), Value::MaxKey)
+        matches!(self.low.value.get(), Value::MinKey)
+            && matches!(self.high.value.get(), Value::MaxKey)
     }
 
     /// The one value, if it is one.

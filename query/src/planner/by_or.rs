@@ -7,7 +7,7 @@ use super::{
     Candidate, Request,
     bounds::{conjuncts, union},
     candidates::{indexed, joined},
-    canonical::canonical,
+    canonical::{all_by_path, canonical},
     trial,
 };
 use crate::{
@@ -39,7 +39,7 @@ pub(super) fn subplans(
         return Ok(None);
     }
     let mut scans = Vec::with_capacity(branches.len());
-    for branch in branches {
+    for branch in &all_by_path(branches) {
         let alone = Request {
             allowed: request.allowed.clone(),
             ..Request::new(Matcher::from_root(branch.clone()))
@@ -66,9 +66,11 @@ pub(super) fn contained(root: &Node, request: &Request, indexes: &[IndexInfo]) -
         let first = |branch: &Node| {
             indexed(branch, &alone, indexes).into_iter().filter_map(as_branch).find(is_bounded)
         };
-        let Some(scans) = branches.iter().map(first).collect::<Option<Vec<_>>>() else { continue };
+        let scans = all_by_path(branches).iter().map(first).collect::<Option<Vec<_>>>();
+        let Some(scans) = scans else { continue };
         let others = parts.iter().filter(|other| !std::ptr::eq(**other, *part));
-        found.push(over(scans, joined(others.map(|node| (*node).clone()).collect())));
+        let others: Vec<Node> = others.map(|node| (*node).clone()).collect();
+        found.push(over(scans, joined(all_by_path(&others))));
     }
     found
 }
@@ -90,9 +92,7 @@ fn as_branch(candidate: Candidate) -> Option<IndexScan> {
     }
 }
 
-fn over(mut scans: Vec<IndexScan>, rest: Option<Node>) -> Candidate {
-    // As mongod has them.
-    scans.sort_by_key(|scan| scan.index);
+fn over(scans: Vec<IndexScan>, rest: Option<Node>) -> Candidate {
     let scans = match as_one(&scans) {
         Some(one) => vec![one],
         None => scans,

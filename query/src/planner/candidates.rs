@@ -4,7 +4,7 @@ use super::{
     Request,
     bounds::{Interval, conjuncts, hashed, intervals_of, intervals_of_negation},
     by_or,
-    canonical::canonical,
+    canonical::{all_by_path, canonical},
     partial, wildcard,
 };
 use crate::{
@@ -137,9 +137,10 @@ fn has_ranges(index: &IndexInfo) -> bool {
 fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Vec<Candidate> {
     let parts = conjuncts(root);
     let arrays = index.fields.first().is_some_and(|field| !field.multikey.is_empty());
-    let first = index.fields.first().map_or(0, |_| {
-        parts.iter().filter(|part| intervals(index, 0, part).is_some()).count()
-    });
+    let first = index
+        .fields
+        .first()
+        .map_or(0, |_| parts.iter().filter(|part| intervals(index, 0, part).is_some()).count());
     let picks = if arrays { first } else { first.min(1) };
     if picks == 0 {
         let hinted = request.hint == Some(at);
@@ -147,7 +148,7 @@ fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Vec
     }
     (0..picks)
         .map(|pick| {
-            let assigned = Assigned::new(index, &parts, pick);
+            let assigned = Assigned::new(index, &parts, pick, request.only_counts());
             bounded(at, index, assigned, &parts, request)
         })
         .collect()
@@ -199,7 +200,15 @@ fn bounded(
     let settled = open.is_empty() && index.kind == IndexKind::Ordered;
     let named = !(assigned.exact.is_empty() && assigned.inexact.is_empty());
     let covers = covers(index, request, &open, named, order.is_some());
-    let rest = joined(open.into_iter().cloned().collect());
+    let rest = match named {
+        true => {
+            let (first, others) = open.split_at(assigned.inexact.len());
+            let others: Vec<Node> = others.iter().map(|node| (*node).clone()).collect();
+            let first = first.iter().map(|node| (*node).clone());
+            joined(first.chain(all_by_path(&others)).collect())
+        }
+        false => joined(open.into_iter().cloned().collect()),
+    };
     let access = Access::Indexes(vec![scan]);
     Candidate { settled, covers, rest, ..Candidate::of(access, order.is_some()) }
 }
@@ -229,7 +238,7 @@ impl<'n> Assigned<'n> {
     }
 
     /// `pick`: which of several predicates bounds a first field with arrays.
-    fn new(index: &IndexInfo, parts: &[&'n Node], pick: usize) -> Self {
+    fn new(index: &IndexInfo, parts: &[&'n Node], pick: usize, counts: bool) -> Self {
         let mut assigned = Self { bounds: Vec::new(), exact: Vec::new(), inexact: Vec::new() };
         let mut bounded_roots: Vec<&[u8]> = Vec::new();
         for (at, field) in index.fields.iter().enumerate() {
@@ -252,7 +261,12 @@ impl<'n> Assigned<'n> {
             let mut bounds = vec![Interval::all()];
             for (part, found) in all {
                 bounds = intersect(&bounds, &found);
-                match is_settled(index, at, part) {
+                // Who only counts need not tell null from what is not there.
+                let null = counts
+                    && is_null(part)
+                    && field.multikey.is_empty()
+                    && field.path.parts().len() == 1;
+                match null || is_settled(index, at, part) {
                     true => assigned.exact.push(part),
                     false => assigned.inexact.push(part),
                 }
@@ -271,8 +285,8 @@ fn intervals(index: &IndexInfo, at: usize, part: &Node) -> Option<Vec<Interval>>
     }
     let path = field.path.dotted();
     let negation = || intervals_of_negation(part, path);
-    let found = intervals_of(part, path)
-        .or_else(|| field.multikey.is_empty().then(negation).flatten())?;
+    let found =
+        intervals_of(part, path).or_else(|| field.multikey.is_empty().then(negation).flatten())?;
     // Only an empty array has undefined for a key.
     let found = match field.multikey.is_empty() && is_null(part) {
         true => vec![Interval::point(Value::Null)],

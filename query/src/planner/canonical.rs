@@ -54,9 +54,13 @@ fn equalities(branches: Vec<Node>) -> Vec<Node> {
             continue;
         };
         let same = |leaf: &Leaf| {
-            let spec = |c: &Option<_>| c.as_ref().map(|c: &std::sync::Arc<crate::collation::Collator>| c.spec().clone());
+            let spec = |c: &Option<_>| {
+                c.as_ref().map(|c: &std::sync::Arc<crate::collation::Collator>| c.spec().clone())
+            };
             let fits = match &leaf.predicate {
-                Predicate::Compare { op: CompareOp::Eq, collator: other, .. } => spec(other) == spec(&collator),
+                Predicate::Compare { op: CompareOp::Eq, collator: other, .. } => {
+                    spec(other) == spec(&collator)
+                }
                 Predicate::In(list) => spec(&list.collator) == spec(&collator),
                 _ => false,
             };
@@ -152,4 +156,21 @@ fn rank(node: &Node) -> u8 {
         Node::Text(_) => 30,
         _ => 25,
     }
+}
+
+/// What a plan leaves to be checked is sorted by path once indexes were chosen, as in mongod; parts without one come
+/// first.
+pub(super) fn by_path(node: &Node) -> Node {
+    match node {
+        Node::And(children) => Node::And(all_by_path(children)),
+        Node::Or(children) => Node::Or(all_by_path(children)),
+        other => other.clone(),
+    }
+}
+
+/// Parts in the order of their paths.
+pub(super) fn all_by_path(parts: &[Node]) -> Vec<Node> {
+    let mut parts: Vec<Node> = parts.iter().map(by_path).collect();
+    parts.sort_by(|a, b| path(a).cmp(path(b)));
+    parts
 }

@@ -5,17 +5,20 @@
 //!                                       or COLLSCAN {filter}
 //! ```
 
+mod filter;
 mod text;
 
-use bson::{RawDocument, RawDocumentBuf, raw::cstr};
+pub(crate) use filter::filter_doc;
+use filter::one;
+
+use bson::RawDocumentBuf;
 
 use super::{Candidate, Interval, Request, canonical::canonical};
 use crate::{
     exec::{Access, Examined, IndexScan},
     expression::{DocBuilder, array_bytes},
-    matcher::{ArrayPredicate, Node, Predicate},
+    matcher::Node,
     source::{Direction, Edge, IndexInfo, IndexKind, KeyRange},
-    text::TextNode,
     value::{Elements, OwnedValue, Shown, Value},
 };
 
@@ -47,6 +50,8 @@ pub struct Shape {
     pub projection: Option<RawDocumentBuf>,
     /// The projection is what makes documents of keys.
     of_keys: bool,
+    /// A grouping is part of the plan.
+    grouped: bool,
 }
 
 /// The counts of the stages, taken one after the other as the tree grows.
@@ -91,6 +96,7 @@ impl Shape {
             ends_above: false,
             projection: None,
             of_keys: false,
+            grouped: false,
         }
     }
 
@@ -137,7 +143,9 @@ impl Shape {
         // A sort that stops at the limit needs no stage for it.
         let limit = self.limit.filter(|_| sorts.is_none() && !self.ends_above);
         let limited = self.limit.and_then(|_| counts.next());
-        if let Some(projection) = &self.projection {
+        // A single document by its `_id` is shown as it should be by who finds it.
+        let by_id = matches!(candidate.access, Access::ById(_)) && self.is_alone();
+        if let Some(projection) = self.projection.as_ref().filter(|_| !by_id) {
             let name = match projection_stage(projection) {
                 "PROJECTION_SIMPLE" if candidate.covers.is_some() => "PROJECTION_COVERED",
                 other => other,
@@ -163,12 +171,16 @@ impl Shape {
         stage
     }
 
-    /// What makes documents of keys is shown as a projection where a stage of a pipeline asks for no more.
-    pub fn keys_as_projection(&mut self, candidate: &Candidate, request: &Request) {
+    /// Below a grouping, what makes documents of keys is shown as a projection.
+    pub fn below_grouping(&mut self, candidate: &Candidate, request: &Request) {
+        self.grouped = true;
         let (Some(_), Some(needed), None) = (&candidate.covers, &request.needed, &self.projection)
         else {
             return;
         };
+        if request.only_counts() && candidate.settled {
+            return;
+        }
         let mut doc = DocBuilder::new();
         doc.push(b"_id", Value::Bool(needed.iter().any(|path| path == b"_id")));
         for path in needed.iter().filter(|path| *path != b"_id") {
@@ -197,11 +209,7 @@ impl Shape {
         match &candidate.access {
             Access::Nothing | Access::Given(_) => finish(node("EOF", counts)),
             Access::ById(_) => {
-                let alone = self.sort.is_none()
-                    && self.skip == 0
-                    && self.limit.is_none()
-                    && !self.ends_above
-                    && self.projection.is_none();
+                let alone = self.is_alone();
                 let returned = counts.next();
                 let mut doc = DocBuilder::new();
                 if alone {
@@ -219,6 +227,8 @@ impl Shape {
             }
             Access::Collection(direction) => {
                 let rest = candidate.rest.as_ref().map(filter_doc);
+                // Below a grouping mongod shows a filter even where there is none.
+                let rest = rest.or_else(|| self.grouped.then(RawDocumentBuf::new));
                 let mut doc = filtering("COLLSCAN", rest.as_ref(), filters, counts);
                 doc.push(b"direction", direction_text(*direction));
                 examined(&mut doc, ran, false, true);
@@ -227,6 +237,15 @@ impl Shape {
             Access::Text(text) => text::stage(text, indexes, counts),
             Access::Indexes(scans) => self.index_access(candidate, scans, indexes, counts),
         }
+    }
+
+    /// Whether there is nothing beside the filter but a simple projection.
+    fn is_alone(&self) -> bool {
+        // One document is in every order.
+        self.skip == 0
+            && self.limit.is_none()
+            && !self.ends_above
+            && self.projection.as_ref().is_none_or(|p| projection_stage(p) == "PROJECTION_SIMPLE")
     }
 
     /// Whether entries of the index are left out before anything is fetched.
@@ -288,9 +307,14 @@ fn branches(scans: &[IndexScan], indexes: &[IndexInfo], ran: Option<&Ran>) -> Ra
     let branch = |scan: &IndexScan| {
         let keys = index_scan(scan, indexes, ran, (None, None));
         let Some(rest) = &scan.rest else { return keys };
+        // mongod leaves the `$or` around a branch that is a single predicate.
+        let shown = match rest {
+            Node::Leaf(_) => filter_doc(&Node::Or(vec![rest.clone()])),
+            _ => filter_doc(rest),
+        };
         let mut doc = DocBuilder::new();
         doc.push(b"stage", Value::String(b"FETCH"));
-        doc.push(b"filter", Value::from(&*filter_doc(rest)));
+        doc.push(b"filter", Value::from(&*shown));
         if let Some(ran) = ran {
             progress(&mut doc, ran.examined.docs, ran);
         }
@@ -490,6 +514,9 @@ fn describe_index(doc: &mut DocBuilder, index: &IndexInfo, scan: &IndexScan) {
         doc.push(b"keyPattern", Value::from(key));
     }
     doc.push(b"indexName", Value::String(index.name.as_bytes()));
+    if let Ok(collation) = index.spec.get_document("collation") {
+        doc.push(b"collation", Value::from(collation));
+    }
     doc.push(b"isMultiKey", Value::Bool(index.is_multikey()));
     if index.name != "_id_" && !matches!(index.kind, IndexKind::Text | IndexKind::Hashed) {
         doc.push(b"multiKeyPaths", Value::from(&*multikey_paths(index)));
@@ -580,139 +607,5 @@ fn interval(range: &KeyRange, at: usize, forward: bool) -> String {
         Some((low, high)) if at == range.prefix.len() => edges(low, high, forward),
         _ if forward => "[MinKey, MaxKey]".into(),
         _ => "[MaxKey, MinKey]".into(),
-    }
-}
-
-/// A filter as mongod shows it: every predicate with its operator.
-pub(crate) fn filter_doc(node: &Node) -> RawDocumentBuf {
-    match node {
-        Node::And(children) if children.is_empty() => RawDocumentBuf::new(),
-        Node::And(children) => list("$and", children),
-        Node::Or(children) => list("$or", children),
-        Node::Nor(children) => list("$nor", children),
-        Node::Constant(true) => one("$alwaysTrue", Value::Int32(1)),
-        Node::Constant(false) => one("$alwaysFalse", Value::Int32(1)),
-        Node::SampleRate(rate) => one("$sampleRate", Value::Double(*rate)),
-        Node::Text(text) => one("$text", Value::from(&*text_doc(text))),
-        Node::Schema(_) => one("$jsonSchema", Value::Bool(true)),
-        Node::Expr(_) => one("$expr", Value::Bool(true)),
-        Node::Near(by) => one(&String::from_utf8_lossy(by.path.dotted()), by.written.get()),
-        Node::Not(child) => negated(child),
-        Node::Leaf(leaf) => {
-            let path = leaf.path.as_ref().map_or(&b""[..], |p| p.dotted());
-            by_path(path, &predicate(&leaf.predicate))
-        }
-        Node::Array(leaf) => {
-            let path = leaf.path.as_ref().map_or(&b""[..], |p| p.dotted());
-            by_path(path, &array_predicate(&leaf.predicate))
-        }
-    }
-}
-
-/// A text search with all its options.
-fn text_doc(text: &TextNode) -> RawDocumentBuf {
-    let search = &text.search;
-    let by_index = text.query().map_or("", |query| query.spec().language().name());
-    let language = search.language.as_deref().filter(|name| !name.is_empty()).unwrap_or(by_index);
-    let mut doc = DocBuilder::new();
-    doc.push(b"$search", Value::String(search.search.as_bytes()));
-    doc.push(b"$language", Value::String(language.as_bytes()));
-    doc.push(b"$caseSensitive", Value::Bool(search.sensitivity.case));
-    doc.push(b"$diacriticSensitive", Value::Bool(search.sensitivity.diacritics));
-    finish(doc)
-}
-
-fn negated(child: &Node) -> RawDocumentBuf {
-    let shown = filter_doc(child);
-    let Some(field) = Elements::new(&shown).next() else { return list("$nor", &[]) };
-    let mut not = DocBuilder::new();
-    not.push(b"$not", field.value());
-    by_path(field.key, &finish(not))
-}
-
-fn one(name: &str, value: Value<'_>) -> RawDocumentBuf {
-    let mut doc = DocBuilder::new();
-    doc.push(name.as_bytes(), value);
-    finish(doc)
-}
-
-fn list(name: &str, children: &[Node]) -> RawDocumentBuf {
-    let shown: Vec<_> = children.iter().map(filter_doc).collect();
-    let items = array_bytes(shown.iter().map(|doc| Value::from(&**doc)));
-    one(name, Value::Array(&items))
-}
-
-fn by_path(path: &[u8], operators: &RawDocumentBuf) -> RawDocumentBuf {
-    let mut doc = DocBuilder::new();
-    doc.push(path, Value::from(&**operators));
-    finish(doc)
-}
-
-fn predicate(predicate: &Predicate) -> RawDocumentBuf {
-    match predicate {
-        Predicate::Compare { op, operand, .. } => one(op.name(), operand.get()),
-        Predicate::In(list) => {
-            let regexes = list
-                .regexes
-                .iter()
-                .map(|regex| Value::Regex { pattern: regex.pattern(), options: regex.options() });
-            let items = array_bytes(list.values.iter().map(OwnedValue::get).chain(regexes));
-            one("$in", Value::Array(&items))
-        }
-        Predicate::Regex(regex) => {
-            let mut doc = one("$regex", Value::String(regex.pattern()));
-            if !regex.options().is_empty() {
-                doc.append(cstr!("$options"), String::from_utf8_lossy(regex.options()).as_ref());
-            }
-            doc
-        }
-        Predicate::Exists => one("$exists", Value::Bool(true)),
-        Predicate::Type(types) => {
-            let items = array_bytes(types.codes().map(Value::Int32));
-            one("$type", Value::Array(&items))
-        }
-        Predicate::Mod { divisor, remainder } => {
-            let items = array_bytes([Value::Int64(*divisor), Value::Int64(*remainder)]);
-            one("$mod", Value::Array(&items))
-        }
-        Predicate::Geo(query) => match query.written.get() {
-            Value::Document(doc) => {
-                RawDocument::from_bytes(doc).map(ToOwned::to_owned).unwrap_or_default()
-            }
-            _ => RawDocumentBuf::new(),
-        },
-        Predicate::Bits(test) => {
-            let name = match (test.all, test.set) {
-                (true, true) => "$bitsAllSet",
-                (true, false) => "$bitsAllClear",
-                (false, true) => "$bitsAnySet",
-                (false, false) => "$bitsAnyClear",
-            };
-            let positions = test.positions.iter().map(|p| number(u64::from(*p)));
-            one(name, Value::Array(&array_bytes(positions)))
-        }
-    }
-}
-
-fn array_predicate(predicate: &ArrayPredicate) -> RawDocumentBuf {
-    match predicate {
-        ArrayPredicate::Size(size) => one("$size", number(size.unsigned_abs())),
-        ArrayPredicate::ElemMatchObject(child) => {
-            let shown = filter_doc(child);
-            one("$elemMatch", Value::from(&*shown))
-        }
-        ArrayPredicate::ElemMatchValue(children) => {
-            let mut doc = DocBuilder::new();
-            for child in children {
-                let shown = filter_doc(child);
-                for field in Elements::new(&shown) {
-                    for operator in field.value().elements() {
-                        doc.push_raw(operator.bytes);
-                    }
-                }
-            }
-            let inner = finish(doc);
-            one("$elemMatch", Value::from(&*inner))
-        }
     }
 }

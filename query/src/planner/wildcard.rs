@@ -7,6 +7,7 @@ use super::{
     Candidate, Interval, Request,
     bounds::{conjuncts, intervals_of},
     candidates::{is_exact, joined, operands_fit},
+    canonical::all_by_path,
     partial,
 };
 use crate::{
@@ -17,11 +18,7 @@ use crate::{
 };
 
 /// A plan for every predicate that a wildcard index can answer.
-pub(super) fn candidates(
-    root: &Node,
-    request: &Request,
-    indexes: &[IndexInfo],
-) -> Vec<Candidate> {
+pub(super) fn candidates(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
     let mut found = Vec::new();
     for (at, index) in indexes.iter().enumerate() {
         let usable = match request.hint {
@@ -45,9 +42,10 @@ pub(super) fn candidates(
                     direction: Direction::Forward,
                     rest: None,
                 };
-                let exact = !is_exact(part);
-                let rest = parts.iter().filter(|other| exact || !std::ptr::eq(**other, *part));
-                let rest = joined(rest.map(|node| (*node).clone()).collect());
+                let checked = !is_exact(part);
+                let rest = parts.iter().filter(|other| checked || !std::ptr::eq(**other, *part));
+                let rest: Vec<Node> = rest.map(|node| (*node).clone()).collect();
+                let rest = joined(all_by_path(&rest));
                 Candidate { rest, ..Candidate::of(Access::Indexes(vec![scan]), false) }
             }));
         }

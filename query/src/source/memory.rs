@@ -6,8 +6,8 @@ use bson::{RawDocumentBuf, rawdoc};
 use protocol::RawDoc;
 
 use super::{
-    AtHand, BoundedEntries, BoundedEntry, Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo, IndexKind, KeyRange,
-    Record, RecordKey, Records, Source,
+    AtHand, BoundedEntries, BoundedEntry, Direction, Edge, IndexEntries, IndexEntry, IndexField,
+    IndexInfo, IndexKind, KeyRange, Record, RecordKey, Records, Source,
 };
 use crate::{
     error::QueryError,

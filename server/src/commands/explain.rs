@@ -6,6 +6,7 @@
 //!   allPlansExecution   and what the others did
 //! ```
 
+mod hash;
 mod pipeline;
 
 use std::time::Instant;
@@ -24,7 +25,10 @@ use query::{
     stage::{self, Split},
 };
 
-use self::pipeline::Above;
+use self::{
+    hash::{indexes_hash, shape_hash},
+    pipeline::Above,
+};
 use super::{Auth, Command, Run, aggregate, count, distinct, find, sizes, target::Target};
 use crate::{
     blocking,
@@ -133,8 +137,13 @@ fn of_find(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let mut request = prepared.with_hint(&asked, call.node(), &source)?;
     // Nobody sees the documents, nor what stands beside them.
     request.noted = false;
-    let mut query =
-        Query { source: &source, context: &context, top: Top::Nothing, optimized: false, pushed: 0 };
+    let mut query = Query {
+        source: &source,
+        context: &context,
+        top: Top::Nothing,
+        optimized: false,
+        pushed: 0,
+    };
     if let (Some(shown), Some(parsed)) = (asked.shown_projection(), prepared.projection.clone()) {
         query.top = Top::Projection(Box::new((shown, parsed)));
     }
@@ -159,7 +168,8 @@ fn of_count(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
         fast_count(&source, all, verbosity, &mut body);
         return finish(call, body);
     }
-    let query = Query { source: &source, context: &context, top: Top::Count, optimized: false, pushed: 0 };
+    let query =
+        Query { source: &source, context: &context, top: Top::Count, optimized: false, pushed: 0 };
     query.explain(asked.request(call.node(), &source)?, verbosity, &mut body)?;
     finish(call, body)
 }
@@ -202,7 +212,13 @@ fn of_distinct(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let context = blocking::query_context(call, None);
     let source = CollectionSource::new(view, collection)?;
     let mut body = rawdoc! { "explainVersion": "1" };
-    let query = Query { source: &source, context: &context, top: Top::Nothing, optimized: false, pushed: 0 };
+    let query = Query {
+        source: &source,
+        context: &context,
+        top: Top::Nothing,
+        optimized: false,
+        pushed: 0,
+    };
     query.explain(asked.request(call.node(), &source)?.0, verbosity, &mut body)?;
     finish(call, body)
 }
@@ -231,7 +247,10 @@ pub(super) fn aggregation(
     // Some stages are short for several, or are taken apart: then nothing of them is told as a part of the plan.
     let above = match rest.len() == stages.len() {
         true => Above::of(&stages, !planner::is_by_id(&request, &source)),
-        false => Above { told: stages.iter().map(|s| s.to_owned().to_owned()).collect(), ..Above::default() },
+        false => Above {
+            told: stages.iter().map(|s| s.to_owned().to_owned()).collect(),
+            ..Above::default()
+        },
     };
     let mut body = rawdoc! { "explainVersion": "1" };
     let top = Top::Stages { projection: above.projection.clone(), groups: above.groups };
@@ -325,7 +344,7 @@ impl Query<'_> {
         if matches!(self.top, Top::Stages { groups: 1.., .. }) {
             // mongod's second engine does not tell of plans by branch.
             chosen.subplan = false;
-            shape.keys_as_projection(&chosen, &request);
+            shape.below_grouping(&chosen, &request);
         }
         let planned = millis(started);
         let filtered = request.allowed.is_some();
@@ -389,7 +408,8 @@ impl Query<'_> {
             append_bounds(&mut doc, planned);
         }
         doc.append(cstr!("winningPlan"), self.tree(shape, (chosen, false), None));
-        let rejected: RawArrayBuf = rejected.iter().map(|c| self.tree(shape, (c, true), None)).collect();
+        let rejected: RawArrayBuf =
+            rejected.iter().map(|c| self.tree(shape, (c, true), None)).collect();
         doc.append(cstr!("rejectedPlans"), rejected);
         doc
     }
@@ -496,47 +516,6 @@ fn append_limits(doc: &mut RawDocumentBuf) {
 
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A number that queries of one shape share: names and operators count, values don't.
-fn shape_hash(shape: &Shape) -> u32 {
-    let mut text = Vec::new();
-    names(shape.parsed_query(), &mut text);
-    for part in [shape.sort(), shape.projection.as_ref()].into_iter().flatten() {
-        text.push(b'|');
-        text.extend_from_slice(part.as_bytes());
-    }
-    fnv(&text)
-}
-
-fn names(doc: &RawDocument, into: &mut Vec<u8>) {
-    for (name, value) in doc.iter().flatten() {
-        into.extend_from_slice(name.as_str().as_bytes());
-        into.push(b'{');
-        match value {
-            RawBsonRef::Document(inner) => names(inner, into),
-            RawBsonRef::Array(items) if name.as_str().starts_with('$') => {
-                items.into_iter().flatten().filter_map(|item| item.as_document()).for_each(
-                    |item| {
-                        names(item, into);
-                    },
-                );
-            }
-            _ => {}
-        }
-        into.push(b'}');
-    }
-}
-
-fn indexes_hash(source: &CollectionSource) -> u32 {
-    let text: Vec<u8> =
-        source.indexes().iter().flat_map(|index| index.spec.as_bytes().to_vec()).collect();
-    fnv(&text)
-}
-
-/// FNV-1a, 32 bits.
-fn fnv(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// A collection that is not there.

@@ -129,7 +129,9 @@ impl<'s> Bounded<'s> {
             let Some(next) = stretches.iter().position(|s| !past(s)) else {
                 // No later value of this field: on to the next value of the last one before it that has any.
                 return match key.get(..open).filter(|prefix| !prefix.is_empty()) {
-                    Some(prefix) => Verdict::Seek(Seek { bytes: prefix.to_vec(), inclusive: false }),
+                    Some(prefix) => {
+                        Verdict::Seek(Seek { bytes: prefix.to_vec(), inclusive: false })
+                    }
                     None => Verdict::Over,
                 };
             };
