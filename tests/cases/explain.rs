@@ -105,6 +105,7 @@ const UNTOLD: [&str; 11] = [
 #[derive(Default)]
 struct Judge {
     asked: usize,
+    equal: usize,
     differing: usize,
     known: BTreeMap<&'static str, usize>,
     complaints: BTreeMap<&'static str, Vec<String>>,
@@ -130,9 +131,14 @@ fn known(command: &Document, primary: &Told) -> Option<&'static str> {
         ),
         (has("COUNT_SCAN") && !asked.contains("aggregate"), "COUNT_SCAN looks at one key more"),
         (fetches_twice(&primary.plan), "a branch of $or that fetches: the primary counts it twice"),
+        (asked.contains("w.p"), "wildcards: we don't know which paths below them hold no arrays"),
         (
-            asked.contains(r#""w.p": { "$gte""#),
-            "two ends of a range below a wildcard: we don't know that there are no arrays",
+            asked.contains(r#""$and": [{ "$or""#),
+            "$or within $and: we don't hand predicates down to branches, nor drop those that another implies",
+        ),
+        (
+            asked.contains(r#""$or""#) && asked.contains(r#""sort""#),
+            "$or with a sort: which plans compete is not known to us",
         ),
         (primary.stages.to_string().contains("$willBeMerged"), "what a $group spilled"),
         (has(r#""$type": "#), "bounds of $type: we have none"),
@@ -176,20 +182,26 @@ impl Judge {
         let answer = |node: &Node| node.answer("test", explain.clone()).map(|a| Told::of(&a));
         let (want, got) = (answer(primary)?, answer(ours)?);
         self.asked += 1;
-        let mut parts = vec![("parsed query", &want.parsed, &got.parsed)];
-        match known(command, &want) {
+        let parts = [
+            ("parsed query", &want.parsed, &got.parsed),
+            ("plan", &want.plan, &got.plan),
+            ("rejected plans", &want.rejected, &got.rejected),
+            ("totals", &want.totals, &got.totals),
+            ("stages", &want.stages, &got.stages),
+        ];
+        if parts.iter().all(|(_, want, got)| want == got) {
+            self.equal += 1;
+            return Ok(());
+        }
+        // Whatever the plan, it answers the same.
+        let rows = ("rows", &want.returned, &got.returned);
+        let parts = match known(command, &want) {
             Some(why) => {
                 *self.known.entry(why).or_default() += 1;
-                let returned = want.returns_rows();
-                parts.extend(returned.then_some(("rows", &want.returned, &got.returned)));
+                vec![rows].into_iter().filter(|_| want.returns_rows()).collect()
             }
-            None => parts.extend([
-                ("plan", &want.plan, &got.plan),
-                ("rejected plans", &want.rejected, &got.rejected),
-                ("totals", &want.totals, &got.totals),
-                ("stages", &want.stages, &got.stages),
-            ]),
-        }
+            None => parts.to_vec(),
+        };
         let differing = self.complaints.values().map(Vec::len).sum::<usize>();
         for (name, want, got) in parts {
             if want != got {
@@ -204,6 +216,7 @@ impl Judge {
 
     fn done(self) -> Result<()> {
         let (asked, differing) = (self.asked, self.differing);
+        println!("{} of {asked} are equal", self.equal);
         for (why, n) in &self.known {
             println!("{n} of {asked} are known to differ: {why}");
         }

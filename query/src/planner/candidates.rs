@@ -10,7 +10,7 @@ use super::{
 use crate::{
     exec::{Access, IndexScan},
     matcher::{ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, Predicate},
-    sort::SortPattern,
+    sort::{SortPart, SortPattern},
     source::{Direction, IndexInfo, IndexKind, KeyRange},
     value::{OwnedValue, Value, compare_values},
 };
@@ -82,6 +82,9 @@ fn is_empty(root: &Node) -> bool {
 
 /// Plans that go by what the filter says about the fields of indexes.
 pub(super) fn indexed(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
+    if let Some(only) = by_unique(root, request, indexes) {
+        return vec![only];
+    }
     let usable = |(at, index): &(usize, &IndexInfo)| {
         if !request.allows(*at) {
             return false;
@@ -103,9 +106,27 @@ pub(super) fn indexed(root: &Node, request: &Request, indexes: &[IndexInfo]) -> 
     found
 }
 
+/// Beside an equality on `_id` nothing else is worth a look.
+fn by_unique(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
+    let (at, index) = indexes.iter().enumerate().find(|(_, index)| index.name == "_id_")?;
+    let usable = request.allows(at) && request.hint.is_none_or(|hint| hint == at);
+    if !usable || request.ends.is_some() || index.hidden {
+        return None;
+    }
+    let parts = conjuncts(root);
+    let is_equality = |part: &&&Node| {
+        let Node::Leaf(Leaf { path: Some(path), predicate }) = part else { return false };
+        let equal = matches!(predicate, Predicate::Compare { op: CompareOp::Eq, operand, .. } if is_plain(operand.get()));
+        equal && path.dotted() == b"_id" && operands_fit(index, part)
+    };
+    let equality = parts.iter().find(is_equality)?;
+    let assigned = Assigned::new(index, std::slice::from_ref(equality), 0, false);
+    Some(bounded(at, index, assigned, &parts, request))
+}
+
 /// An equality on `_id` alone under the simple collation needs no index scan at all.
 fn by_id(request: &Request, root: &Node) -> Option<Candidate> {
-    if request.hint.is_some() {
+    if request.hint.is_some() || request.skip > 0 {
         return None;
     }
     let value = match root {
@@ -288,7 +309,8 @@ fn intervals(index: &IndexInfo, at: usize, part: &Node) -> Option<Vec<Interval>>
     let found =
         intervals_of(part, path).or_else(|| field.multikey.is_empty().then(negation).flatten())?;
     // Only an empty array has undefined for a key.
-    let found = match field.multikey.is_empty() && is_null(part) {
+    let top = field.multikey.is_empty() || field.path.parts().len() == 1;
+    let found = match top && is_null(part) {
         true => vec![Interval::point(Value::Null)],
         false => found,
     };
@@ -296,7 +318,7 @@ fn intervals(index: &IndexInfo, at: usize, part: &Node) -> Option<Vec<Interval>>
     if index.sparse && !requires(part) && found.iter().any(holds_null) {
         return None;
     }
-    if index.hashed_field() == Some(at) { hashed(&found) } else { Some(found) }
+    if index.hashed_field() == Some(at) && !requires(part) { hashed(&found) } else { Some(found) }
 }
 
 fn is_null(part: &Node) -> bool {
@@ -421,14 +443,18 @@ fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
 
 /// The direction in which the index gives the order of the sort, if it does.
 fn order_by(index: &IndexInfo, sort: &SortPattern, bounds: &Bounds) -> Option<Direction> {
-    if sort.collator.as_ref().map(|c| c.spec()) != index.collation.as_ref()
-        || index.kind == IndexKind::Wildcard
-    {
+    if index.kind == IndexKind::Wildcard {
         return None;
     }
     let fixed = |at: usize| {
         bounds.get(at).is_some_and(|b| matches!(b.as_slice(), [only] if only.as_point().is_some()))
     };
+    if sort.collator.as_ref().map(|c| c.spec()) != index.collation.as_ref() {
+        // What has one value is in every order.
+        let place = |part: &SortPart| index.fields.iter().position(|f| f.path == part.path);
+        let all = sort.parts.iter().all(|part| place(part).is_some_and(fixed));
+        return (all && !index.is_multikey()).then_some(Direction::Forward);
+    }
     let whole =
         |at: usize| bounds.get(at).is_some_and(|b| matches!(b.as_slice(), [all] if all.is_all()));
     let hashed_at = index.hashed_field();

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use super::explain::filter_doc;
 use crate::matcher::{ArrayPredicate, CompareOp, InList, Leaf, Node, Predicate};
 
 /// A filter with its parts in mongod's order.
@@ -26,12 +27,22 @@ pub(super) fn canonical(node: &Node) -> Node {
 /// In order; one part alone needs nothing around it.
 fn joined(mut parts: Vec<Node>, by: fn(Vec<Node>) -> Node) -> Node {
     parts.sort_by(order);
+    parts.dedup_by(|a, b| is_same(a, b));
     if parts.len() == 1
         && let Some(only) = parts.pop()
     {
         return only;
     }
     by(parts)
+}
+
+/// Whether two predicates say the same: only those are compared that are shown with all that they say.
+fn is_same(a: &Node, b: &Node) -> bool {
+    let plain = |node: &Node| match node {
+        Node::Leaf(leaf) => !matches!(leaf.predicate, Predicate::Geo(_)),
+        _ => false,
+    };
+    plain(a) && plain(b) && filter_doc(a) == filter_doc(b)
 }
 
 /// In an `$or`, equalities on one path are one list.

@@ -141,10 +141,10 @@ impl Shape {
             }
         }
         // A sort that stops at the limit needs no stage for it.
-        let limit = self.limit.filter(|_| sorts.is_none() && !self.ends_above);
+        let by_id = matches!(candidate.access, Access::ById(_)) && self.is_alone();
+        let limit = self.limit.filter(|_| sorts.is_none() && !self.ends_above && !by_id);
         let limited = self.limit.and_then(|_| counts.next());
         // A single document by its `_id` is shown as it should be by who finds it.
-        let by_id = matches!(candidate.access, Access::ById(_)) && self.is_alone();
         if let Some(projection) = self.projection.as_ref().filter(|_| !by_id) {
             let name = match projection_stage(projection) {
                 "PROJECTION_SIMPLE" if candidate.covers.is_some() => "PROJECTION_COVERED",
@@ -241,9 +241,8 @@ impl Shape {
 
     /// Whether there is nothing beside the filter but a simple projection.
     fn is_alone(&self) -> bool {
-        // One document is in every order.
+        // One document is in every order, and within every limit.
         self.skip == 0
-            && self.limit.is_none()
             && !self.ends_above
             && self.projection.as_ref().is_none_or(|p| projection_stage(p) == "PROJECTION_SIMPLE")
     }

@@ -11,7 +11,7 @@ mod pipeline;
 
 use std::time::Instant;
 
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
+use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc};
 use query::{
     context::Context,
@@ -246,7 +246,7 @@ pub(super) fn aggregation(
     let stages: Vec<_> = stages.filter_map(|stage| stage.as_document()).collect();
     // Some stages are short for several, or are taken apart: then nothing of them is told as a part of the plan.
     let above = match rest.len() == stages.len() {
-        true => Above::of(&stages, !planner::is_by_id(&request, &source)),
+        true => Above::of(&stages, !planner::is_by_id(&request, &source), request.sort.is_some()),
         false => Above {
             told: stages.iter().map(|s| s.to_owned().to_owned()).collect(),
             ..Above::default()

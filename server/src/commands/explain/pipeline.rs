@@ -23,11 +23,12 @@ pub(super) struct Above {
 
 impl Above {
     /// `groups`: whether groupings may become part of the plan. Those over one document found by its `_id` don't.
-    pub(super) fn of(stages: &[&RawDocument], groups: bool) -> Self {
+    /// `sorted`: after a sort only a plain projection does.
+    pub(super) fn of(stages: &[&RawDocument], groups: bool, sorted: bool) -> Self {
         let mut above = Self::default();
         let mut rest = stages;
         if let [first, others @ ..] = rest
-            && let Some(projection) = projection(first)
+            && let Some(projection) = projection(first).or_else(|| computing(first, sorted))
         {
             above.projection = Some(projection);
             above.pushed += 1;
@@ -91,6 +92,12 @@ fn projection(stage: &RawDocument) -> Option<RawDocumentBuf> {
         insert(&mut tree, path, kept)?;
     }
     RawDocumentBuf::try_from(&tree).ok()
+}
+
+/// A `$project` that computes fields.
+fn computing(stage: &RawDocument, sorted: bool) -> Option<RawDocumentBuf> {
+    let computes = is(stage, "$project") && !sorted;
+    computes.then(|| told(stage).get_document("$project").map(ToOwned::to_owned).ok()).flatten()
 }
 
 fn insert(tree: &mut bson::Document, path: &str, kept: bool) -> Option<()> {
