@@ -22,6 +22,7 @@ use crate::{
     error::QueryError,
     expression::DocBuilder,
     matcher::Matcher,
+    planner::Interval,
     value::{
         Elements, OwnedValue, Value,
         path::{LeafArrays, Path},
@@ -209,6 +210,19 @@ impl<I: Iterator<Item = Result<Record, QueryError>>> RecordWalk for AtHand<I> {
 /// Index entries, one by one.
 pub type IndexEntries<'s> = Box<dyn Iterator<Item = Result<IndexEntry, QueryError>> + 's>;
 
+/// An entry within bounds, and how many keys outside of them were passed on the way to it. At the end there may be such
+/// keys and no entry.
+#[derive(Debug)]
+pub struct BoundedEntry {
+    /// The entry.
+    pub entry: Option<IndexEntry>,
+    /// Keys that were looked at before it.
+    pub passed: u64,
+}
+
+/// Entries within bounds, one by one.
+pub type BoundedEntries<'s> = Box<dyn Iterator<Item = Result<BoundedEntry, QueryError>> + 's>;
+
 /// Records and their scores, one by one.
 pub type Scores<'s> = Box<dyn Iterator<Item = Result<(RecordKey, f64), QueryError>> + 's>;
 
@@ -234,6 +248,18 @@ pub trait Source {
         after: Option<&IndexEntry>,
         direction: Direction,
     ) -> IndexEntries<'s>;
+
+    /// The entries of an index within intervals for each of its fields, those after `after` if it is given. `None`: the
+    /// source walks plain ranges alone.
+    fn bounded_scan<'s>(
+        &'s self,
+        _index: usize,
+        _bounds: &[Vec<Interval>],
+        _after: Option<&IndexEntry>,
+        _direction: Direction,
+    ) -> Option<BoundedEntries<'s>> {
+        None
+    }
 
     /// The records of a range of a text index, each with the score that stands behind the range's prefix.
     fn scores<'s>(&'s self, index: usize, _range: &KeyRange) -> Result<Scores<'s>, QueryError> {

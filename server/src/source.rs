@@ -1,5 +1,6 @@
 //! A collection at a moment, as the query language reads it.
 
+mod bounded;
 mod others;
 mod text;
 
@@ -13,9 +14,10 @@ use query::{
     QueryError,
     collation::Collator,
     matcher::{Matcher, ParseContext},
+    planner::Interval,
     source::{
-        Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo, IndexKind, KeyRange,
-        Record, RecordKey, RecordWalk, Records, Scores, Source,
+        BoundedEntries, Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo,
+        IndexKind, KeyRange, Record, RecordKey, RecordWalk, Records, Scores, Source,
     },
     value::{OwnedValue, Value, path::Path},
 };
@@ -147,18 +149,23 @@ impl Source for CollectionSource {
         };
         let (low, high) = resume(bounds, after.map(|entry| self.row(index, entry)), direction);
         let ends = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-        let scan = match self.kept.get(index) {
-            Some(Kept::Id) => self.view.id_scan(&self.collection, ends, way(direction)),
-            Some(Kept::Own(own)) => {
-                self.view.index_scan(&self.collection, own, ends, way(direction))
-            }
-            None => return Box::new(std::iter::empty()),
-        };
-        Box::new(scan.map(|item| {
-            let entry = item.map_err(query_error)?;
-            let record = RecordKey(entry.record.as_bytes().into());
-            Ok(IndexEntry { key: entry.key.as_ref().into(), record, doc: entry.doc })
-        }))
+        match self.entries(index, ends, way(direction)) {
+            Some(scan) => Box::new(scan.map(entry)),
+            None => Box::new(std::iter::empty()),
+        }
+    }
+
+    fn bounded_scan<'s>(
+        &'s self,
+        index: usize,
+        bounds: &[Vec<Interval>],
+        after: Option<&IndexEntry>,
+        direction: Direction,
+    ) -> Option<BoundedEntries<'s>> {
+        Some(match bounded::Bounded::new(self, index, bounds, after, direction) {
+            Ok(walk) => Box::new(walk),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        })
     }
 
     fn scores<'s>(&'s self, index: usize, range: &KeyRange) -> Result<Scores<'s>, QueryError> {
@@ -261,7 +268,26 @@ fn record((key, doc): (storage::RecordKey, RawDoc)) -> Record {
     Record { key: RecordKey(key.as_bytes().into()), doc }
 }
 
+fn entry(found: Result<storage::IndexEntry, StorageError>) -> Result<IndexEntry, QueryError> {
+    let found = found.map_err(query_error)?;
+    let record = RecordKey(found.record.as_bytes().into());
+    Ok(IndexEntry { key: found.key.as_ref().into(), record, doc: found.doc })
+}
+
 impl CollectionSource {
+    /// The entries of an index between two ends.
+    fn entries(
+        &self,
+        index: usize,
+        ends: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: storage::Direction,
+    ) -> Option<storage::IndexScan> {
+        Some(match self.kept.get(index)? {
+            Kept::Id => self.view.id_scan(&self.collection, ends, direction),
+            Kept::Own(own) => self.view.index_scan(&self.collection, own, ends, direction),
+        })
+    }
+
     /// The row of an entry: key and record, but for the `_id` index, where the key alone names the record
     /// unless a collation stands between them.
     fn row(&self, index: usize, entry: &IndexEntry) -> Vec<u8> {

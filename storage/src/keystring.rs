@@ -16,6 +16,9 @@
 //! patterns have no zeros inside; their end is 00.
 
 mod number;
+mod split;
+
+pub use split::component_len;
 
 use bson::RawBsonRef;
 use query::{

@@ -37,6 +37,7 @@ mod cursors;
 mod delayed;
 mod differential;
 mod disk_full;
+mod explain;
 mod failover;
 mod handshake;
 mod harness;

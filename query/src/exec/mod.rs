@@ -159,6 +159,13 @@ impl Pipeline {
         self
     }
 
+    /// The same, but for the first entries of its index.
+    #[must_use]
+    pub fn after(mut self, skip: u64) -> Self {
+        self.scan.skip(skip);
+        self
+    }
+
     /// Puts a stage on top.
     pub fn push(&mut self, stage: Box<dyn Stage>) {
         self.stages.push(Step { stage, returned: 0 });

@@ -9,10 +9,12 @@ use super::{Examined, Input, Test, TextScan};
 use crate::{
     error::QueryError,
     expression::DocBuilder,
+    matcher::Node,
+    planner::Interval,
     sort::keys_at,
     source::{
-        Direction, IndexEntries, IndexEntry, IndexInfo, IndexKind, KeyRange, RecordKey, Records,
-        Source,
+        BoundedEntries, Direction, IndexEntries, IndexEntry, IndexInfo, IndexKind, KeyRange,
+        RecordKey, Records, Source,
     },
     value::{Elements, OwnedValue, Value, path::Path},
 };
@@ -54,14 +56,28 @@ pub struct IndexScan {
     pub planned: RawDoc,
     /// The ranges, in key order; a backward scan takes the last first.
     pub ranges: Vec<KeyRange>,
+    /// Intervals for every field; none where the ranges say all.
+    pub bounds: Vec<Vec<Interval>>,
     /// Which way.
     pub direction: Direction,
+    /// What of a branch of an `$or` its bounds leave to be checked.
+    pub rest: Option<Node>,
+}
+
+impl IndexScan {
+    /// Whether one range says all that the bounds say.
+    pub(crate) fn is_plain(&self) -> bool {
+        let [range] = self.ranges.as_slice() else { return self.bounds.is_empty() };
+        let named = range.prefix.len() + usize::from(range.edges.is_some());
+        self.bounds.iter().skip(named).all(|b| matches!(b.as_slice(), [all] if all.is_all()))
+    }
 }
 
 /// An iterator that lives for one batch.
 pub(super) enum Open<'v> {
     Records(Records<'v>),
     Entries(IndexEntries<'v>),
+    Bounded(BoundedEntries<'v>),
 }
 
 /// A scan and its position.
@@ -78,6 +94,8 @@ pub struct Scan {
     /// Records already given: an index with arrays and the branches of an `$or` meet them again.
     seen: Option<HashSet<RecordKey>>,
     examined: Examined,
+    /// How many entries are still to be left out.
+    skip: u64,
     /// Whether documents are left where they are.
     keys_only: bool,
     /// Whether the keys hold what is wanted of the documents: then nobody looked at those.
@@ -99,6 +117,7 @@ impl Scan {
             scores: None,
             seen: None,
             examined: Examined::default(),
+            skip: 0,
             keys_only: false,
             covered: false,
         }
@@ -107,6 +126,11 @@ impl Scan {
     /// A scan that gives an empty document for each entry of an index.
     pub fn of_keys(access: Access) -> Self {
         Self { keys_only: true, ..Self::new(access) }
+    }
+
+    /// Leaves out the first entries, unfetched.
+    pub(super) fn skip(&mut self, n: u64) {
+        self.skip = n;
     }
 
     /// Documents don't count as looked at.
@@ -296,6 +320,10 @@ impl Scan {
             if !self.is_new(&record, input) {
                 continue;
             }
+            if let Some(left) = self.skip.checked_sub(1) {
+                self.skip = left;
+                continue;
+            }
             if self.keys_only {
                 return Ok(Some(RawDoc::from(RawDocumentBuf::new())));
             }
@@ -324,19 +352,30 @@ impl Scan {
                 continue;
             };
             if input.open.is_none() {
-                let after = self.after_entry.as_ref();
-                let index = place(branch, input.source)?;
-                let entries = input.source.index_scan(index, range, after, branch.direction);
-                input.open = Some(Open::Entries(entries));
+                input.open = Some(open(branch, range, self.after_entry.as_ref(), input.source)?);
             }
-            if let Some(Open::Entries(entries)) = &mut input.open
-                && let Some(entry) = entries.next().transpose()?
-            {
-                return Ok(Some(entry));
+            // Bounds are walked through as a whole.
+            let mut steps = 1;
+            match &mut input.open {
+                Some(Open::Entries(entries)) => {
+                    if let Some(entry) = entries.next().transpose()? {
+                        return Ok(Some(entry));
+                    }
+                }
+                Some(Open::Bounded(entries)) => {
+                    steps = branch.ranges.len();
+                    if let Some(found) = entries.next().transpose()? {
+                        self.examined.keys += found.passed;
+                        if let Some(entry) = found.entry {
+                            return Ok(Some(entry));
+                        }
+                    }
+                }
+                _ => {}
             }
             input.open = None;
             self.after_entry = None;
-            self.step += 1;
+            self.step += steps;
         }
         Ok(None)
     }
@@ -352,6 +391,22 @@ impl Scan {
             });
         !twice || self.seen.get_or_insert_default().insert(record.clone())
     }
+}
+
+/// A walk over one range, or over all that the bounds hold.
+fn open<'v>(
+    branch: &IndexScan,
+    range: &KeyRange,
+    after: Option<&IndexEntry>,
+    source: &'v dyn Source,
+) -> Result<Open<'v>, QueryError> {
+    let index = place(branch, source)?;
+    if !branch.is_plain()
+        && let Some(walk) = source.bounded_scan(index, &branch.bounds, after, branch.direction)
+    {
+        return Ok(Open::Bounded(walk));
+    }
+    Ok(Open::Entries(source.index_scan(index, range, after, branch.direction)))
 }
 
 /// The key of a wildcard index: a path, and what is there.

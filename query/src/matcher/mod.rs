@@ -17,7 +17,7 @@ mod regex;
 
 pub use json_schema::Schema;
 pub(crate) use predicate::truncate;
-pub use predicate::{CompareOp, Predicate};
+pub use predicate::{CompareOp, InList, Predicate};
 pub use regex::Regex;
 
 use std::sync::Arc;

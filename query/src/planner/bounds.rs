@@ -27,13 +27,19 @@ impl Interval {
         }
     }
 
-    pub(super) fn point(value: Value<'_>) -> Self {
+    pub(crate) fn point(value: Value<'_>) -> Self {
         Self::new(value, true, value, true)
     }
 
     /// All values.
     pub fn all() -> Self {
         Self::new(Value::MinKey, true, Value::MaxKey, true)
+    }
+
+    /// Whether all values are in it.
+    pub fn is_all(&self) -> bool {
+        matches!(self.low.value.get(), Value::MinKey)
+            && matches!(self.high.value.get(), Value::MaxKey)
     }
 
     /// The one value, if it is one.
@@ -163,7 +169,7 @@ fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
 }
 
 /// The intervals in order, those that meet made one: no key is met twice.
-fn union(mut all: Vec<Interval>) -> Vec<Interval> {
+pub(super) fn union(mut all: Vec<Interval>) -> Vec<Interval> {
     all.sort_by(|a, b| compare_values(a.low.value.get(), b.low.value.get(), None));
     let mut merged: Vec<Interval> = Vec::with_capacity(all.len());
     for next in all {

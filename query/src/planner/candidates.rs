@@ -3,12 +3,14 @@
 use super::{
     Request,
     bounds::{Interval, conjuncts, hashed, intervals_of, intervals_of_negation},
+    by_or,
+    canonical::{all_by_path, canonical},
     partial, wildcard,
 };
 use crate::{
     exec::{Access, IndexScan},
     matcher::{ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, Predicate},
-    sort::SortPattern,
+    sort::{SortPart, SortPattern},
     source::{Direction, IndexInfo, IndexKind, KeyRange},
     value::{OwnedValue, Value, compare_values},
 };
@@ -27,6 +29,10 @@ pub struct Candidate {
     pub settled: bool,
     /// The keys hold all that is asked for: the paths of their fields.
     pub covers: Option<Vec<Vec<Box<[u8]>>>>,
+    /// What the bounds leave to be checked.
+    pub rest: Option<Node>,
+    /// The branches of an `$or` were planned one by one, or could not be.
+    pub subplan: bool,
 }
 
 impl Candidate {
@@ -35,20 +41,49 @@ impl Candidate {
         Self::of(Access::Collection(direction), false)
     }
 
+    /// Whether what is to be left out can be left out before it is fetched: nothing is checked or sorted after that.
+    pub(super) fn skips_keys(&self, sorts: bool) -> bool {
+        let by_keys = matches!(&self.access, Access::Indexes(scans) if scans.iter().all(|s| s.rest.is_none()));
+        by_keys && self.rest.is_none() && self.covers.is_none() && !sorts
+    }
+
     pub(super) fn of(access: Access, gives_order: bool) -> Self {
-        Self { access, gives_order, settled: false, covers: None }
+        Self { access, gives_order, settled: false, covers: None, rest: None, subplan: false }
     }
 }
 
 /// All plans worth a trial; never none.
 pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
+    let root = canonical(request.filter.root());
+    let rest = || Some(root.clone()).filter(|root| !is_empty(root));
     if let Some(direction) = request.natural {
         let gives_order = request.sort.is_none();
-        return vec![Candidate { gives_order, ..Candidate::collection(direction) }];
+        let rest = rest();
+        return vec![Candidate { gives_order, rest, ..Candidate::collection(direction) }];
     }
-    let root = request.filter.root();
-    if let Some(found) = by_id(request) {
+    if let Some(found) = by_id(request, &root) {
         return vec![found];
+    }
+    let mut found = indexed(&root, request, indexes);
+    if request.sort.is_some() && !found.iter().any(|candidate| candidate.gives_order) {
+        found.extend(by_order(&root, request, indexes));
+    }
+    if found.is_empty() {
+        found.push(Candidate { rest: rest(), ..Candidate::collection(Direction::Forward) });
+    }
+    let subplan = by_or::is_subplanned(request, &root);
+    found.iter_mut().for_each(|candidate| candidate.subplan = subplan);
+    found
+}
+
+fn is_empty(root: &Node) -> bool {
+    matches!(root, Node::And(parts) if parts.is_empty())
+}
+
+/// Plans that go by what the filter says about the fields of indexes.
+pub(super) fn indexed(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
+    if let Some(only) = by_unique(root, request, indexes) {
+        return vec![only];
     }
     let usable = |(at, index): &(usize, &IndexInfo)| {
         if !request.allows(*at) {
@@ -57,37 +92,50 @@ pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
         match request.hint {
             // Who names an index takes what it holds, be it partial or sparse.
             Some(hint) => hint == *at && (has_ranges(index) || index.kind == IndexKind::Text),
-            None => !index.hidden && fits(index, request),
+            None => !index.hidden && fits(index, root),
         }
     };
     let mut found: Vec<Candidate> = indexes
         .iter()
         .enumerate()
         .filter(usable)
-        .filter_map(|(at, index)| by_index(at, index, root, request))
+        .flat_map(|(at, index)| by_index(at, index, root, request))
         .collect();
-    found.extend(wildcard::candidates(request, indexes));
-    if found.is_empty() {
-        found.extend(by_or(root, request, indexes));
-    }
-    if found.is_empty() {
-        found.push(Candidate::collection(Direction::Forward));
-    }
+    found.extend(wildcard::candidates(root, request, indexes));
+    found.extend(by_or::contained(root, request, indexes));
     found
 }
 
-/// An equality on `_id` under the simple collation needs no index scan at all.
-fn by_id(request: &Request) -> Option<Candidate> {
-    if request.hint.is_some() {
+/// Beside an equality on `_id` nothing else is worth a look.
+fn by_unique(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
+    let (at, index) = indexes.iter().enumerate().find(|(_, index)| index.name == "_id_")?;
+    let usable = request.allows(at) && request.hint.is_none_or(|hint| hint == at);
+    if !usable || request.ends.is_some() || index.hidden {
         return None;
     }
-    let value = conjuncts(request.filter.root()).into_iter().find_map(|node| match node {
+    let parts = conjuncts(root);
+    let is_equality = |part: &&&Node| {
+        let Node::Leaf(Leaf { path: Some(path), predicate }) = part else { return false };
+        let equal = matches!(predicate, Predicate::Compare { op: CompareOp::Eq, operand, .. } if is_plain(operand.get()));
+        equal && path.dotted() == b"_id" && operands_fit(index, part)
+    };
+    let equality = parts.iter().find(is_equality)?;
+    let assigned = Assigned::new(index, std::slice::from_ref(equality), 0, false);
+    Some(bounded(at, index, assigned, &parts, request))
+}
+
+/// An equality on `_id` alone under the simple collation needs no index scan at all.
+fn by_id(request: &Request, root: &Node) -> Option<Candidate> {
+    if request.hint.is_some() || request.skip > 0 {
+        return None;
+    }
+    let value = match root {
         Node::Leaf(Leaf {
             path: Some(path),
             predicate: Predicate::Compare { op: CompareOp::Eq, operand, collator: None },
-        }) if path.dotted() == b"_id" && is_plain(operand.get()) => Some(operand.clone()),
-        _ => None,
-    })?;
+        }) if path.dotted() == b"_id" && is_plain(operand.get()) => operand.clone(),
+        _ => return None,
+    };
     Some(Candidate::of(Access::ById(vec![value]), true))
 }
 
@@ -97,72 +145,201 @@ fn is_plain(value: Value<'_>) -> bool {
 }
 
 /// Whether the index holds every document that the filter can match, in an order we understand.
-fn fits(index: &IndexInfo, request: &Request) -> bool {
-    has_ranges(index)
-        && index.partial.as_ref().is_none_or(|p| partial::implies(request.filter.root(), p))
+fn fits(index: &IndexInfo, root: &Node) -> bool {
+    has_ranges(index) && index.partial.as_ref().is_none_or(|p| partial::implies(root, p))
 }
 
 fn has_ranges(index: &IndexInfo) -> bool {
     matches!(index.kind, IndexKind::Ordered | IndexKind::Hashed)
 }
 
-fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Option<Candidate> {
-    let bounds = bounds_of(index, root);
-    let bounded = bounds.first().is_some_and(Option::is_some);
-    let order = request.sort.as_ref().and_then(|sort| order_by(index, sort, &bounds));
-    let hinted = request.hint == Some(at);
-    // A sparse index leaves documents out: only bounds that miss them anyway may use it.
-    if !bounded && !hinted && (index.sparse || order.is_none()) {
-        return None;
+/// Where an array gives a field several keys, only one of the predicates on it can bound the scan: there is a plan for
+/// each of them.
+fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Vec<Candidate> {
+    let parts = conjuncts(root);
+    let arrays = index.fields.first().is_some_and(|field| !field.multikey.is_empty());
+    let first = index
+        .fields
+        .first()
+        .map_or(0, |_| parts.iter().filter(|part| intervals(index, 0, part).is_some()).count());
+    let picks = if arrays { first } else { first.min(1) };
+    if picks == 0 {
+        let hinted = request.hint == Some(at);
+        return hinted.then(|| whole(at, index, root, request)).into_iter().collect();
     }
+    (0..picks)
+        .map(|pick| {
+            let assigned = Assigned::new(index, &parts, pick, request.only_counts());
+            bounded(at, index, assigned, &parts, request)
+        })
+        .collect()
+}
+
+/// All keys of an index, in the order of the sort if it has that.
+fn whole(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Candidate {
+    bounded(at, index, Assigned::none(index), &conjuncts(root), request)
+}
+
+/// The first index whose order is that of the sort.
+fn by_order(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
+    let ordered = |(at, index): &(usize, &IndexInfo)| {
+        let usable = request.allows(*at) && request.hint.is_none() && !index.hidden;
+        let arrays = index.is_multikey() && by_or::is_subplanned(request, root);
+        // A sparse index leaves documents out.
+        usable && !index.sparse && !arrays && fits(index, root)
+    };
+    indexes
+        .iter()
+        .enumerate()
+        .filter(ordered)
+        .map(|(at, index)| whole(at, index, root, request))
+        .find(|candidate| candidate.gives_order)
+}
+
+fn bounded(
+    at: usize,
+    index: &IndexInfo,
+    assigned: Assigned<'_>,
+    parts: &[&Node],
+    request: &Request,
+) -> Candidate {
+    let bounds = assigned.bounds;
+    let order = request.sort.as_ref().and_then(|sort| order_by(index, sort, &bounds));
     let ranges = match &request.ends {
         Some(ends) => vec![KeyRange { whole: ends.clone(), ..KeyRange::default() }],
         None => ranges(index, &bounds),
     };
     let direction = order.unwrap_or(Direction::Forward);
-    let scan = IndexScan { index: at, planned: index.spec.clone(), ranges, direction };
-    let open = unsettled(root, &scan, index);
-    let settled = open.is_empty() && is_plain_index(index);
-    let covers = covers(index, request, &open, bounded, order.is_some());
-    let access = Access::Indexes(vec![scan]);
-    Some(Candidate { settled, covers, ..Candidate::of(access, order.is_some()) })
-}
-
-/// One key for each document, and values that can be told from it.
-fn is_plain_index(index: &IndexInfo) -> bool {
-    index.kind == IndexKind::Ordered && !index.is_multikey()
-}
-
-/// The parts of the filter that the bounds of the index don't settle.
-pub(super) fn unsettled<'n>(root: &'n Node, scan: &IndexScan, index: &IndexInfo) -> Vec<&'n Node> {
-    let bounded = scan
-        .ranges
-        .iter()
-        .map(|range| range.prefix.len() + usize::from(range.edges.is_some()))
-        .min()
-        .unwrap_or(0);
-    let parts = conjuncts(root);
-    let settles = |node: &&Node| {
-        let (leaf, negated) = match node {
-            Node::Not(child) => (&**child, true),
-            other => (*other, false),
-        };
-        let Node::Leaf(Leaf { path: Some(path), predicate }) = leaf else { return false };
-        let exact = is_exact(predicate) && operands_fit(index, leaf);
-        let field = index.fields.iter().take(bounded).find(|field| field.path == *path);
-        let on_path = || {
-            let same = |other: &&&Node| matches!(other, Node::Leaf(Leaf { path: Some(p), .. }) if p == path);
-            parts.iter().filter(same).count()
-        };
-        exact
-            && field.is_some_and(|f| f.multikey.is_empty() || !negated && on_path() == 1)
-            && !(negated && index.kind == IndexKind::Hashed)
+    let bounds = if request.ends.is_some() { Vec::new() } else { bounds };
+    let planned = index.spec.clone();
+    let scan = IndexScan { index: at, planned, ranges, bounds, direction, rest: None };
+    // What was meant for the index comes first.
+    let is_in = |list: &[&Node], node: &Node| list.iter().any(|other| std::ptr::eq(*other, node));
+    let left = parts.iter().filter(|node| !is_in(&assigned.exact, node));
+    let left = left.filter(|node| !is_in(&assigned.inexact, node) && !is_empty(node));
+    let open: Vec<&Node> = assigned.inexact.iter().chain(left).copied().collect();
+    let settled = open.is_empty() && index.kind == IndexKind::Ordered;
+    let named = !(assigned.exact.is_empty() && assigned.inexact.is_empty());
+    let covers = covers(index, request, &open, named, order.is_some());
+    let rest = match named {
+        true => {
+            let (first, others) = open.split_at(assigned.inexact.len());
+            let others: Vec<Node> = others.iter().map(|node| (*node).clone()).collect();
+            let first = first.iter().map(|node| (*node).clone());
+            joined(first.chain(all_by_path(&others)).collect())
+        }
+        false => joined(open.into_iter().cloned().collect()),
     };
-    parts.iter().filter(|node| !settles(node)).copied().collect()
+    let access = Access::Indexes(vec![scan]);
+    Candidate { settled, covers, rest, ..Candidate::of(access, order.is_some()) }
+}
+
+/// The parts as one node, if there is any.
+pub(super) fn joined(mut parts: Vec<Node>) -> Option<Node> {
+    match parts.len() {
+        0 => None,
+        1 => parts.pop(),
+        _ => Some(Node::And(parts)),
+    }
+}
+
+/// What the filter says about the fields of an index.
+struct Assigned<'n> {
+    bounds: Bounds,
+    /// Predicates that the bounds say entirely.
+    exact: Vec<&'n Node>,
+    /// Predicates that must be checked again.
+    inexact: Vec<&'n Node>,
+}
+
+impl<'n> Assigned<'n> {
+    fn none(index: &IndexInfo) -> Self {
+        let bounds = index.fields.iter().map(|_| vec![Interval::all()]).collect();
+        Self { bounds, exact: Vec::new(), inexact: Vec::new() }
+    }
+
+    /// `pick`: which of several predicates bounds a first field with arrays.
+    fn new(index: &IndexInfo, parts: &[&'n Node], pick: usize, counts: bool) -> Self {
+        let mut assigned = Self { bounds: Vec::new(), exact: Vec::new(), inexact: Vec::new() };
+        let mut bounded_roots: Vec<&[u8]> = Vec::new();
+        for (at, field) in index.fields.iter().enumerate() {
+            let first_name = field.path.parts().first().map_or(&b""[..], |p| p);
+            // Two fields below one array may be satisfied by different elements: bound only one of them.
+            if index.is_multikey() && bounded_roots.contains(&first_name) {
+                assigned.bounds.push(vec![Interval::all()]);
+                continue;
+            }
+            let all = parts.iter().filter_map(|part| Some((*part, intervals(index, at, part)?)));
+            let mut all: Vec<_> = all.collect();
+            if !field.multikey.is_empty() && !all.is_empty() {
+                // In an array different elements may satisfy different predicates: no intersection.
+                let pick = if at == 0 { pick.min(all.len() - 1) } else { 0 };
+                all = vec![all.swap_remove(pick)];
+            }
+            if !all.is_empty() {
+                bounded_roots.push(first_name);
+            }
+            let mut bounds = vec![Interval::all()];
+            for (part, found) in all {
+                bounds = intersect(&bounds, &found);
+                // Who only counts need not tell null from what is not there.
+                let null = counts
+                    && is_null(part)
+                    && field.multikey.is_empty()
+                    && field.path.parts().len() == 1;
+                match null || is_settled(index, at, part) {
+                    true => assigned.exact.push(part),
+                    false => assigned.inexact.push(part),
+                }
+            }
+            assigned.bounds.push(bounds);
+        }
+        assigned
+    }
+}
+
+/// The intervals of a field of the index that a part of the filter leaves, if it says anything about it.
+fn intervals(index: &IndexInfo, at: usize, part: &Node) -> Option<Vec<Interval>> {
+    let field = index.fields.get(at)?;
+    if !operands_fit(index, part) {
+        return None;
+    }
+    let path = field.path.dotted();
+    let negation = || intervals_of_negation(part, path);
+    let found =
+        intervals_of(part, path).or_else(|| field.multikey.is_empty().then(negation).flatten())?;
+    // Only an empty array has undefined for a key.
+    let top = field.multikey.is_empty() || field.path.parts().len() == 1;
+    let found = match top && is_null(part) {
+        true => vec![Interval::point(Value::Null)],
+        false => found,
+    };
+    // A sparse index has no keys for what is missing.
+    if index.sparse && !requires(part) && found.iter().any(holds_null) {
+        return None;
+    }
+    if index.hashed_field() == Some(at) && !requires(part) { hashed(&found) } else { Some(found) }
+}
+
+fn is_null(part: &Node) -> bool {
+    matches!(
+        part,
+        Node::Leaf(Leaf { predicate: Predicate::Compare { op: CompareOp::Eq, operand, .. }, .. })
+            if matches!(operand.get(), Value::Null)
+    )
+}
+
+/// Whether the bounds of a field say all that a part of the filter says.
+fn is_settled(index: &IndexInfo, at: usize, part: &Node) -> bool {
+    index.hashed_field() != Some(at) && is_exact(part)
 }
 
 /// Whether the intervals of a predicate hold what matches and nothing else.
-fn is_exact(predicate: &Predicate) -> bool {
+pub(super) fn is_exact(part: &Node) -> bool {
+    let leaf = match part {
+        Node::Not(child) => &**child,
+        other => other,
+    };
     let plain = |value: &OwnedValue| {
         !matches!(
             value.get(),
@@ -174,6 +351,7 @@ fn is_exact(predicate: &Predicate) -> bool {
                 | Value::Regex { .. }
         )
     };
+    let Node::Leaf(Leaf { path: Some(_), predicate }) = leaf else { return false };
     match predicate {
         Predicate::Compare { operand, .. } => plain(operand),
         Predicate::In(list) => {
@@ -211,47 +389,8 @@ fn covers(
     all.then(|| index.fields.iter().map(|field| field.path.parts().to_vec()).collect())
 }
 
-type Bounds = Vec<Option<Vec<Interval>>>;
-
-/// The intervals of each field of the index, as far as the filter gives any.
-fn bounds_of(index: &IndexInfo, root: &Node) -> Bounds {
-    let parts = conjuncts(root);
-    let mut bounded_roots: Vec<&[u8]> = Vec::new();
-    let hashed_at = index.hashed_field();
-    index
-        .fields
-        .iter()
-        .enumerate()
-        .map(|(at, field)| {
-            let first_name = field.path.parts().first().map_or(&b""[..], |p| p);
-            // Two fields below one array may be satisfied by different elements: bound only one of them.
-            if index.is_multikey() && bounded_roots.contains(&first_name) {
-                return None;
-            }
-            let mut all =
-                parts.iter().filter(|part| operands_fit(index, part)).filter_map(|part| {
-                    let path = field.path.dotted();
-                    let negation = || intervals_of_negation(part, path);
-                    let found = intervals_of(part, path)
-                        .or_else(|| field.multikey.is_empty().then(negation).flatten())?;
-                    // A sparse index has no keys for what is missing.
-                    let missing = !requires(part) && found.iter().any(holds_null);
-                    (!index.sparse || !missing).then_some(found)
-                });
-            let first = all.next()?;
-            if hashed_at == Some(at) {
-                return hashed(&first);
-            }
-            bounded_roots.push(first_name);
-            // In an array different elements may satisfy different predicates: no intersection.
-            Some(if field.multikey.is_empty() {
-                all.fold(first, |a, b| intersect(&a, &b))
-            } else {
-                first
-            })
-        })
-        .collect()
-}
+/// For each field of an index the intervals of its values.
+type Bounds = Vec<Vec<Interval>>;
 
 fn holds_null(interval: &Interval) -> bool {
     let null = Interval::point(Value::Null);
@@ -304,20 +443,30 @@ fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
 
 /// The direction in which the index gives the order of the sort, if it does.
 fn order_by(index: &IndexInfo, sort: &SortPattern, bounds: &Bounds) -> Option<Direction> {
-    if sort.collator.as_ref().map(|c| c.spec()) != index.collation.as_ref() || index.is_multikey() {
+    if index.kind == IndexKind::Wildcard {
         return None;
     }
     let fixed = |at: usize| {
-        bounds
-            .get(at)
-            .is_some_and(|b| matches!(b.as_deref(), Some([only]) if only.as_point().is_some()))
+        bounds.get(at).is_some_and(|b| matches!(b.as_slice(), [only] if only.as_point().is_some()))
     };
+    if sort.collator.as_ref().map(|c| c.spec()) != index.collation.as_ref() {
+        // What has one value is in every order.
+        let place = |part: &SortPart| index.fields.iter().position(|f| f.path == part.path);
+        let all = sort.parts.iter().all(|part| place(part).is_some_and(fixed));
+        return (all && !index.is_multikey()).then_some(Direction::Forward);
+    }
+    let whole =
+        |at: usize| bounds.get(at).is_some_and(|b| matches!(b.as_slice(), [all] if all.is_all()));
     let hashed_at = index.hashed_field();
     let mut wanted = sort.parts.iter().peekable();
     let mut direction = None;
     for (at, field) in index.fields.iter().enumerate() {
         let Some(part) = wanted.peek() else { break };
         if hashed_at == Some(at) && part.path == field.path {
+            return None;
+        }
+        // An array sorts by its least or greatest element: that key must be among those that are walked.
+        if !field.multikey.is_empty() && !whole(at) {
             return None;
         }
         if part.path != field.path {
@@ -344,8 +493,10 @@ fn order_by(index: &IndexInfo, sort: &SortPattern, bounds: &Bounds) -> Option<Di
 fn ranges(index: &IndexInfo, bounds: &Bounds) -> Vec<KeyRange> {
     let mut ranges = vec![KeyRange::default()];
     for (field, bound) in index.fields.iter().zip(bounds) {
-        let Some(intervals) = bound else { break };
-        let mut intervals = intervals.clone();
+        if matches!(bound.as_slice(), [all] if all.is_all()) {
+            break;
+        }
+        let mut intervals = bound.clone();
         intervals.sort_by(|a, b| {
             let order = compare_values(a.low.value.get(), b.low.value.get(), None);
             if field.ascending { order } else { order.reverse() }
@@ -377,38 +528,16 @@ fn extend(range: &KeyRange, interval: &Interval, as_prefix: bool) -> KeyRange {
     range
 }
 
-/// An `$or` whose branches all have an index of their own.
-fn by_or(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
-    let branches = conjuncts(root).into_iter().find_map(|node| match node {
-        Node::Or(branches) => Some(branches),
-        _ => None,
-    })?;
-    let mut scans = Vec::new();
-    for branch in branches {
-        scans.push(by_branch(branch, request, indexes)?);
-    }
-    Some(Candidate::of(Access::Indexes(scans), false))
-}
-
 /// An index that bounds what a branch of an `$or` can match.
 pub(super) fn by_branch(
     branch: &Node,
     request: &Request,
     indexes: &[IndexInfo],
 ) -> Option<IndexScan> {
-    indexes.iter().enumerate().find_map(|(at, index)| {
-        let usable = !index.hidden
-            && request.allows(at)
-            && request.hint.is_none_or(|hint| hint == at)
-            && has_ranges(index)
-            && index.partial.as_ref().is_none_or(|p| partial::implies(branch, p));
-        let bounds = bounds_of(index, branch);
-        let bounded = usable && bounds.first().is_some_and(Option::is_some);
-        bounded.then(|| IndexScan {
-            index: at,
-            planned: index.spec.clone(),
-            ranges: ranges(index, &bounds),
-            direction: Direction::Forward,
-        })
+    let alone = Request { sort: None, ends: None, ..request.clone() };
+    let found = indexed(&canonical(branch), &alone, indexes);
+    found.into_iter().find_map(|candidate| match candidate.access {
+        Access::Indexes(mut scans) if scans.len() == 1 => scans.pop(),
+        _ => None,
     })
 }

@@ -5,17 +5,20 @@
 //!                                       or COLLSCAN {filter}
 //! ```
 
+mod filter;
 mod text;
 
-use bson::{RawDocument, RawDocumentBuf, raw::cstr};
+pub(crate) use filter::filter_doc;
+use filter::one;
 
-use super::{Candidate, Request, candidates::unsettled, text_refused::canonical};
+use bson::RawDocumentBuf;
+
+use super::{Candidate, Interval, Request, canonical::canonical};
 use crate::{
     exec::{Access, Examined, IndexScan},
     expression::{DocBuilder, array_bytes},
-    matcher::{ArrayPredicate, Node, Predicate},
-    source::{Direction, IndexInfo, IndexKind, KeyRange},
-    text::TextNode,
+    matcher::Node,
+    source::{Direction, Edge, IndexInfo, IndexKind, KeyRange},
     value::{Elements, OwnedValue, Shown, Value},
 };
 
@@ -24,6 +27,8 @@ use crate::{
 pub struct Ran {
     /// Documents that each stage gave, the lowest first: filter, sort, skip, limit, projection.
     pub returned: Vec<u64>,
+    /// Documents that each stage gave that is not part of the plan.
+    pub above: Vec<u64>,
     /// Time, in milliseconds.
     pub millis: u64,
     /// What the scan looked at.
@@ -39,8 +44,14 @@ pub struct Shape {
     skip: u64,
     limit: Option<u64>,
     counts: bool,
+    /// What is left out and where it ends is told by a stage above.
+    pub ends_above: bool,
     /// The projection as written, if there is one.
     pub projection: Option<RawDocumentBuf>,
+    /// The projection is what makes documents of keys.
+    of_keys: bool,
+    /// A grouping is part of the plan.
+    grouped: bool,
 }
 
 /// The counts of the stages, taken one after the other as the tree grows.
@@ -74,14 +85,18 @@ impl Shape {
             }
             finish(doc)
         });
+        let root = canonical(request.filter.root());
         Self {
-            filter: filter_doc(request.filter.root()),
-            root: request.filter.root().clone(),
+            filter: filter_doc(&root),
+            root,
             sort,
             skip: request.skip,
             limit: request.limit,
             counts: request.only_counts(),
+            ends_above: false,
             projection: None,
+            of_keys: false,
+            grouped: false,
         }
     }
 
@@ -118,20 +133,27 @@ impl Shape {
             doc.push(b"type", Value::String(if scored { b"default" } else { b"simple" }));
             stage = above(doc, &stage);
         }
-        if self.skip > 0 {
+        if self.skip > 0 && !self.skips_keys(candidate) {
             let mut doc = node("SKIP", &mut counts);
             doc.push(b"skipAmount", number(self.skip));
-            stage = above(doc, &stage);
+            if !self.ends_above {
+                stage = above(doc, &stage);
+            }
         }
         // A sort that stops at the limit needs no stage for it.
-        let limit = self.limit.filter(|_| sorts.is_none() || self.skip > 0);
+        let by_id = matches!(candidate.access, Access::ById(_)) && self.is_alone();
+        let limit = self.limit.filter(|_| sorts.is_none() && !self.ends_above && !by_id);
         let limited = self.limit.and_then(|_| counts.next());
-        if let Some(projection) = &self.projection {
+        // A single document by its `_id` is shown as it should be by who finds it.
+        if let Some(projection) = self.projection.as_ref().filter(|_| !by_id) {
             let name = match projection_stage(projection) {
                 "PROJECTION_SIMPLE" if candidate.covers.is_some() => "PROJECTION_COVERED",
                 other => other,
             };
-            let mut doc = node(name, &mut counts);
+            let mut doc = match self.of_keys {
+                true => again(name, &counts),
+                false => node(name, &mut counts),
+            };
             doc.push(b"transformBy", Value::from(&**projection));
             stage = above(doc, &stage);
         }
@@ -142,10 +164,30 @@ impl Shape {
             doc.push(b"limitAmount", number(limit));
             stage = above(doc, &stage);
         }
-        if matches!((&candidate.access, &self.root), (Access::Text(_), Node::Or(_))) {
+        let searched = matches!((&candidate.access, &self.root), (Access::Text(_), Node::Or(_)));
+        if searched || candidate.subplan {
             stage = above(node("SUBPLAN", &mut counts), &stage);
         }
         stage
+    }
+
+    /// Below a grouping, what makes documents of keys is shown as a projection.
+    pub fn below_grouping(&mut self, candidate: &Candidate, request: &Request) {
+        self.grouped = true;
+        let (Some(_), Some(needed), None) = (&candidate.covers, &request.needed, &self.projection)
+        else {
+            return;
+        };
+        if request.only_counts() && candidate.settled {
+            return;
+        }
+        let mut doc = DocBuilder::new();
+        doc.push(b"_id", Value::Bool(needed.iter().any(|path| path == b"_id")));
+        for path in needed.iter().filter(|path| *path != b"_id") {
+            doc.push(path, Value::Bool(true));
+        }
+        self.projection = Some(finish(doc));
+        self.of_keys = true;
     }
 
     /// A text search is shown with what it means to its index.
@@ -167,10 +209,7 @@ impl Shape {
         match &candidate.access {
             Access::Nothing | Access::Given(_) => finish(node("EOF", counts)),
             Access::ById(_) => {
-                let alone = self.sort.is_none()
-                    && self.skip == 0
-                    && self.limit.is_none()
-                    && self.projection.is_none();
+                let alone = self.is_alone();
                 let returned = counts.next();
                 let mut doc = DocBuilder::new();
                 if alone {
@@ -187,54 +226,108 @@ impl Shape {
                 finish(doc)
             }
             Access::Collection(direction) => {
-                let filter = filters.then_some(&self.filter);
-                let mut doc = filtering("COLLSCAN", filter, filters, counts);
+                let rest = candidate.rest.as_ref().map(filter_doc);
+                // Below a grouping mongod shows a filter even where there is none.
+                let rest = rest.or_else(|| self.grouped.then(RawDocumentBuf::new));
+                let mut doc = filtering("COLLSCAN", rest.as_ref(), filters, counts);
                 doc.push(b"direction", direction_text(*direction));
                 examined(&mut doc, ran, false, true);
                 finish(doc)
             }
             Access::Text(text) => text::stage(text, indexes, counts),
-            Access::Indexes(scans) if self.counts && candidate.settled => {
-                let scan = scans.first();
-                scan.map_or_else(RawDocumentBuf::new, |scan| count_scan(scan, indexes, ran))
-            }
-            Access::Indexes(scans) if candidate.covers.is_some() => {
-                // The filter, and what makes documents of keys, are no stages of their own.
-                let own = usize::from(filters) + usize::from(candidate.covers.is_some());
-                let returned = (0..own).filter_map(|_| counts.next()).last();
-                scans.first().map_or_else(RawDocumentBuf::new, |scan| {
-                    let rest = not_covered(&self.root, scan, indexes);
-                    let filter = (!rest.is_empty()).then_some(&rest);
-                    index_scan(scan, indexes, ran, (filter, returned))
-                })
-            }
-            Access::Indexes(scans) => {
-                let mut inputs: Vec<_> =
-                    scans.iter().map(|scan| index_scan(scan, indexes, ran, (None, None))).collect();
-                let rest = match scans.as_slice() {
-                    [only] => not_covered(&self.root, only, indexes),
-                    _ => self.filter.clone(),
-                };
-                let filter = (!rest.is_empty()).then_some(&rest);
-                let mut doc = filtering("FETCH", filter, filters, counts);
-                examined(&mut doc, ran, false, true);
-                match inputs.pop() {
-                    Some(only) if inputs.is_empty() => above(doc, &only),
-                    last => {
-                        inputs.extend(last);
-                        let mut or = DocBuilder::new();
-                        or.push(b"stage", Value::String(b"OR"));
-                        if let Some(ran) = ran {
-                            progress(&mut or, ran.examined.docs, ran);
-                        }
-                        let list = array_bytes(inputs.iter().map(|stage| Value::from(&**stage)));
-                        or.push(b"inputStages", Value::Array(&list));
-                        above(doc, &finish(or))
-                    }
-                }
-            }
+            Access::Indexes(scans) => self.index_access(candidate, scans, indexes, counts),
         }
     }
+
+    /// Whether there is nothing beside the filter but a simple projection.
+    fn is_alone(&self) -> bool {
+        // One document is in every order, and within every limit.
+        self.skip == 0
+            && !self.ends_above
+            && self.projection.as_ref().is_none_or(|p| projection_stage(p) == "PROJECTION_SIMPLE")
+    }
+
+    /// Whether entries of the index are left out before anything is fetched.
+    fn skips_keys(&self, candidate: &Candidate) -> bool {
+        !self.ends_above
+            && self.skip > 0
+            && candidate.skips_keys(self.sort.is_some() && !candidate.gives_order)
+    }
+
+    fn index_access(
+        &self,
+        candidate: &Candidate,
+        scans: &[IndexScan],
+        indexes: &[IndexInfo],
+        counts: &mut Counts<'_>,
+    ) -> RawDocumentBuf {
+        let ran = counts.ran;
+        let filters = !self.filter.is_empty();
+        let rest = candidate.rest.as_ref().map(filter_doc);
+        if self.counts && candidate.settled && (self.sort.is_none() || candidate.gives_order) {
+            return match scans {
+                [only] => count_scan(only, indexes, ran),
+                _ => branches(scans, indexes, ran),
+            };
+        }
+        if candidate.covers.is_some() {
+            // The filter, and what makes documents of keys, are no stages of their own.
+            let own = usize::from(filters) + usize::from(candidate.covers.is_some());
+            let returned = (0..own).filter_map(|_| counts.next()).last();
+            return scans.first().map_or_else(RawDocumentBuf::new, |scan| {
+                index_scan(scan, indexes, ran, (rest.as_ref(), returned))
+            });
+        }
+        let mut below = match scans {
+            [only] => index_scan(only, indexes, ran, (None, None)),
+            _ => branches(scans, indexes, ran),
+        };
+        if self.skips_keys(candidate) {
+            let mut doc = DocBuilder::new();
+            doc.push(b"stage", Value::String(b"SKIP"));
+            if let Some(ran) = ran {
+                progress(&mut doc, ran.examined.docs, ran);
+            }
+            doc.push(b"skipAmount", number(self.skip));
+            below = above(doc, &below);
+        }
+        let mut doc = filtering("FETCH", rest.as_ref(), filters, counts);
+        // What every branch fetched need not be fetched again.
+        if rest.is_none() && scans.iter().all(|scan| scan.rest.is_some()) && !scans.is_empty() {
+            return below;
+        }
+        examined(&mut doc, ran, false, true);
+        above(doc, &below)
+    }
+}
+
+/// The scans of the branches of an `$or`.
+fn branches(scans: &[IndexScan], indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
+    let branch = |scan: &IndexScan| {
+        let keys = index_scan(scan, indexes, ran, (None, None));
+        let Some(rest) = &scan.rest else { return keys };
+        // mongod leaves the `$or` around a branch that is a single predicate.
+        let shown = match rest {
+            Node::Leaf(_) => filter_doc(&Node::Or(vec![rest.clone()])),
+            _ => filter_doc(rest),
+        };
+        let mut doc = DocBuilder::new();
+        doc.push(b"stage", Value::String(b"FETCH"));
+        doc.push(b"filter", Value::from(&*shown));
+        if let Some(ran) = ran {
+            progress(&mut doc, ran.examined.docs, ran);
+        }
+        above(doc, &keys)
+    };
+    let inputs: Vec<_> = scans.iter().map(branch).collect();
+    let mut or = DocBuilder::new();
+    or.push(b"stage", Value::String(b"OR"));
+    if let Some(ran) = ran {
+        progress(&mut or, ran.examined.docs, ran);
+    }
+    let list = array_bytes(inputs.iter().map(|stage| Value::from(&**stage)));
+    or.push(b"inputStages", Value::Array(&list));
+    finish(or)
 }
 
 /// mongod's name for a projection: a simple one names fields at the top alone.
@@ -266,16 +359,6 @@ fn filtering(
     doc
 }
 
-/// The part of the filter that the bounds of the index don't settle.
-fn not_covered(root: &Node, scan: &IndexScan, indexes: &[IndexInfo]) -> RawDocumentBuf {
-    let Some(index) = indexes.get(scan.index) else { return filter_doc(root) };
-    let rest: Vec<Node> = unsettled(root, scan, index).into_iter().cloned().collect();
-    match rest.as_slice() {
-        [only] => filter_doc(only),
-        _ => filter_doc(&Node::And(rest)),
-    }
-}
-
 fn finish(doc: DocBuilder) -> RawDocumentBuf {
     RawDocumentBuf::from_bytes(doc.finish()).unwrap_or_default()
 }
@@ -292,6 +375,16 @@ fn node(stage: &str, counts: &mut Counts<'_>) -> DocBuilder {
     doc.push(b"stage", Value::String(stage.as_bytes()));
     if let (Some(ran), Some(returned)) = (counts.ran, counts.next()) {
         progress(&mut doc, returned, ran);
+    }
+    doc
+}
+
+/// A stage that gives what the one below it gives.
+fn again(stage: &str, counts: &Counts<'_>) -> DocBuilder {
+    let mut doc = DocBuilder::new();
+    doc.push(b"stage", Value::String(stage.as_bytes()));
+    if let Some(ran) = counts.ran {
+        progress(&mut doc, counts.last, ran);
     }
     doc
 }
@@ -366,7 +459,9 @@ fn is_whole(range: &KeyRange) -> bool {
 
 /// A walk over one stretch of keys, none of which is looked into.
 fn count_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
-    let (Some(index), [range]) = (indexes.get(scan.index), scan.ranges.as_slice()) else {
+    let plain = scan.is_plain();
+    let (Some(index), [range], true) = (indexes.get(scan.index), scan.ranges.as_slice(), plain)
+    else {
         return index_scan(scan, indexes, ran, (None, None));
     };
     let mut doc = DocBuilder::new();
@@ -418,8 +513,11 @@ fn describe_index(doc: &mut DocBuilder, index: &IndexInfo, scan: &IndexScan) {
         doc.push(b"keyPattern", Value::from(key));
     }
     doc.push(b"indexName", Value::String(index.name.as_bytes()));
+    if let Ok(collation) = index.spec.get_document("collation") {
+        doc.push(b"collation", Value::from(collation));
+    }
     doc.push(b"isMultiKey", Value::Bool(index.is_multikey()));
-    if index.name != "_id_" && index.kind != IndexKind::Text {
+    if index.name != "_id_" && !matches!(index.kind, IndexKind::Text | IndexKind::Hashed) {
         doc.push(b"multiKeyPaths", Value::from(&*multikey_paths(index)));
     }
     doc.push(b"isUnique", Value::Bool(index.unique));
@@ -460,6 +558,15 @@ fn bounds(fields: &[(Vec<u8>, bool)], scan: &IndexScan) -> RawDocumentBuf {
     let mut doc = DocBuilder::new();
     for (at, (name, ascending)) in fields.iter().enumerate() {
         let forward = *ascending == (scan.direction == Direction::Forward);
+        if let Some(intervals) = scan.bounds.get(at) {
+            let mut texts: Vec<_> = intervals.iter().map(|i| within(i, forward)).collect();
+            if !forward {
+                texts.reverse();
+            }
+            let list = array_bytes(texts.iter().map(|text| Value::String(text.as_bytes())));
+            doc.push(name, Value::Array(&list));
+            continue;
+        }
         let mut texts: Vec<String> = Vec::new();
         for range in &scan.ranges {
             let text = interval(range, at, forward);
@@ -476,158 +583,28 @@ fn bounds(fields: &[(Vec<u8>, bool)], scan: &IndexScan) -> RawDocumentBuf {
     finish(doc)
 }
 
+fn within(interval: &Interval, forward: bool) -> String {
+    edges(&interval.low, &interval.high, forward)
+}
+
+fn edges(low: &Edge, high: &Edge, forward: bool) -> String {
+    let (first, last) = if forward { (low, high) } else { (high, low) };
+    format!(
+        "{}{}, {}{}",
+        if first.inclusive { '[' } else { '(' },
+        Shown(first.value.get()),
+        Shown(last.value.get()),
+        if last.inclusive { ']' } else { ')' }
+    )
+}
+
 fn interval(range: &KeyRange, at: usize, forward: bool) -> String {
     if let Some(value) = range.prefix.get(at) {
         return format!("[{0}, {0}]", Shown(value.get()));
     }
     match &range.edges {
-        Some((low, high)) if at == range.prefix.len() => {
-            let open = |inclusive: bool| if inclusive { '[' } else { '(' };
-            let close = |inclusive: bool| if inclusive { ']' } else { ')' };
-            let (first, last) = if forward { (low, high) } else { (high, low) };
-            format!(
-                "{}{}, {}{}",
-                open(first.inclusive),
-                Shown(first.value.get()),
-                Shown(last.value.get()),
-                close(last.inclusive)
-            )
-        }
+        Some((low, high)) if at == range.prefix.len() => edges(low, high, forward),
         _ if forward => "[MinKey, MaxKey]".into(),
         _ => "[MaxKey, MinKey]".into(),
-    }
-}
-
-/// A filter as mongod shows it: every predicate with its operator.
-pub(crate) fn filter_doc(node: &Node) -> RawDocumentBuf {
-    match node {
-        Node::And(children) if children.is_empty() => RawDocumentBuf::new(),
-        Node::And(children) => list("$and", children),
-        Node::Or(children) => list("$or", children),
-        Node::Nor(children) => list("$nor", children),
-        Node::Constant(true) => one("$alwaysTrue", Value::Int32(1)),
-        Node::Constant(false) => one("$alwaysFalse", Value::Int32(1)),
-        Node::SampleRate(rate) => one("$sampleRate", Value::Double(*rate)),
-        Node::Text(text) => one("$text", Value::from(&*text_doc(text))),
-        Node::Schema(_) => one("$jsonSchema", Value::Bool(true)),
-        Node::Expr(_) => one("$expr", Value::Bool(true)),
-        Node::Near(by) => one(&String::from_utf8_lossy(by.path.dotted()), by.written.get()),
-        Node::Not(child) => negated(child),
-        Node::Leaf(leaf) => {
-            let path = leaf.path.as_ref().map_or(&b""[..], |p| p.dotted());
-            by_path(path, &predicate(&leaf.predicate))
-        }
-        Node::Array(leaf) => {
-            let path = leaf.path.as_ref().map_or(&b""[..], |p| p.dotted());
-            by_path(path, &array_predicate(&leaf.predicate))
-        }
-    }
-}
-
-/// A text search with all its options.
-fn text_doc(text: &TextNode) -> RawDocumentBuf {
-    let search = &text.search;
-    let by_index = text.query().map_or("", |query| query.spec().language().name());
-    let language = search.language.as_deref().filter(|name| !name.is_empty()).unwrap_or(by_index);
-    let mut doc = DocBuilder::new();
-    doc.push(b"$search", Value::String(search.search.as_bytes()));
-    doc.push(b"$language", Value::String(language.as_bytes()));
-    doc.push(b"$caseSensitive", Value::Bool(search.sensitivity.case));
-    doc.push(b"$diacriticSensitive", Value::Bool(search.sensitivity.diacritics));
-    finish(doc)
-}
-
-fn negated(child: &Node) -> RawDocumentBuf {
-    let shown = filter_doc(child);
-    let Some(field) = Elements::new(&shown).next() else { return list("$nor", &[]) };
-    let mut not = DocBuilder::new();
-    not.push(b"$not", field.value());
-    by_path(field.key, &finish(not))
-}
-
-fn one(name: &str, value: Value<'_>) -> RawDocumentBuf {
-    let mut doc = DocBuilder::new();
-    doc.push(name.as_bytes(), value);
-    finish(doc)
-}
-
-fn list(name: &str, children: &[Node]) -> RawDocumentBuf {
-    let shown: Vec<_> = children.iter().map(filter_doc).collect();
-    let items = array_bytes(shown.iter().map(|doc| Value::from(&**doc)));
-    one(name, Value::Array(&items))
-}
-
-fn by_path(path: &[u8], operators: &RawDocumentBuf) -> RawDocumentBuf {
-    let mut doc = DocBuilder::new();
-    doc.push(path, Value::from(&**operators));
-    finish(doc)
-}
-
-fn predicate(predicate: &Predicate) -> RawDocumentBuf {
-    match predicate {
-        Predicate::Compare { op, operand, .. } => one(op.name(), operand.get()),
-        Predicate::In(list) => {
-            let regexes = list
-                .regexes
-                .iter()
-                .map(|regex| Value::Regex { pattern: regex.pattern(), options: regex.options() });
-            let items = array_bytes(list.values.iter().map(OwnedValue::get).chain(regexes));
-            one("$in", Value::Array(&items))
-        }
-        Predicate::Regex(regex) => {
-            let mut doc = one("$regex", Value::String(regex.pattern()));
-            if !regex.options().is_empty() {
-                doc.append(cstr!("$options"), String::from_utf8_lossy(regex.options()).as_ref());
-            }
-            doc
-        }
-        Predicate::Exists => one("$exists", Value::Bool(true)),
-        Predicate::Type(types) => {
-            let items = array_bytes(types.codes().map(Value::Int32));
-            one("$type", Value::Array(&items))
-        }
-        Predicate::Mod { divisor, remainder } => {
-            let items = array_bytes([Value::Int64(*divisor), Value::Int64(*remainder)]);
-            one("$mod", Value::Array(&items))
-        }
-        Predicate::Geo(query) => match query.written.get() {
-            Value::Document(doc) => {
-                RawDocument::from_bytes(doc).map(ToOwned::to_owned).unwrap_or_default()
-            }
-            _ => RawDocumentBuf::new(),
-        },
-        Predicate::Bits(test) => {
-            let name = match (test.all, test.set) {
-                (true, true) => "$bitsAllSet",
-                (true, false) => "$bitsAllClear",
-                (false, true) => "$bitsAnySet",
-                (false, false) => "$bitsAnyClear",
-            };
-            let positions = test.positions.iter().map(|p| number(u64::from(*p)));
-            one(name, Value::Array(&array_bytes(positions)))
-        }
-    }
-}
-
-fn array_predicate(predicate: &ArrayPredicate) -> RawDocumentBuf {
-    match predicate {
-        ArrayPredicate::Size(size) => one("$size", number(size.unsigned_abs())),
-        ArrayPredicate::ElemMatchObject(child) => {
-            let shown = filter_doc(child);
-            one("$elemMatch", Value::from(&*shown))
-        }
-        ArrayPredicate::ElemMatchValue(children) => {
-            let mut doc = DocBuilder::new();
-            for child in children {
-                let shown = filter_doc(child);
-                for field in Elements::new(&shown) {
-                    for operator in field.value().elements() {
-                        doc.push_raw(operator.bytes);
-                    }
-                }
-            }
-            let inner = finish(doc);
-            one("$elemMatch", Value::from(&*inner))
-        }
     }
 }

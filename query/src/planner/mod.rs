@@ -7,7 +7,9 @@
 //! Q2 A plan that claims the order of the sort gives exactly that order.
 
 mod bounds;
+mod by_or;
 mod candidates;
+mod canonical;
 pub mod explain;
 mod partial;
 mod shape;
@@ -93,7 +95,7 @@ impl Request {
     /// Nothing of the documents is of interest but how many they are.
     pub(crate) fn only_counts(&self) -> bool {
         let none = self.needed.as_ref().is_some_and(Vec::is_empty);
-        (self.counts || none) && self.sort.is_none()
+        self.counts || none
     }
 
     /// How many documents a sort must keep.
@@ -165,6 +167,9 @@ pub fn choose(
     if let Some(search) = request.filter.text() {
         return Ok((text::candidate(request, search, source)?, Vec::new()));
     }
+    if let Some(found) = by_or::subplans(request, source, context)? {
+        return Ok((found, Vec::new()));
+    }
     let mut found = candidates(request, source.indexes());
     if found.len() <= 1 {
         let only = found.pop().unwrap_or_else(|| Candidate::collection(Direction::Forward));
@@ -177,6 +182,12 @@ pub fn choose(
         ),
         ..error
     })
+}
+
+/// Whether the query is for one document by its `_id`.
+pub fn is_by_id(request: &Request, source: &dyn Source) -> bool {
+    let found = candidates(request, source.indexes());
+    matches!(found.as_slice(), [Candidate { access: Access::ById(_), .. }])
 }
 
 /// How much work the trial gives each plan, and how many results end it, as in mongod.
@@ -265,6 +276,11 @@ fn score(
             break;
         }
     }
+    // One step may have gone past the budget.
+    if works > works_max {
+        results = results.saturating_sub(u64::from(!ended));
+        ended = false;
+    }
     if sorts {
         results = if ended { results.min(wanted).min(works_max.saturating_sub(works)) } else { 0 };
         works += results;
@@ -282,7 +298,9 @@ pub fn whole_index(index: usize, indexes: &[IndexInfo]) -> Access {
         index,
         planned,
         ranges: vec![KeyRange::default()],
+        bounds: Vec::new(),
         direction: Direction::Forward,
+        rest: None,
     });
     Access::Indexes(scan.into_iter().collect())
 }
@@ -290,12 +308,19 @@ pub fn whole_index(index: usize, indexes: &[IndexInfo]) -> Access {
 /// Makes a plan runnable, without projection.
 pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
     let sort_limit = request.sort_limit();
-    if request.only_counts() && candidate.settled && request.skip == 0 {
+    let ordered = request.sort.is_none() || candidate.gives_order;
+    if request.only_counts() && candidate.settled && ordered {
         let mut pipeline = Pipeline::of_keys(candidate.access.clone());
+        pipeline.extend((request.skip > 0).then_some(Skip(request.skip)));
         pipeline.extend(request.limit.map(Limit));
         return pipeline;
     }
     let mut pipeline = Pipeline::new(candidate.access.clone(), Vec::new());
+    let sorts = request.sort.is_some() && !candidate.gives_order;
+    let skips_keys = candidate.skips_keys(sorts);
+    if skips_keys {
+        pipeline = pipeline.after(request.skip);
+    }
     let filter = match &candidate.access {
         Access::Text(text) => text.filter.clone(),
         _ => request.filter,
@@ -312,7 +337,7 @@ pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
     if let Some(pattern) = request.sort.filter(|_| !candidate.gives_order) {
         pipeline.push(Box::new(Sort::new(pattern, sort_limit)));
     }
-    if request.skip > 0 {
+    if request.skip > 0 && !skips_keys {
         pipeline.push(Box::new(Skip(request.skip)));
     }
     if let Some(limit) = request.limit {

@@ -243,6 +243,8 @@ impl<'a> Planning<'a> {
             index: self.at,
             planned: self.index.spec.clone(),
             ranges: vec![range(term)],
+            bounds: Vec::new(),
+            rest: None,
             direction: Direction::Backward,
         };
         self.query.bounds().map(scan).collect()

@@ -1,13 +1,15 @@
 //! mongod's words where a text search can't be planned: they show the query as a tree.
 
-use std::cmp::Ordering;
-
 use bson::RawDocument;
 
-use super::{Request, explain::filter_doc};
+use super::{
+    Request,
+    canonical::{canonical, flat, in_order},
+    explain::filter_doc,
+};
 use crate::{
     error::QueryError,
-    matcher::{ArrayPredicate, CompareOp, Leaf, Node, Predicate},
+    matcher::{ArrayPredicate, Node, Predicate},
     value::{OwnedValue, Shown, Value},
 };
 
@@ -116,93 +118,5 @@ fn predicate(predicate: &Predicate) -> String {
         Predicate::Exists => "exists".into(),
         Predicate::Mod { divisor, remainder } => format!("mod {divisor} % x == {remainder}"),
         other => format!("{other:?}"),
-    }
-}
-
-/// A filter with its parts in mongod's order.
-pub(super) fn canonical(node: &Node) -> Node {
-    let all = |parts: Vec<&Node>| {
-        let mut parts: Vec<Node> = parts.into_iter().map(canonical).collect();
-        parts.sort_by(order);
-        parts
-    };
-    match node {
-        Node::And(children) => Node::And(all(flat(children))),
-        Node::Or(children) => Node::Or(all(children.iter().collect())),
-        Node::Leaf(Leaf { path, predicate: Predicate::In(list) }) if list.regexes.is_empty() => {
-            let [only] = list.values.as_slice() else { return node.clone() };
-            let (operand, collator) = (only.clone(), list.collator.clone());
-            let predicate = Predicate::Compare { op: CompareOp::Eq, operand, collator };
-            Node::Leaf(Leaf { path: path.clone(), predicate })
-        }
-        other => other.clone(),
-    }
-}
-
-/// Conjunctions within a conjunction are part of it.
-fn flat<'n>(children: &'n [Node]) -> Vec<&'n Node> {
-    let inner = |child: &'n Node| match child {
-        Node::And(inner) => flat(inner),
-        other => vec![other],
-    };
-    children.iter().flat_map(inner).collect()
-}
-
-/// mongod sorts the parts of a filter by their kinds, then by their paths.
-fn in_order(mut children: Vec<&Node>) -> Vec<&Node> {
-    children.sort_by(|a, b| order(a, b));
-    children
-}
-
-fn order(a: &Node, b: &Node) -> Ordering {
-    let inner = |node: &Node| match node {
-        Node::Not(child) => Some((**child).clone()),
-        Node::Nor(children) => children.first().cloned(),
-        _ => None,
-    };
-    rank(a).cmp(&rank(b)).then_with(|| path(a).cmp(path(b))).then_with(|| {
-        match (inner(a), inner(b)) {
-            (Some(a), Some(b)) => order(&a, &b),
-            _ => Ordering::Equal,
-        }
-    })
-}
-
-fn path(node: &Node) -> &[u8] {
-    let path = match node {
-        Node::Leaf(leaf) => leaf.path.as_ref(),
-        Node::Array(leaf) => leaf.path.as_ref(),
-        _ => None,
-    };
-    path.map_or(b"", |path| path.dotted())
-}
-
-fn rank(node: &Node) -> u8 {
-    match node {
-        Node::And(_) => 0,
-        Node::Or(_) => 1,
-        Node::Array(leaf) => match leaf.predicate {
-            ArrayPredicate::ElemMatchObject(_) => 2,
-            ArrayPredicate::ElemMatchValue(_) => 3,
-            ArrayPredicate::Size(_) => 4,
-        },
-        Node::Leaf(leaf) => match &leaf.predicate {
-            Predicate::Compare { op, .. } => match op {
-                CompareOp::Eq => 5,
-                CompareOp::Lte => 6,
-                CompareOp::Lt => 7,
-                CompareOp::Gt => 8,
-                CompareOp::Gte => 9,
-            },
-            Predicate::Regex(_) => 10,
-            Predicate::Mod { .. } => 11,
-            Predicate::Exists => 12,
-            Predicate::In(_) => 13,
-            Predicate::Type(_) => 20,
-            _ => 14,
-        },
-        Node::Not(_) | Node::Nor(_) => 19,
-        Node::Text(_) => 30,
-        _ => 25,
     }
 }

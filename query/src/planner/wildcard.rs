@@ -6,7 +6,8 @@
 use super::{
     Candidate, Interval, Request,
     bounds::{conjuncts, intervals_of},
-    candidates::operands_fit,
+    candidates::{is_exact, joined, operands_fit},
+    canonical::all_by_path,
     partial,
 };
 use crate::{
@@ -17,8 +18,7 @@ use crate::{
 };
 
 /// A plan for every predicate that a wildcard index can answer.
-pub(super) fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
-    let root = request.filter.root();
+pub(super) fn candidates(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
     let mut found = Vec::new();
     for (at, index) in indexes.iter().enumerate() {
         let usable = match request.hint {
@@ -31,15 +31,22 @@ pub(super) fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candid
         if index.kind != IndexKind::Wildcard || !usable || !is_plain(index) {
             continue;
         }
-        for part in conjuncts(root) {
-            found.extend(ranges(index, part).map(|ranges| {
+        let parts = conjuncts(root);
+        for part in &parts {
+            found.extend(ranges(index, part).map(|(ranges, bounds)| {
                 let scan = IndexScan {
                     index: at,
                     planned: index.spec.clone(),
                     ranges,
+                    bounds,
                     direction: Direction::Forward,
+                    rest: None,
                 };
-                Candidate::of(Access::Indexes(vec![scan]), false)
+                let checked = !is_exact(part);
+                let rest = parts.iter().filter(|other| checked || !std::ptr::eq(**other, *part));
+                let rest: Vec<Node> = rest.map(|node| (*node).clone()).collect();
+                let rest = joined(all_by_path(&rest));
+                Candidate { rest, ..Candidate::of(Access::Indexes(vec![scan]), false) }
             }));
         }
     }
@@ -52,7 +59,7 @@ fn is_plain(index: &IndexInfo) -> bool {
         && index.spec.get("wildcardProjection").is_ok_and(|projection| projection.is_none())
 }
 
-fn ranges(index: &IndexInfo, part: &Node) -> Option<Vec<KeyRange>> {
+fn ranges(index: &IndexInfo, part: &Node) -> Option<(Vec<KeyRange>, Vec<Vec<Interval>>)> {
     let Node::Leaf(Leaf { path: Some(path), predicate }) = part else { return None };
     if !covers(index, path.dotted()) || !answers(predicate) || !operands_fit(index, part) {
         return None;
@@ -64,7 +71,8 @@ fn ranges(index: &IndexInfo, part: &Node) -> Option<Vec<KeyRange>> {
     }
     let intervals = intervals_of(part, path.dotted())?;
     let behind = OwnedValue::from(Value::String(path.dotted()));
-    Some(intervals.iter().map(|interval| behind_path(&behind, interval)).collect())
+    let ranges = intervals.iter().map(|interval| behind_path(&behind, interval)).collect();
+    Some((ranges, vec![vec![Interval::point(behind.get())], intervals]))
 }
 
 fn behind_path(path: &OwnedValue, interval: &Interval) -> KeyRange {

@@ -6,11 +6,12 @@ use bson::{RawDocumentBuf, rawdoc};
 use protocol::RawDoc;
 
 use super::{
-    AtHand, Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo, IndexKind, KeyRange,
-    Record, RecordKey, Records, Source,
+    AtHand, BoundedEntries, BoundedEntry, Direction, Edge, IndexEntries, IndexEntry, IndexField,
+    IndexInfo, IndexKind, KeyRange, Record, RecordKey, Records, Source,
 };
 use crate::{
     error::QueryError,
+    planner::Interval,
     sort,
     value::{Elements, OwnedValue, Value, compare_values, path::Path},
 };
@@ -151,6 +152,16 @@ impl Source for &MemorySource {
         (**self).index_scan(index, range, after, direction)
     }
 
+    fn bounded_scan<'s>(
+        &'s self,
+        index: usize,
+        bounds: &[Vec<Interval>],
+        after: Option<&IndexEntry>,
+        direction: Direction,
+    ) -> Option<BoundedEntries<'s>> {
+        (**self).bounded_scan(index, bounds, after, direction)
+    }
+
     fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError> {
         (**self).fetch(record)
     }
@@ -212,6 +223,29 @@ impl Source for MemorySource {
             None => Box::new(entries.map(Ok)),
             Some(after) => Box::new(entries.skip_while(move |e| *e != after).skip(1).map(Ok)),
         }
+    }
+
+    fn bounded_scan<'s>(
+        &'s self,
+        index: usize,
+        bounds: &[Vec<Interval>],
+        after: Option<&IndexEntry>,
+        direction: Direction,
+    ) -> Option<BoundedEntries<'s>> {
+        let holds = |key: &[OwnedValue]| {
+            key.iter().zip(bounds).all(|(value, intervals)| {
+                let point = Interval::point(value.get());
+                intervals.iter().any(|interval| interval.intersect(&point).is_some())
+            })
+        };
+        let keys = &self.keys[index];
+        let within: Vec<_> = keys.iter().map(|(key, _)| holds(key)).collect();
+        let entries = self.index_scan(index, &KeyRange::default(), after, direction);
+        Some(Box::new(entries.filter_map(move |entry| {
+            let entry = entry.expect("memory does not fail");
+            let at = usize::from_be_bytes(entry.key.as_ref().try_into().expect("a place"));
+            within[at].then_some(Ok(BoundedEntry { entry: Some(entry), passed: 0 }))
+        })))
     }
 
     fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError> {

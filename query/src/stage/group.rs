@@ -323,6 +323,10 @@ pub(super) fn parse_count(value: Value<'_>, _: &StageContext) -> Result<Parsed, 
 }
 
 impl Stage for Count {
+    fn needs(&self) -> Option<Vec<Vec<u8>>> {
+        Some(Vec::new())
+    }
+
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
         if self.done {
             return Ok(None);

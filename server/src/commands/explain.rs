@@ -6,9 +6,12 @@
 //!   allPlansExecution   and what the others did
 //! ```
 
+mod hash;
+mod pipeline;
+
 use std::time::Instant;
 
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
+use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc};
 use query::{
     context::Context,
@@ -22,6 +25,10 @@ use query::{
     stage::{self, Split},
 };
 
+use self::{
+    hash::{indexes_hash, shape_hash},
+    pipeline::Above,
+};
 use super::{Auth, Command, Run, aggregate, count, distinct, find, sizes, target::Target};
 use crate::{
     blocking,
@@ -130,8 +137,13 @@ fn of_find(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let mut request = prepared.with_hint(&asked, call.node(), &source)?;
     // Nobody sees the documents, nor what stands beside them.
     request.noted = false;
-    let mut query =
-        Query { source: &source, context: &context, top: Top::Nothing, optimized: false };
+    let mut query = Query {
+        source: &source,
+        context: &context,
+        top: Top::Nothing,
+        optimized: false,
+        pushed: 0,
+    };
     if let (Some(shown), Some(parsed)) = (asked.shown_projection(), prepared.projection.clone()) {
         query.top = Top::Projection(Box::new((shown, parsed)));
     }
@@ -156,7 +168,8 @@ fn of_count(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
         fast_count(&source, all, verbosity, &mut body);
         return finish(call, body);
     }
-    let query = Query { source: &source, context: &context, top: Top::Count, optimized: false };
+    let query =
+        Query { source: &source, context: &context, top: Top::Count, optimized: false, pushed: 0 };
     query.explain(asked.request(call.node(), &source)?, verbosity, &mut body)?;
     finish(call, body)
 }
@@ -199,7 +212,13 @@ fn of_distinct(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let context = blocking::query_context(call, None);
     let source = CollectionSource::new(view, collection)?;
     let mut body = rawdoc! { "explainVersion": "1" };
-    let query = Query { source: &source, context: &context, top: Top::Nothing, optimized: false };
+    let query = Query {
+        source: &source,
+        context: &context,
+        top: Top::Nothing,
+        optimized: false,
+        pushed: 0,
+    };
     query.explain(asked.request(call.node(), &source)?.0, verbosity, &mut body)?;
     finish(call, body)
 }
@@ -223,38 +242,51 @@ pub(super) fn aggregation(
     let Split { mut request, absorbed, rest } = stage::split(prepared.stages, &prepared.context)?;
     let (hint, collator) = (asked.hint.as_ref(), prepared.context.parse.collator.as_deref());
     aggregate::with_hint(call.node(), &mut request, hint, collator, &source)?;
+    let stages = prepared.pipeline.into_iter().flatten().skip(absorbed);
+    let stages: Vec<_> = stages.filter_map(|stage| stage.as_document()).collect();
+    // Some stages are short for several, or are taken apart: then nothing of them is told as a part of the plan.
+    let above = match rest.len() == stages.len() {
+        true => Above::of(&stages, !planner::is_by_id(&request, &source), request.sort.is_some()),
+        false => Above {
+            told: stages.iter().map(|s| s.to_owned().to_owned()).collect(),
+            ..Above::default()
+        },
+    };
     let mut body = rawdoc! { "explainVersion": "1" };
-    let query =
-        Query { source: &source, context: &context, top: Top::Nothing, optimized: rest.is_empty() };
-    if rest.is_empty() {
-        query.explain(request, verbosity, &mut body)?;
+    let top = Top::Stages { projection: above.projection.clone(), groups: above.groups };
+    let optimized = above.told.is_empty();
+    let query = Query { source: &source, context: &context, top, optimized, pushed: above.pushed };
+    if optimized {
+        query.explain_below(request, rest, verbosity, &mut body)?;
         return finish(call, body);
     }
     let mut cursor = RawDocumentBuf::new();
-    let (pipeline, ran) = query.explain_below(request, rest, verbosity, &mut cursor)?;
-    let mut stages = RawArrayBuf::new();
-    let returned = pipeline.as_ref().map(shown).unwrap_or_default();
-    let own = prepared.pipeline.into_iter().flatten().skip(absorbed).count();
-    // Some stages are short for several: their counts are told only where there is one for each.
-    let counts = returned.get(returned.len().saturating_sub(own)..).unwrap_or_default();
+    let ran = query.explain_below(request, rest, verbosity, &mut cursor)?;
     let mut first = rawdoc! { "$cursor": cursor };
+    let told = |stage: &mut RawDocumentBuf, n: u64, ran: &Ran| {
+        stage.append(cstr!("nReturned"), sizes::long(n));
+        stage.append(cstr!("executionTimeMillisEstimate"), sizes::long(ran.millis));
+    };
     if let Some(ran) = &ran {
-        let below = returned.len().checked_sub(own + 1).and_then(|at| returned.get(at));
-        let n = below.copied().unwrap_or(ran.examined.docs.max(ran.examined.keys));
-        first.append(cstr!("nReturned"), sizes::long(n));
-        first.append(cstr!("executionTimeMillisEstimate"), sizes::long(ran.millis));
+        let below = ran.returned.last().copied();
+        told(&mut first, below.unwrap_or(ran.examined.docs.max(ran.examined.keys)), ran);
     }
-    stages.push(first);
-    for (at, stage) in prepared.pipeline.into_iter().flatten().skip(absorbed).enumerate() {
-        let RawBsonRef::Document(stage) = stage else { continue };
-        let mut shown = stage.to_owned();
-        if let (Some(ran), Some(n)) = (&ran, counts.get(at)) {
-            shown.append(cstr!("nReturned"), sizes::long(*n));
-            shown.append(cstr!("executionTimeMillisEstimate"), sizes::long(ran.millis));
+    let mut shown = RawArrayBuf::new();
+    shown.push(first);
+    let shared = usize::from(above.shared);
+    for (at, mut stage) in above.told.into_iter().enumerate() {
+        if let Some(ran) = &ran {
+            let counted = match at.checked_sub(shared) {
+                None => ran.returned.last(),
+                Some(at) => ran.above.get(at),
+            };
+            if let Some(n) = counted {
+                told(&mut stage, *n, ran);
+            }
         }
-        stages.push(shown);
+        shown.push(stage);
     }
-    body.append(cstr!("stages"), stages);
+    body.append(cstr!("stages"), shown);
     finish(call, body)
 }
 
@@ -263,6 +295,11 @@ enum Top {
     Nothing,
     Projection(Box<(RawDocumentBuf, Projection)>),
     Count,
+    /// Stages of a pipeline: a projection, and how many groupings.
+    Stages {
+        projection: Option<RawDocumentBuf>,
+        groups: usize,
+    },
 }
 
 /// A query that is explained.
@@ -271,6 +308,8 @@ struct Query<'a> {
     context: &'a Context,
     top: Top,
     optimized: bool,
+    /// How many of the stages above are part of the plan.
+    pushed: usize,
 }
 
 impl Query<'_> {
@@ -280,7 +319,7 @@ impl Query<'_> {
         verbosity: Verbosity,
         body: &mut RawDocumentBuf,
     ) -> Result<(), Failure> {
-        self.explain_below(request, Vec::new(), verbosity, body).map(|_| ())
+        self.explain_below(request, Vec::new(), verbosity, body).map(drop)
     }
 
     /// Appends `queryPlanner` and, where the query runs, `executionStats`.
@@ -290,20 +329,29 @@ impl Query<'_> {
         above: Vec<stage::Parsed>,
         verbosity: Verbosity,
         body: &mut RawDocumentBuf,
-    ) -> Result<(Option<Pipeline>, Option<Ran>), Failure> {
+    ) -> Result<Option<Ran>, Failure> {
         let started = Instant::now();
         let mut shape = Shape::of(&request);
+        shape.ends_above = matches!(self.top, Top::Count);
         if let Top::Projection(projection) = &self.top {
             shape.projection = Some(projection.0.clone());
         }
-        let (chosen, rejected) = planner::choose(&request, self.source, self.context)?;
+        if let Top::Stages { projection, .. } = &self.top {
+            shape.projection.clone_from(projection);
+        }
+        let (mut chosen, rejected) = planner::choose(&request, self.source, self.context)?;
         shape.settle(&chosen);
+        if matches!(self.top, Top::Stages { groups: 1.., .. }) {
+            // mongod's second engine does not tell of plans by branch.
+            chosen.subplan = false;
+            shape.below_grouping(&chosen, &request);
+        }
         let planned = millis(started);
         let filtered = request.allowed.is_some();
         let shown = self.planner(&shape, (&chosen, &rejected), filtered, planned);
         body.append(cstr!("queryPlanner"), shown);
         if verbosity == Verbosity::QueryPlanner {
-            return Ok((None, None));
+            return Ok(None);
         }
         let others: Vec<_> = match verbosity {
             Verbosity::AllPlansExecution => rejected.iter().map(|c| (c, request.clone())).collect(),
@@ -311,14 +359,14 @@ impl Query<'_> {
         };
         let mut all = RawArrayBuf::new();
         for (candidate, request) in others {
-            let (_, ran) = self.execute(candidate, request, None, Vec::new())?;
+            let ran = self.execute(candidate, request, None, Vec::new())?;
             all.push(self.trial(&shape, candidate, &ran));
         }
         let projection = match &self.top {
             Top::Projection(projection) => Some(projection.1.clone()),
             _ => None,
         };
-        let (pipeline, ran) = self.execute(&chosen, request, projection, above)?;
+        let ran = self.execute(&chosen, request, projection, above)?;
         let returned = match &self.top {
             Top::Count => 0,
             _ => ran.returned.last().copied().unwrap_or(ran.examined.docs),
@@ -328,12 +376,12 @@ impl Query<'_> {
         stats.append(cstr!("executionTimeMillis"), sizes::number(millis(started)));
         stats.append(cstr!("totalKeysExamined"), sizes::number(ran.examined.keys));
         stats.append(cstr!("totalDocsExamined"), sizes::number(ran.examined.docs));
-        stats.append(cstr!("executionStages"), self.tree(&shape, &chosen, Some(&ran)));
+        stats.append(cstr!("executionStages"), self.tree(&shape, (&chosen, false), Some(&ran)));
         if verbosity == Verbosity::AllPlansExecution {
             stats.append(cstr!("allPlansExecution"), all);
         }
         body.append(cstr!("executionStats"), stats);
-        Ok((Some(pipeline), Some(ran)))
+        Ok(Some(ran))
     }
 
     fn planner(
@@ -359,13 +407,19 @@ impl Query<'_> {
         } else {
             append_bounds(&mut doc, planned);
         }
-        doc.append(cstr!("winningPlan"), self.tree(shape, chosen, None));
-        let rejected: RawArrayBuf = rejected.iter().map(|c| self.tree(shape, c, None)).collect();
+        doc.append(cstr!("winningPlan"), self.tree(shape, (chosen, false), None));
+        let rejected: RawArrayBuf =
+            rejected.iter().map(|c| self.tree(shape, (c, true), None)).collect();
         doc.append(cstr!("rejectedPlans"), rejected);
         doc
     }
 
-    fn tree(&self, shape: &Shape, candidate: &Candidate, ran: Option<&Ran>) -> RawDocumentBuf {
+    fn tree(
+        &self,
+        shape: &Shape,
+        (candidate, rejected): (&Candidate, bool),
+        ran: Option<&Ran>,
+    ) -> RawDocumentBuf {
         let below = shape.plan(candidate, self.source.indexes(), ran);
         let mut tree = rawdoc! { "isCached": false };
         if matches!(self.top, Top::Count) {
@@ -380,6 +434,22 @@ impl Query<'_> {
             tree.append(cstr!("inputStage"), below);
             return tree;
         }
+        let groups = match self.top {
+            Top::Stages { groups, .. } if !rejected => groups,
+            _ => 0,
+        };
+        let mut below = below;
+        for at in (0..groups).rev() {
+            let mut group = rawdoc! { "stage": "GROUP" };
+            if let Some(ran) = ran {
+                let place = ran.returned.len().checked_sub(at + 1);
+                let n = place.and_then(|place| ran.returned.get(place)).copied().unwrap_or(0);
+                group.append(cstr!("nReturned"), sizes::number(n));
+                group.append(cstr!("executionTimeMillisEstimate"), sizes::number(ran.millis));
+            }
+            group.append(cstr!("inputStage"), below);
+            below = group;
+        }
         for (name, value) in below.iter().flatten() {
             tree.append(name, value);
         }
@@ -393,7 +463,7 @@ impl Query<'_> {
         doc.append(cstr!("executionTimeMillisEstimate"), sizes::number(ran.millis));
         doc.append(cstr!("totalKeysExamined"), sizes::number(ran.examined.keys));
         doc.append(cstr!("totalDocsExamined"), sizes::number(ran.examined.docs));
-        doc.append(cstr!("executionStages"), self.tree(shape, candidate, Some(ran)));
+        doc.append(cstr!("executionStages"), self.tree(shape, (candidate, true), Some(ran)));
         doc
     }
 
@@ -404,19 +474,17 @@ impl Query<'_> {
         request: Request,
         projection: Option<Projection>,
         above: Vec<stage::Parsed>,
-    ) -> Result<(Pipeline, Ran), Failure> {
+    ) -> Result<Ran, Failure> {
         let started = Instant::now();
         let mut pipeline = planner::build(candidate, request);
         pipeline.extend(projection.map(Project));
+        let planned = shown(&pipeline).len() + self.pushed.min(above.len());
         stage::extend(&mut pipeline, above);
         let mut input = Input::new(self.source, self.context);
         while pipeline.next(&mut input)?.is_some() {}
-        let ran = Ran {
-            returned: shown(&pipeline),
-            millis: millis(started),
-            examined: pipeline.examined(),
-        };
-        Ok((pipeline, ran))
+        let mut returned = shown(&pipeline);
+        let above = returned.split_off(planned.min(returned.len()));
+        Ok(Ran { returned, above, millis: millis(started), examined: pipeline.examined() })
     }
 }
 
@@ -448,47 +516,6 @@ fn append_limits(doc: &mut RawDocumentBuf) {
 
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A number that queries of one shape share: names and operators count, values don't.
-fn shape_hash(shape: &Shape) -> u32 {
-    let mut text = Vec::new();
-    names(shape.parsed_query(), &mut text);
-    for part in [shape.sort(), shape.projection.as_ref()].into_iter().flatten() {
-        text.push(b'|');
-        text.extend_from_slice(part.as_bytes());
-    }
-    fnv(&text)
-}
-
-fn names(doc: &RawDocument, into: &mut Vec<u8>) {
-    for (name, value) in doc.iter().flatten() {
-        into.extend_from_slice(name.as_str().as_bytes());
-        into.push(b'{');
-        match value {
-            RawBsonRef::Document(inner) => names(inner, into),
-            RawBsonRef::Array(items) if name.as_str().starts_with('$') => {
-                items.into_iter().flatten().filter_map(|item| item.as_document()).for_each(
-                    |item| {
-                        names(item, into);
-                    },
-                );
-            }
-            _ => {}
-        }
-        into.push(b'}');
-    }
-}
-
-fn indexes_hash(source: &CollectionSource) -> u32 {
-    let text: Vec<u8> =
-        source.indexes().iter().flat_map(|index| index.spec.as_bytes().to_vec()).collect();
-    fnv(&text)
-}
-
-/// FNV-1a, 32 bits.
-fn fnv(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// A collection that is not there.

@@ -14,13 +14,13 @@ use std::cmp::Ordering;
 
 use query::value::{Decimal, Value, compare_values};
 
-const NAN: u8 = 0x20;
-const NEGATIVE_INFINITY: u8 = 0x21;
-const ZERO: u8 = 0x2C;
-const INFINITY: u8 = 0x37;
+pub(super) const NAN: u8 = 0x20;
+pub(super) const NEGATIVE_INFINITY: u8 = 0x21;
+pub(super) const ZERO: u8 = 0x2C;
+pub(super) const INFINITY: u8 = 0x37;
 /// Distance of the type byte from [`ZERO`], in the direction of the sign.
-const FRACTION: u8 = 1;
-const HUGE: u8 = 10;
+pub(super) const FRACTION: u8 = 1;
+pub(super) const HUGE: u8 = 10;
 
 /// 2^64: from here on doubles and decimals are no longer split at the point.
 const TWO_64: f64 = 18_446_744_073_709_551_616.0;

@@ -200,6 +200,24 @@ fn components_do_not_run_into_each_other() {
     }
 }
 
+/// Whatever stands behind it, a component ends where its bytes end.
+#[test]
+fn the_end_of_a_component_is_found() {
+    let mut rng = StdRng::seed_from_u64(7);
+    let random = (0..2_000).map(|_| any_value(&mut rng, 3));
+    let values: Vec<Bson> = ladder().into_iter().flatten().chain(random).collect();
+    for value in values {
+        let doc = raw(value.clone());
+        for descending in [false, true] {
+            let mut key = Vec::new();
+            append(&mut key, first(&doc), descending, None).unwrap();
+            let len = key.len();
+            key.extend_from_slice(&[0, 0xFF, 7]);
+            assert_eq!(component_len(&key, descending), Some(len), "{value:?} {descending}");
+        }
+    }
+}
+
 #[test]
 fn common_keys_are_short() {
     assert_eq!(key(7).len(), 3);

@@ -1,0 +1,187 @@
+//! A filter as mongod has it before it plans: flat, sorted, equalities of one path joined.
+
+use std::cmp::Ordering;
+
+use super::explain::filter_doc;
+use crate::matcher::{ArrayPredicate, CompareOp, InList, Leaf, Node, Predicate};
+
+/// A filter with its parts in mongod's order.
+pub(super) fn canonical(node: &Node) -> Node {
+    let all = |parts: Vec<&Node>| parts.into_iter().map(canonical).collect::<Vec<_>>();
+    match node {
+        Node::And(children) => {
+            let children = all(flat(children));
+            joined(flat(&children).into_iter().cloned().collect(), Node::And)
+        }
+        Node::Or(children) => joined(equalities(all(children.iter().collect())), Node::Or),
+        Node::Leaf(Leaf { path, predicate: Predicate::In(list) }) if list.regexes.is_empty() => {
+            let [only] = list.values.as_slice() else { return node.clone() };
+            let (operand, collator) = (only.clone(), list.collator.clone());
+            let predicate = Predicate::Compare { op: CompareOp::Eq, operand, collator };
+            Node::Leaf(Leaf { path: path.clone(), predicate })
+        }
+        other => other.clone(),
+    }
+}
+
+/// In order; one part alone needs nothing around it.
+fn joined(mut parts: Vec<Node>, by: fn(Vec<Node>) -> Node) -> Node {
+    parts.sort_by(order);
+    parts.dedup_by(|a, b| is_same(a, b));
+    if parts.len() == 1
+        && let Some(only) = parts.pop()
+    {
+        return only;
+    }
+    by(parts)
+}
+
+/// Whether two predicates say the same: only those are compared that are shown with all that they say.
+fn is_same(a: &Node, b: &Node) -> bool {
+    let plain = |node: &Node| match node {
+        Node::Leaf(leaf) => !matches!(leaf.predicate, Predicate::Geo(_)),
+        _ => false,
+    };
+    plain(a) && plain(b) && filter_doc(a) == filter_doc(b)
+}
+
+/// In an `$or`, equalities on one path are one list.
+fn equalities(branches: Vec<Node>) -> Vec<Node> {
+    // A list that was written as one stays apart.
+    let (lists, branches): (Vec<Node>, Vec<Node>) = branches
+        .into_iter()
+        .partition(|node| matches!(node, Node::Leaf(Leaf { predicate: Predicate::In(_), .. })));
+    let mut kept: Vec<Node> = Vec::with_capacity(branches.len());
+    let equality = |node: &Node| match node {
+        Node::Leaf(Leaf {
+            path: Some(path),
+            predicate: Predicate::Compare { op: CompareOp::Eq, operand, collator },
+        }) => Some((path.clone(), operand.clone(), collator.clone())),
+        _ => None,
+    };
+    for branch in branches {
+        let Some((path, operand, collator)) = equality(&branch) else {
+            kept.push(branch);
+            continue;
+        };
+        let same = |leaf: &Leaf| {
+            let spec = |c: &Option<_>| {
+                c.as_ref().map(|c: &std::sync::Arc<crate::collation::Collator>| c.spec().clone())
+            };
+            let fits = match &leaf.predicate {
+                Predicate::Compare { op: CompareOp::Eq, collator: other, .. } => {
+                    spec(other) == spec(&collator)
+                }
+                Predicate::In(list) => spec(&list.collator) == spec(&collator),
+                _ => false,
+            };
+            fits && leaf.path.as_ref() == Some(&path)
+        };
+        let other = kept.iter_mut().find_map(|node| match node {
+            Node::Leaf(leaf) if same(leaf) => Some(leaf),
+            _ => None,
+        });
+        let Some(other) = other else {
+            kept.push(branch);
+            continue;
+        };
+        let (mut values, regexes) = match &other.predicate {
+            Predicate::Compare { operand, .. } => (vec![operand.clone()], Vec::new()),
+            Predicate::In(list) => (list.values.clone(), list.regexes.clone()),
+            _ => (Vec::new(), Vec::new()),
+        };
+        values.push(operand);
+        other.predicate = Predicate::In(InList::new(values, regexes, collator));
+    }
+    kept.iter().map(canonical_leaf).chain(lists).collect()
+}
+
+/// A list of one is an equality.
+fn canonical_leaf(node: &Node) -> Node {
+    if matches!(node, Node::Leaf(_)) { canonical(node) } else { node.clone() }
+}
+
+/// Conjunctions within a conjunction are part of it.
+pub(super) fn flat<'n>(children: &'n [Node]) -> Vec<&'n Node> {
+    let inner = |child: &'n Node| match child {
+        Node::And(inner) => flat(inner),
+        other => vec![other],
+    };
+    children.iter().flat_map(inner).collect()
+}
+
+/// mongod sorts the parts of a filter by their kinds, then by their paths.
+pub(super) fn in_order(mut children: Vec<&Node>) -> Vec<&Node> {
+    children.sort_by(|a, b| order(a, b));
+    children
+}
+
+fn order(a: &Node, b: &Node) -> Ordering {
+    let inner = |node: &Node| match node {
+        Node::Not(child) => Some((**child).clone()),
+        Node::Nor(children) => children.first().cloned(),
+        _ => None,
+    };
+    rank(a).cmp(&rank(b)).then_with(|| path(a).cmp(path(b))).then_with(|| {
+        match (inner(a), inner(b)) {
+            (Some(a), Some(b)) => order(&a, &b),
+            _ => Ordering::Equal,
+        }
+    })
+}
+
+fn path(node: &Node) -> &[u8] {
+    let path = match node {
+        Node::Leaf(leaf) => leaf.path.as_ref(),
+        Node::Array(leaf) => leaf.path.as_ref(),
+        _ => None,
+    };
+    path.map_or(b"", |path| path.dotted())
+}
+
+fn rank(node: &Node) -> u8 {
+    match node {
+        Node::And(_) => 0,
+        Node::Or(_) => 1,
+        Node::Array(leaf) => match leaf.predicate {
+            ArrayPredicate::ElemMatchObject(_) => 2,
+            ArrayPredicate::ElemMatchValue(_) => 3,
+            ArrayPredicate::Size(_) => 4,
+        },
+        Node::Leaf(leaf) => match &leaf.predicate {
+            Predicate::Compare { op, .. } => match op {
+                CompareOp::Eq => 5,
+                CompareOp::Lte => 6,
+                CompareOp::Lt => 7,
+                CompareOp::Gt => 8,
+                CompareOp::Gte => 9,
+            },
+            Predicate::Regex(_) => 10,
+            Predicate::Mod { .. } => 11,
+            Predicate::Exists => 12,
+            Predicate::In(_) => 13,
+            Predicate::Type(_) => 20,
+            _ => 14,
+        },
+        Node::Not(_) | Node::Nor(_) => 19,
+        Node::Text(_) => 30,
+        _ => 25,
+    }
+}
+
+/// What a plan leaves to be checked is sorted by path once indexes were chosen, as in mongod; parts without one come
+/// first.
+pub(super) fn by_path(node: &Node) -> Node {
+    match node {
+        Node::And(children) => Node::And(all_by_path(children)),
+        Node::Or(children) => Node::Or(all_by_path(children)),
+        other => other.clone(),
+    }
+}
+
+/// Parts in the order of their paths.
+pub(super) fn all_by_path(parts: &[Node]) -> Vec<Node> {
+    let mut parts: Vec<Node> = parts.iter().map(by_path).collect();
+    parts.sort_by(|a, b| path(a).cmp(path(b)));
+    parts
+}

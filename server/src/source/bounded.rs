@@ -1,0 +1,215 @@
+//! A walk over the keys of an index that lie within bounds on several of its fields.
+//!
+//! ```text
+//!   a in [2, 5], b in [7, 7]:   2,1  ->  seek 2,7   2,7 *   2,9  ->  seek past 2   3,4  ->  seek 3,7  ...
+//! ```
+//! As mongod does it: a key out of bounds tells where the next one within them can be, and the walk goes there. All
+//! keys that were looked at count, those that led on too.
+
+use std::ops::Bound;
+
+use query::{
+    QueryError,
+    planner::Interval,
+    source::{BoundedEntry, Direction, Edge, IndexEntry},
+};
+use storage::keystring;
+
+use super::{CollectionSource, query_error, way};
+
+/// One end of an interval, as bytes in the order of the walk.
+#[derive(Debug)]
+struct End {
+    bytes: Vec<u8>,
+    inclusive: bool,
+}
+
+/// An interval of one field: where the walk comes to it, and where it leaves it.
+#[derive(Debug)]
+struct Stretch {
+    start: End,
+    end: End,
+}
+
+/// A walk within bounds.
+pub(super) struct Bounded<'s> {
+    source: &'s CollectionSource,
+    index: usize,
+    direction: Direction,
+    /// For each field its intervals in the order of the walk, and whether its bytes are turned round.
+    fields: Vec<(Vec<Stretch>, bool)>,
+    open: Option<storage::IndexScan>,
+    /// Where the next key is looked for.
+    seek: Option<Seek>,
+}
+
+struct Seek {
+    bytes: Vec<u8>,
+    /// Keys that begin with these bytes are wanted, too.
+    inclusive: bool,
+}
+
+/// What a key means to the walk.
+enum Verdict {
+    Within,
+    Seek(Seek),
+    Over,
+}
+
+impl<'s> Bounded<'s> {
+    pub(super) fn new(
+        source: &'s CollectionSource,
+        index: usize,
+        bounds: &[Vec<Interval>],
+        after: Option<&IndexEntry>,
+        direction: Direction,
+    ) -> Result<Self, QueryError> {
+        let infos = source.infos.get(index).map_or(&[][..], |info| &info.fields);
+        let collator = source.collator(index);
+        let mut fields = Vec::with_capacity(bounds.len());
+        for (at, intervals) in bounds.iter().enumerate() {
+            let descending = infos.get(at).is_some_and(|field| !field.ascending);
+            let end = |edge: &Edge| -> Result<End, QueryError> {
+                let mut bytes = Vec::new();
+                keystring::append(&mut bytes, edge.value.get(), descending, collator)
+                    .map_err(query_error)?;
+                Ok(End { bytes, inclusive: edge.inclusive })
+            };
+            let forward = descending == (direction == Direction::Backward);
+            let mut stretches = Vec::with_capacity(intervals.len());
+            for interval in intervals {
+                let (low, high) = (end(&interval.low)?, end(&interval.high)?);
+                let (start, end) = if forward { (low, high) } else { (high, low) };
+                stretches.push(Stretch { start, end });
+            }
+            stretches.sort_by(|a, b| {
+                let order = a.start.bytes.cmp(&b.start.bytes);
+                if direction == Direction::Forward { order } else { order.reverse() }
+            });
+            fields.push((stretches, descending));
+        }
+        let mut walk = Self { source, index, direction, fields, open: None, seek: None };
+        walk.seek = match after {
+            Some(entry) => Some(Seek { bytes: source.row(index, entry), inclusive: false }),
+            None => walk.first(Vec::new(), 0),
+        };
+        Ok(walk)
+    }
+
+    /// The first place within the bounds of the fields from `from` on, behind `prefix`.
+    fn first(&self, mut bytes: Vec<u8>, from: usize) -> Option<Seek> {
+        for (stretches, _) in self.fields.iter().skip(from) {
+            let start = &stretches.first()?.start;
+            bytes.extend_from_slice(&start.bytes);
+            if !start.inclusive {
+                return Some(Seek { bytes, inclusive: false });
+            }
+        }
+        Some(Seek { bytes, inclusive: true })
+    }
+
+    /// Whether a place comes before another in the direction of the walk.
+    fn before(&self, a: &[u8], b: &[u8]) -> bool {
+        if self.direction == Direction::Forward { a < b } else { a > b }
+    }
+
+    fn judge(&self, key: &[u8]) -> Verdict {
+        let mut at = 0;
+        // Up to where the key may stay as it is while a later one is within the bounds.
+        let mut open = 0;
+        for (field, (stretches, descending)) in self.fields.iter().enumerate() {
+            let rest = key.get(at..).unwrap_or_default();
+            let past = |s: &Stretch| {
+                if rest.starts_with(&s.end.bytes) {
+                    !s.end.inclusive
+                } else {
+                    self.before(&s.end.bytes, rest)
+                }
+            };
+            let Some(next) = stretches.iter().position(|s| !past(s)) else {
+                // No later value of this field: on to the next value of the last one before it that has any.
+                return match key.get(..open).filter(|prefix| !prefix.is_empty()) {
+                    Some(prefix) => {
+                        Verdict::Seek(Seek { bytes: prefix.to_vec(), inclusive: false })
+                    }
+                    None => Verdict::Over,
+                };
+            };
+            let Some(stretch) = stretches.get(next) else { return Verdict::Over };
+            let at_start = rest.starts_with(&stretch.start.bytes);
+            let reached = match at_start {
+                true => stretch.start.inclusive,
+                false => self.before(&stretch.start.bytes, rest),
+            };
+            if !reached {
+                let prefix = key.get(..at).unwrap_or_default();
+                return self.ahead(prefix, field, stretch);
+            }
+            let Some(len) = keystring::component_len(rest, *descending) else {
+                return Verdict::Within;
+            };
+            let last = next + 1 == stretches.len() && rest.starts_with(&stretch.end.bytes);
+            at += len;
+            if !last {
+                open = at;
+            }
+        }
+        Verdict::Within
+    }
+
+    /// To the start of a stretch of a field, and of the first ones of those behind it.
+    fn ahead(&self, prefix: &[u8], field: usize, stretch: &Stretch) -> Verdict {
+        let bytes = [prefix, &stretch.start.bytes].concat();
+        let seek = match stretch.start.inclusive {
+            true => self.first(bytes, field + 1),
+            false => Some(Seek { bytes, inclusive: false }),
+        };
+        seek.map_or(Verdict::Over, Verdict::Seek)
+    }
+
+    fn go_to(&mut self, seek: &Seek) {
+        let bound = match seek.inclusive {
+            true => Bound::Included(seek.bytes.as_slice()),
+            false => Bound::Excluded(seek.bytes.as_slice()),
+        };
+        let ends = match self.direction {
+            Direction::Forward => (bound, Bound::Unbounded),
+            Direction::Backward => (Bound::Unbounded, bound),
+        };
+        self.open = self.source.entries(self.index, ends, way(self.direction));
+    }
+
+    fn advance(&mut self) -> Result<Option<BoundedEntry>, QueryError> {
+        let mut passed = 0;
+        loop {
+            if let Some(seek) = self.seek.take() {
+                self.go_to(&seek);
+            }
+            let Some(found) = self.open.as_mut().and_then(Iterator::next) else {
+                self.open = None;
+                return Ok((passed > 0).then_some(BoundedEntry { entry: None, passed }));
+            };
+            let entry = super::entry(found)?;
+            match self.judge(&entry.key) {
+                Verdict::Within => return Ok(Some(BoundedEntry { entry: Some(entry), passed })),
+                Verdict::Seek(seek) => self.seek = Some(seek),
+                Verdict::Over => {
+                    self.open = None;
+                    return Ok(Some(BoundedEntry { entry: None, passed: passed + 1 }));
+                }
+            }
+            passed += 1;
+        }
+    }
+}
+
+impl Iterator for Bounded<'_> {
+    type Item = Result<BoundedEntry, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.open.is_none() && self.seek.is_none() {
+            return None;
+        }
+        self.advance().transpose()
+    }
+}
