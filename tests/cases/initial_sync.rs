@@ -172,14 +172,14 @@ fn a_killed_cursor_loses_no_document() -> Result<()> {
     let options = understudy::options("ours", Some(set.name()))?;
     set.add(options, Member { votes: 0 })?;
     let (primary, ours) = (set.primary()?, set.ours()?);
-    let current = doc! { "$currentOp": { "allUsers": true, "idleCursors": true } };
-    let copying = doc! { "$match": { "ns": "shop.c", "cursor.cursorId": { "$gt": 0_i64 } } };
+    let current = doc! { "$currentOp": { "allUsers": true } };
+    let copying = doc! { "$match": { "ns": "shop.c", "command.getMore": { "$gt": 0_i64 } } };
     let ask = doc! { "aggregate": 1, "pipeline": [current, copying], "cursor": {} };
     wait_for("a cursor was killed and its documents are asked for again", PATIENCE, || {
         let found = primary.admin(ask.clone())?;
         for op in found.get_document("cursor")?.get_array("firstBatch")? {
-            let cursor = op.as_document().and_then(|op| op.get_document("cursor").ok());
-            if let Some(id) = cursor.and_then(|cursor| cursor.get_i64("cursorId").ok()) {
+            let command = op.as_document().and_then(|op| op.get_document("command").ok());
+            if let Some(id) = command.and_then(|command| command.get_i64("getMore").ok()) {
                 primary.run("shop", doc! { "killCursors": "c", "cursors": [id] })?;
             }
         }
