@@ -1,7 +1,8 @@
 //! Reads the store beside the async tasks.
 //!
 //! Whatever may take long runs on a blocking thread. When nobody waits for its answer any more, because the client
-//! went away, it is told so and ends at the next document.
+//! went away, it is told so and ends at the next document. What may be short is tried at once, on a [`Leash`]: a thread
+//! that has to be woken costs as much as a read of some documents.
 
 use std::{
     rc::Rc,
@@ -9,6 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use protocol::{ErrorCode, Timestamp};
@@ -38,6 +40,52 @@ pub async fn run<T: Send + 'static>(
                 error = %error, "A command failed in an unexpected way");
             Err(Failure::said(ErrorCode::InternalError, "the command failed in an unexpected way"))
         }
+    }
+}
+
+/// Runs at once if that is soon done, else anew on a blocking thread. What it does besides reading it must not do when
+/// the leash was too short.
+pub async fn run_short<T: Send + 'static>(
+    mut call: Call,
+    work: impl Fn(&Call) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let leash = Arc::new(Leash::new());
+    call.leash = Some(leash.clone());
+    let tried = work(&call);
+    if !leash.is_broken() {
+        return tried;
+    }
+    call.leash = None;
+    let inner = call.clone();
+    run(&call, move || work(&inner)).await
+}
+
+/// How long a command may keep an async task's thread.
+#[derive(Debug)]
+pub struct Leash {
+    until: Instant,
+    broken: AtomicBool,
+}
+
+/// Some dozens of documents out of the cache. A scan of a collection that is tried in vain is not noticeably longer by it.
+const LEASH: Duration = Duration::from_micros(300);
+
+impl Leash {
+    fn new() -> Self {
+        Self { until: Instant::now() + LEASH, broken: AtomicBool::new(false) }
+    }
+
+    /// True once it was too short.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    fn holds(&self) -> bool {
+        let holds = Instant::now() < self.until;
+        if !holds {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        holds
     }
 }
 
@@ -142,6 +190,9 @@ pub fn query_context(call: &Call, cursor: Option<i64>) -> Context {
 pub fn check(call: &Call, cursor: Option<i64>) -> Result<(), QueryError> {
     if call.abandoned.load(Ordering::Relaxed) {
         return Err(QueryError::new(ErrorCode::ClientDisconnect, "operation was interrupted"));
+    }
+    if call.leash.as_ref().is_some_and(|leash| !leash.holds()) {
+        return Err(QueryError::new(ErrorCode::Interrupted, "this takes a thread of its own"));
     }
     if call.operation.is_killed() {
         return Err(QueryError::new(ErrorCode::Interrupted, "operation was interrupted"));

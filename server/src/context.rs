@@ -23,6 +23,7 @@ use storage::Store;
 use uuid::Uuid;
 
 use crate::{
+    blocking::Leash,
     auth::{Access, Who, action::Action, login::Login, privilege::Target},
     cluster_time::Signer,
     config::Settings,
@@ -354,6 +355,8 @@ pub struct Call {
     pub operation: Arc<Operation>,
     /// Set when nobody waits for the answer any more.
     pub abandoned: Arc<AtomicBool>,
+    /// Set while it is tried beside the async tasks, where nothing may take long.
+    pub leash: Option<Arc<Leash>>,
 }
 
 impl Call {

@@ -172,6 +172,7 @@ fn prepare(
         started: now,
         operation: Arc::clone(operation),
         abandoned: Arc::default(),
+        leash: None,
     };
     command.auth.check(&call)?;
     statement.check_command(command, &call.db)?;

@@ -14,22 +14,11 @@ use uuid::Uuid;
 pub struct IndexUse(Mutex<HashMap<(Uuid, String), i64>>);
 
 impl IndexUse {
-    /// Notes the indexes of a plan.
-    pub fn note(&self, collection: Uuid, access: &Access, indexes: &[IndexInfo]) {
-        let name_of = |scan: &IndexScan| indexes.get(scan.index).map(|index| index.name.as_str());
-        let names: Vec<&str> = match access {
-            Access::ById(_) => vec!["_id_"],
-            Access::Indexes(scans) => scans.iter().filter_map(name_of).collect(),
-            Access::Text(text) => {
-                let scans = text.terms.iter().take(1).chain(&text.others);
-                scans.filter_map(name_of).collect()
-            }
-            Access::Collection(_) => vec![""],
-            _ => return,
-        };
+    /// Notes what [`names`] gave.
+    pub fn note(&self, collection: Uuid, names: Vec<String>) {
         let mut uses = self.0.lock();
         for name in names {
-            *uses.entry((collection, name.to_owned())).or_default() += 1;
+            *uses.entry((collection, name)).or_default() += 1;
         }
     }
 
@@ -41,5 +30,20 @@ impl IndexUse {
     /// How often an index was used.
     pub fn of(&self, collection: Uuid, name: &str) -> i64 {
         self.0.lock().get(&(collection, name.to_owned())).copied().unwrap_or(0)
+    }
+}
+
+/// The indexes of a plan.
+pub fn names(access: &Access, indexes: &[IndexInfo]) -> Vec<String> {
+    let name_of = |scan: &IndexScan| indexes.get(scan.index).map(|index| index.name.clone());
+    match access {
+        Access::ById(_) => vec!["_id_".to_owned()],
+        Access::Indexes(scans) => scans.iter().filter_map(name_of).collect(),
+        Access::Text(text) => {
+            let scans = text.terms.iter().take(1).chain(&text.others);
+            scans.filter_map(name_of).collect()
+        }
+        Access::Collection(_) => vec![String::new()],
+        _ => Vec::new(),
     }
 }

@@ -77,3 +77,33 @@ fn rest(node: &Node, cursor: Cursor) -> Result<Result<Vec<Bson>, i32>> {
     }
     Ok(Ok(all))
 }
+
+/// A find that turns out to be long is begun anew on a thread of its own: that shows nowhere.
+#[test]
+fn short_and_long_finds_use_an_index_once_each() -> Result<()> {
+    let set = ReplSet::named("uses").ours_hidden(1).start()?;
+    let index = doc! { "key": { "k": 1 }, "name": "k_1" };
+    set.primary()?.run("test", doc! { "createIndexes": "c", "indexes": [index] })?;
+    for first in (0..20_000).step_by(5_000) {
+        let documents: Vec<_> = (first..first + 5_000).map(|n| doc! { "_id": n, "k": n }).collect();
+        set.primary()?.run("test", doc! { "insert": "c", "documents": documents })?;
+    }
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_caught_up()?;
+    for node in [set.primary()?, set.ours()?] {
+        for (least, want) in [(19_999, 1), (0, 20_000)] {
+            let find = doc! { "find": "c", "filter": { "k": { "$gte": least } }, "batchSize": 20_000 };
+            let found = node.run("test", find)?;
+            let got = found.get_document("cursor")?.get_array("firstBatch")?.len();
+            ensure!(got == want, "{} found {got} from {least} on", node.name());
+        }
+        let pipeline = [doc! { "$indexStats": {} }, doc! { "$match": { "name": "k_1" } }];
+        let aggregate = doc! { "aggregate": "c", "pipeline": pipeline.to_vec(), "cursor": {} };
+        let stats = node.run("test", aggregate)?;
+        let first = stats.get_document("cursor")?.get_array("firstBatch")?.first().cloned();
+        let uses = first.as_ref().and_then(|stats| stats.as_document());
+        let uses = uses.context("no statistics")?.get_document("accesses")?.get_i64("ops")?;
+        ensure!(uses == 2, "{} has used the index {uses} times", node.name());
+    }
+    set.finish()
+}

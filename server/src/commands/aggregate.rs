@@ -29,6 +29,7 @@ use crate::{
     blocking::{self, Surroundings},
     context::{Call, Node, Outcome},
     error::Failure,
+    index_use,
     profile::Profile,
     query_reading::QueryReading,
     read_time::ReadTime,
@@ -344,7 +345,7 @@ fn plan(
     let collator = prepared.context.parse.collator.as_deref();
     with_hint(call.node(), &mut request, asked.hint.as_ref(), collator, &source)?;
     let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
-    call.node().index_use.note(uuid, &chosen.access, source.indexes());
+    call.node().index_use.note(uuid, index_use::names(&chosen.access, source.indexes()));
     stage::extend(&mut pipeline, rest);
     Ok(pipeline)
 }

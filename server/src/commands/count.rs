@@ -18,6 +18,7 @@ use crate::{
     blocking,
     context::{Call, Node, Outcome},
     error::Failure,
+    index_use,
     local,
     read_time::ReadTime,
     source::CollectionSource,
@@ -147,7 +148,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
             let request = asked.request(call.node(), &source)?;
             let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
             let uuid = source.collection().uuid();
-            call.node().index_use.note(uuid, &chosen.access, source.indexes());
+            call.node().index_use.note(uuid, index_use::names(&chosen.access, source.indexes()));
             count_all(&mut pipeline, &mut Input::new(&source, &context))
                 .map_err(|failure| while_running(failure, call, &ns))?
         }

@@ -24,6 +24,7 @@ use crate::{
     blocking,
     context::{Call, Node, Outcome, Reply},
     error::Failure,
+    index_use,
     read_time::ReadTime,
     source::{CollectionSource, with_value},
     views,
@@ -178,14 +179,14 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         let uuid = source.collection().uuid();
         if let Some(index) = asked.index_of_all(&request, collator.is_none(), &source) {
             let scan = planner::whole_index(index, source.indexes());
-            call.node().index_use.note(uuid, &scan, source.indexes());
+            call.node().index_use.note(uuid, index_use::names(&scan, source.indexes()));
             asked.by_index(index, &source, &context, &mut values).map_err(running)?;
             return Ok(reply(values, time));
         }
         // Where an index holds the values, what is missing is null.
         request.needed = Some(vec![asked.key.as_bytes().to_vec()]);
         let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
-        call.node().index_use.note(uuid, &chosen.access, source.indexes());
+        call.node().index_use.note(uuid, index_use::names(&chosen.access, source.indexes()));
         let mut input = Input::new(&source, &context);
         while let Some(doc) = pipeline.next(&mut input).map_err(running)? {
             values.take(&doc, collator.as_deref())?;

@@ -20,6 +20,7 @@ use query::{
     value::{OwnedValue, Value, compare_values},
 };
 use storage::{Collection, View};
+use uuid::Uuid;
 
 use super::{
     Auth, Command, OpClass, Run, Waiting, aggregate, collation, first_batch::first_batch,
@@ -31,6 +32,7 @@ use crate::{
     context::{Call, Node, Outcome},
     cursors::Reading,
     error::Failure,
+    index_use,
     local,
     natural_reading::{NaturalOptions, NaturalReading},
     oplog_reading::OplogReading,
@@ -60,8 +62,7 @@ fn run(call: Call) -> Waiting {
         if asked.is_point_read() {
             return open(&call, &asked, &target, time);
         }
-        let inner = call.clone();
-        blocking::run(&call, move || open(&inner, &asked, &target, time)).await
+        blocking::run_short(call, move |call| open(call, &asked, &target, time)).await
     })
 }
 
@@ -104,19 +105,29 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
             return aggregate::open(call, time, target, aggregation);
         }
     }
-    let (ns, reading) = reading(call, asked, target, time)?;
-    first_batch(call, ns, reading, &first)
+    let (ns, reading, used) = reading(call, asked, target, time)?;
+    let filled = first_batch(call, ns, reading, &first);
+    // What is tried again counts once.
+    if let Some((collection, names)) = used
+        && !call.leash.as_ref().is_some_and(|leash| leash.is_broken())
+    {
+        call.node().index_use.note(collection, names);
+    }
+    filled
 }
+
+/// A collection and the indexes that a plan uses.
+type Used = (Uuid, Vec<String>);
 
 fn reading(
     call: &Call,
     asked: &Asked,
     target: &Target,
     time: ReadTime,
-) -> Result<(Namespace, Box<dyn Reading>), Failure> {
+) -> Result<(Namespace, Box<dyn Reading>, Option<Used>), Failure> {
     let view = call.node().store()?.view(time.at)?;
     let Some(collection) = target.collection(&view)? else {
-        return absent(call, asked, target);
+        return absent(call, asked, target).map(|(ns, reading)| (ns, reading, None));
     };
     let query = Prepared::new(asked, &collection)?;
     if asked.tailable && collection.capped().is_none() {
@@ -142,7 +153,7 @@ fn reading(
             projection: query.projection,
             record_ids: asked.show_record_id,
         };
-        return Ok((ns, Box::new(NaturalReading::open(call, options)?)));
+        return Ok((ns, Box::new(NaturalReading::open(call, options)?), None));
     }
     let surroundings = query.surroundings(asked, call);
     let mut context = surroundings.context(call, None);
@@ -150,7 +161,7 @@ fn reading(
     let source = CollectionSource::new(view, collection)?;
     let request = query.with_hint(asked, call.node(), &source)?;
     let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
-    call.node().index_use.note(uuid, &chosen.access, source.indexes());
+    let used = index_use::names(&chosen.access, source.indexes());
     if asked.is_noted() || pipeline.carries_scores() {
         pipeline.push(Box::new(Reveal {
             projection: query.projection,
@@ -160,7 +171,8 @@ fn reading(
     } else {
         pipeline.extend(query.projection.map(Project));
     }
-    Ok((ns, Box::new(QueryReading::new(Some(uuid), time, pipeline, surroundings))))
+    let reading = QueryReading::new(Some(uuid), time, pipeline, surroundings);
+    Ok((ns, Box::new(reading), Some((uuid, used))))
 }
 
 /// A collection that is not there is empty; by UUID it is an error. Node documents are read here too.
