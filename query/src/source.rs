@@ -210,14 +210,33 @@ impl<I: Iterator<Item = Result<Record, QueryError>>> RecordWalk for AtHand<I> {
 /// Index entries, one by one.
 pub type IndexEntries<'s> = Box<dyn Iterator<Item = Result<IndexEntry, QueryError>> + 's>;
 
-/// An entry within bounds, and how many keys outside of them were passed on the way to it. At the end there may be such
-/// keys and no entry.
+/// An entry within bounds, and how many keys outside of them were passed on the way to it. At the end, and on a long way,
+/// there may be such keys and no entry.
 #[derive(Debug)]
 pub struct BoundedEntry {
     /// The entry.
     pub entry: Option<IndexEntry>,
     /// Keys that were looked at before it.
     pub passed: u64,
+    /// The walk is not at its end.
+    pub more: bool,
+}
+
+impl BoundedEntry {
+    /// An entry behind so many keys.
+    pub fn found(entry: IndexEntry, passed: u64) -> Self {
+        Self { entry: Some(entry), passed, more: true }
+    }
+
+    /// Nothing so far.
+    pub fn none_yet(passed: u64) -> Self {
+        Self { entry: None, passed, more: true }
+    }
+
+    /// Nothing more.
+    pub fn last(passed: u64) -> Self {
+        Self { entry: None, passed, more: false }
+    }
 }
 
 /// Entries within bounds, one by one.

@@ -23,8 +23,8 @@ use storage::Store;
 use uuid::Uuid;
 
 use crate::{
-    blocking::Leash,
     auth::{Access, Who, action::Action, login::Login, privilege::Target},
+    blocking::Leash,
     cluster_time::Signer,
     config::Settings,
     cursors::Cursors,

@@ -13,7 +13,7 @@ use std::{
     num::NonZero,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -74,15 +74,17 @@ impl ReadAhead {
         // Neighbours share the blocks that lead to them.
         rows.sort_unstable();
         rows.dedup();
+        let bytes = AtomicUsize::new(0);
         let read = |rows: &[(Slice, TableId)]| -> Result<Vec<Option<Version>>, StorageError> {
-            let mut left = BYTES_MAX / THREADS_MAX;
             let mut found = Vec::with_capacity(rows.len());
             for (row, table) in rows {
+                if bytes.load(Ordering::Relaxed) > BYTES_MAX {
+                    break;
+                }
                 let now = reader.get_row(row, *table)?.map(Version::detached);
                 let len = now.as_ref().map_or(0, |now| now.bytes().len());
+                bytes.fetch_add(len, Ordering::Relaxed);
                 found.push(now);
-                let Some(rest) = left.checked_sub(len) else { break };
-                left = rest;
             }
             Ok(found)
         };

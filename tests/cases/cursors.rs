@@ -92,7 +92,8 @@ fn short_and_long_finds_use_an_index_once_each() -> Result<()> {
     set.await_caught_up()?;
     for node in [set.primary()?, set.ours()?] {
         for (least, want) in [(19_999, 1), (0, 20_000)] {
-            let find = doc! { "find": "c", "filter": { "k": { "$gte": least } }, "batchSize": 20_000 };
+            let find =
+                doc! { "find": "c", "filter": { "k": { "$gte": least } }, "batchSize": 20_000 };
             let found = node.run("test", find)?;
             let got = found.get_document("cursor")?.get_array("firstBatch")?.len();
             ensure!(got == want, "{} found {got} from {least} on", node.name());

@@ -369,6 +369,10 @@ impl Scan {
                         if let Some(entry) = found.entry {
                             return Ok(Some(entry));
                         }
+                        if found.more {
+                            input.context.check()?;
+                            continue;
+                        }
                     }
                 }
                 _ => {}

@@ -49,6 +49,15 @@ impl Interval {
             .then_some(&self.low.value)
     }
 
+    /// Whether this one and one that begins no earlier are one together.
+    fn meets(&self, next: &Self) -> bool {
+        match compare_values(self.high.value.get(), next.low.value.get(), None) {
+            Ordering::Less => false,
+            Ordering::Equal => self.high.inclusive || next.low.inclusive,
+            Ordering::Greater => true,
+        }
+    }
+
     /// What both have in common.
     pub fn intersect(&self, other: &Self) -> Option<Self> {
         let low = pick(&self.low, &other.low, Ordering::Greater);
@@ -170,10 +179,13 @@ fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
 
 /// The intervals in order, those that meet made one: no key is met twice.
 pub(super) fn union(mut all: Vec<Interval>) -> Vec<Interval> {
-    all.sort_by(|a, b| compare_values(a.low.value.get(), b.low.value.get(), None));
+    all.sort_by(|a, b| {
+        let order = compare_values(a.low.value.get(), b.low.value.get(), None);
+        order.then(b.low.inclusive.cmp(&a.low.inclusive))
+    });
     let mut merged: Vec<Interval> = Vec::with_capacity(all.len());
     for next in all {
-        let Some(last) = merged.last_mut().filter(|last| last.intersect(&next).is_some()) else {
+        let Some(last) = merged.last_mut().filter(|last| last.meets(&next)) else {
             merged.push(next);
             continue;
         };

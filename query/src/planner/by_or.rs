@@ -53,16 +53,20 @@ pub(super) fn subplans(
         let Some(chosen) = chosen.and_then(as_branch) else { return Ok(None) };
         scans.push(chosen);
     }
-    Ok(Some(Candidate { subplan: true, ..over(scans, None) }))
+    Ok(Some(Candidate { subplan: true, ..over(scans, None, source.indexes()) }))
 }
 
 /// A plan by an `$or` that is part of the filter, or all of it.
 pub(super) fn contained(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
+    // Ends are those of one index.
+    if request.ends.is_some() {
+        return Vec::new();
+    }
     let parts = conjuncts(root);
     let mut found = Vec::new();
     for part in &parts {
         let Node::Or(branches) = part else { continue };
-        let alone = Request { sort: None, ends: None, ..request.clone() };
+        let alone = Request { sort: None, ..request.clone() };
         let first = |branch: &Node| {
             indexed(branch, &alone, indexes).into_iter().filter_map(as_branch).find(is_bounded)
         };
@@ -70,7 +74,7 @@ pub(super) fn contained(root: &Node, request: &Request, indexes: &[IndexInfo]) -
         let Some(scans) = scans else { continue };
         let others = parts.iter().filter(|other| !std::ptr::eq(**other, *part));
         let others: Vec<Node> = others.map(|node| (*node).clone()).collect();
-        found.push(over(scans, joined(all_by_path(&others))));
+        found.push(over(scans, joined(all_by_path(&others)), indexes));
     }
     found
 }
@@ -92,8 +96,8 @@ fn as_branch(candidate: Candidate) -> Option<IndexScan> {
     }
 }
 
-fn over(scans: Vec<IndexScan>, rest: Option<Node>) -> Candidate {
-    let scans = match as_one(&scans) {
+fn over(scans: Vec<IndexScan>, rest: Option<Node>, indexes: &[IndexInfo]) -> Candidate {
+    let scans = match as_one(&scans, indexes) {
         Some(one) => vec![one],
         None => scans,
     };
@@ -101,9 +105,12 @@ fn over(scans: Vec<IndexScan>, rest: Option<Node>) -> Candidate {
     Candidate { rest, settled, ..Candidate::of(Access::Indexes(scans), false) }
 }
 
-/// Scans that differ in what they want of the first field are one.
-fn as_one(scans: &[IndexScan]) -> Option<IndexScan> {
+/// Scans that differ in what they want of the first field are one. Intervals of text in a collation can't be united here.
+fn as_one(scans: &[IndexScan], indexes: &[IndexInfo]) -> Option<IndexScan> {
     let first = scans.first()?;
+    if indexes.get(first.index).is_none_or(|index| index.collation.is_some()) {
+        return None;
+    }
     let alike = |scan: &IndexScan| {
         let others = scan.bounds.iter().skip(1);
         scan.index == first.index

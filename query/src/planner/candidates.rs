@@ -11,7 +11,7 @@ use crate::{
     exec::{Access, IndexScan},
     matcher::{ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, Predicate},
     sort::{SortPart, SortPattern},
-    source::{Direction, IndexInfo, IndexKind, KeyRange},
+    source::{Direction, IndexField, IndexInfo, IndexKind, KeyRange},
     value::{OwnedValue, Value, compare_values},
 };
 
@@ -61,7 +61,7 @@ pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
         let rest = rest();
         return vec![Candidate { gives_order, rest, ..Candidate::collection(direction) }];
     }
-    if let Some(found) = by_id(request, &root) {
+    if let Some(found) = by_id(request, &root, indexes) {
         return vec![found];
     }
     let mut found = indexed(&root, request, indexes);
@@ -124,19 +124,28 @@ fn by_unique(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Ca
     Some(bounded(at, index, assigned, &parts, request))
 }
 
-/// An equality on `_id` alone under the simple collation needs no index scan at all.
-fn by_id(request: &Request, root: &Node) -> Option<Candidate> {
+/// An equality on `_id` alone under the simple collation needs no index scan at all; nor does one beside others, where
+/// the documents themselves are in the order of `_id`, and there is no index of it.
+fn by_id(request: &Request, root: &Node, indexes: &[IndexInfo]) -> Option<Candidate> {
     if request.hint.is_some() || request.skip > 0 {
         return None;
     }
-    let value = match root {
+    let value = |node: &Node| match node {
         Node::Leaf(Leaf {
             path: Some(path),
             predicate: Predicate::Compare { op: CompareOp::Eq, operand, collator: None },
-        }) if path.dotted() == b"_id" && is_plain(operand.get()) => operand.clone(),
-        _ => return None,
+        }) if path.dotted() == b"_id" && is_plain(operand.get()) => Some(operand.clone()),
+        _ => None,
     };
-    Some(Candidate::of(Access::ById(vec![value]), true))
+    let parts = conjuncts(root);
+    let clustered = !indexes.iter().any(|index| index.name == "_id_");
+    if parts.len() > 1 && !clustered {
+        return None;
+    }
+    let (at, id) = parts.iter().enumerate().find_map(|(at, part)| Some((at, value(part)?)))?;
+    let others = parts.iter().enumerate().filter(|(other, _)| *other != at);
+    let rest = joined(others.map(|(_, part)| (*part).clone()).collect());
+    Some(Candidate { rest, ..Candidate::of(Access::ById(vec![id]), true) })
 }
 
 /// A value that only equal values match: not an array (which is never an `_id`), null or a regex.
@@ -203,8 +212,14 @@ fn bounded(
     parts: &[&Node],
     request: &Request,
 ) -> Candidate {
-    let bounds = assigned.bounds;
-    let order = request.sort.as_ref().and_then(|sort| order_by(index, sort, &bounds));
+    let (bounds, mut exact, mut inexact) = (assigned.bounds, assigned.exact, assigned.inexact);
+    let mut order = request.sort.as_ref().and_then(|sort| order_by(index, sort, &bounds));
+    if request.ends.is_some() {
+        // Ends take the place of the bounds, which then settle nothing; and they may leave out the key by which an array
+        // sorts.
+        inexact.append(&mut exact);
+        order = order.filter(|_| !index.is_multikey());
+    }
     let ranges = match &request.ends {
         Some(ends) => vec![KeyRange { whole: ends.clone(), ..KeyRange::default() }],
         None => ranges(index, &bounds),
@@ -215,15 +230,15 @@ fn bounded(
     let scan = IndexScan { index: at, planned, ranges, bounds, direction, rest: None };
     // What was meant for the index comes first.
     let is_in = |list: &[&Node], node: &Node| list.iter().any(|other| std::ptr::eq(*other, node));
-    let left = parts.iter().filter(|node| !is_in(&assigned.exact, node));
-    let left = left.filter(|node| !is_in(&assigned.inexact, node) && !is_empty(node));
-    let open: Vec<&Node> = assigned.inexact.iter().chain(left).copied().collect();
+    let left = parts.iter().filter(|node| !is_in(&exact, node));
+    let left = left.filter(|node| !is_in(&inexact, node) && !is_empty(node));
+    let open: Vec<&Node> = inexact.iter().chain(left).copied().collect();
     let settled = open.is_empty() && index.kind == IndexKind::Ordered;
-    let named = !(assigned.exact.is_empty() && assigned.inexact.is_empty());
+    let named = !(exact.is_empty() && inexact.is_empty());
     let covers = covers(index, request, &open, named, order.is_some());
     let rest = match named {
         true => {
-            let (first, others) = open.split_at(assigned.inexact.len());
+            let (first, others) = open.split_at(inexact.len());
             let others: Vec<Node> = others.iter().map(|node| (*node).clone()).collect();
             let first = first.iter().map(|node| (*node).clone());
             joined(first.chain(all_by_path(&others)).collect())
@@ -271,8 +286,10 @@ impl<'n> Assigned<'n> {
             }
             let all = parts.iter().filter_map(|part| Some((*part, intervals(index, at, part)?)));
             let mut all: Vec<_> = all.collect();
-            if !field.multikey.is_empty() && !all.is_empty() {
-                // In an array different elements may satisfy different predicates: no intersection.
+            let apart = !field.multikey.is_empty() || index.collation.is_some();
+            if apart && !all.is_empty() {
+                // In an array different elements may satisfy different predicates, and text in a collation has an
+                // order of its own: no intersection.
                 let pick = if at == 0 { pick.min(all.len() - 1) } else { 0 };
                 all = vec![all.swap_remove(pick)];
             }
@@ -465,8 +482,13 @@ fn order_by(index: &IndexInfo, sort: &SortPattern, bounds: &Bounds) -> Option<Di
         if hashed_at == Some(at) && part.path == field.path {
             return None;
         }
-        // An array sorts by its least or greatest element: that key must be among those that are walked.
-        if !field.multikey.is_empty() && !whole(at) {
+        // An array sorts by its least or greatest element: that key must be among those that are walked, whatever is
+        // said about other fields of the same elements.
+        let root = field.path.parts().first();
+        let disturbs = |(other, info): (usize, &IndexField)| {
+            info.path.parts().first() == root && !whole(other)
+        };
+        if !field.multikey.is_empty() && index.fields.iter().enumerate().any(disturbs) {
             return None;
         }
         if part.path != field.path {

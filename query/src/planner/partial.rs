@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::bounds::conjuncts;
 use crate::{
     matcher::{CompareOp, Leaf, Matcher, Node, Predicate},
-    value::{Value, compare_values},
+    value::{OwnedValue, Value, compare_values},
 };
 
 /// True if the filter surely implies the index's filter.
@@ -50,15 +50,20 @@ fn predicate_implies(have: &Leaf, wanted: &Leaf) -> bool {
         ) => compare_implies(*have_op, have.get(), *want_op, want.get()),
         (Predicate::In(list), Predicate::Compare { op, operand, collator: None }) => {
             list.regexes.is_empty()
+                && list.collator.is_none()
                 && list
                     .values
                     .iter()
                     .all(|v| compare_implies(CompareOp::Eq, v.get(), *op, operand.get()))
         }
-        (Predicate::Compare { op: CompareOp::Eq, operand, .. }, Predicate::In(list)) => list
-            .values
-            .iter()
-            .any(|v| compare_values(v.get(), operand.get(), None) == Ordering::Equal),
+        (
+            Predicate::Compare { op: CompareOp::Eq, operand, collator: None },
+            Predicate::In(list),
+        ) => {
+            let equal =
+                |v: &OwnedValue| compare_values(v.get(), operand.get(), None) == Ordering::Equal;
+            list.collator.is_none() && list.values.iter().any(equal)
+        }
         _ => false,
     }
 }

@@ -244,7 +244,7 @@ impl Source for MemorySource {
         Some(Box::new(entries.filter_map(move |entry| {
             let entry = entry.expect("memory does not fail");
             let at = usize::from_be_bytes(entry.key.as_ref().try_into().expect("a place"));
-            within[at].then_some(Ok(BoundedEntry { entry: Some(entry), passed: 0 }))
+            within[at].then_some(Ok(BoundedEntry::found(entry, 0)))
         })))
     }
 

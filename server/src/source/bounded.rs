@@ -17,6 +17,9 @@ use storage::keystring;
 
 use super::{CollectionSource, query_error, way};
 
+/// After so many keys out of bounds in a row, whoever walks is asked whether to go on.
+const PASSED_MAX: u64 = 128;
+
 /// One end of an interval, as bytes in the order of the walk.
 #[derive(Debug)]
 struct End {
@@ -84,7 +87,9 @@ impl<'s> Bounded<'s> {
             }
             stretches.sort_by(|a, b| {
                 let order = a.start.bytes.cmp(&b.start.bytes);
-                if direction == Direction::Forward { order } else { order.reverse() }
+                let order = if direction == Direction::Forward { order } else { order.reverse() };
+                // What begins with a value comes before what begins behind it.
+                order.then(b.start.inclusive.cmp(&a.start.inclusive))
             });
             fields.push((stretches, descending));
         }
@@ -126,7 +131,9 @@ impl<'s> Bounded<'s> {
                     self.before(&s.end.bytes, rest)
                 }
             };
-            let Some(next) = stretches.iter().position(|s| !past(s)) else {
+            // They are in the order of the walk, and no two meet.
+            let next = stretches.partition_point(past);
+            let Some(stretch) = stretches.get(next) else {
                 // No later value of this field: on to the next value of the last one before it that has any.
                 return match key.get(..open).filter(|prefix| !prefix.is_empty()) {
                     Some(prefix) => {
@@ -135,7 +142,6 @@ impl<'s> Bounded<'s> {
                     None => Verdict::Over,
                 };
             };
-            let Some(stretch) = stretches.get(next) else { return Verdict::Over };
             let at_start = rest.starts_with(&stretch.start.bytes);
             let reached = match at_start {
                 true => stretch.start.inclusive,
@@ -187,18 +193,21 @@ impl<'s> Bounded<'s> {
             }
             let Some(found) = self.open.as_mut().and_then(Iterator::next) else {
                 self.open = None;
-                return Ok((passed > 0).then_some(BoundedEntry { entry: None, passed }));
+                return Ok((passed > 0).then_some(BoundedEntry::last(passed)));
             };
             let entry = super::entry(found)?;
             match self.judge(&entry.key) {
-                Verdict::Within => return Ok(Some(BoundedEntry { entry: Some(entry), passed })),
+                Verdict::Within => return Ok(Some(BoundedEntry::found(entry, passed))),
                 Verdict::Seek(seek) => self.seek = Some(seek),
                 Verdict::Over => {
                     self.open = None;
-                    return Ok(Some(BoundedEntry { entry: None, passed: passed + 1 }));
+                    return Ok(Some(BoundedEntry::last(passed + 1)));
                 }
             }
             passed += 1;
+            if passed == PASSED_MAX {
+                return Ok(Some(BoundedEntry::none_yet(passed)));
+            }
         }
     }
 }

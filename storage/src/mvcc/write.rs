@@ -304,7 +304,7 @@ impl Changes {
             out.insert(key, version);
         }
         let prefix = table.key(&[]);
-        for (row, state) in &self.rows {
+        for (row, state) in self.rows.iter().filter(|(_, state)| state.changed) {
             let Some(key) = row.strip_prefix(prefix.as_slice()) else { continue };
             match &state.now {
                 Some(version) => {

@@ -1,0 +1,220 @@
+//! Walks over indexes find what a mongod finds, in its order.
+//!
+//! Values come from small domains, so that ends of intervals meet, arrays hold what bounds leave out, and texts that differ
+//! are equal in a collation.
+
+use anyhow::{Result, ensure};
+use bson::{Bson, Document, Regex, doc, raw::cstr};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use tests::node::Node;
+use tests::repl_set::ReplSet;
+use tests::wait::PATIENCE;
+
+const QUERIES: u64 = 3_000;
+const DOCUMENTS: i32 = 300;
+const TEXTS: [&str; 7] = ["a", "A", "ab", "Ab", "ac", "b", "B"];
+
+/// Collections with the same documents, each with one index.
+fn indexes() -> Vec<(&'static str, Document, Document)> {
+    let collation = doc! { "collation": { "locale": "en", "strength": 2 } };
+    vec![
+        ("up", doc! { "a": 1 }, doc! {}),
+        ("down", doc! { "a": -1 }, doc! {}),
+        ("two", doc! { "a": 1, "b": 1 }, doc! {}),
+        ("mixed", doc! { "a": 1, "b": -1, "_id": 1 }, doc! {}),
+        ("arrays", doc! { "z": 1, "x.a": 1, "x.b": 1, "_id": 1 }, doc! {}),
+        ("collated", doc! { "s": 1 }, collation.clone()),
+        ("collated_two", doc! { "s": -1, "a": 1 }, collation),
+        ("partial", doc! { "a": 1 }, doc! { "partialFilterExpression": { "b": { "$gte": 2 } } }),
+        ("sparse", doc! { "b": 1, "a": -1 }, doc! { "sparse": true }),
+        ("text", doc! { "s": -1, "z": 1 }, doc! {}),
+        ("hashed", doc! { "a": "hashed" }, doc! {}),
+        ("none", doc! {}, doc! {}),
+    ]
+}
+
+fn number(rng: &mut StdRng) -> Bson {
+    match rng.random_range(0..12) {
+        0 => Bson::Null,
+        1 => Bson::Double(f64::from(rng.random_range(0..6)) + 0.5),
+        2 => Bson::Int64(rng.random_range(0..6)),
+        3 => TEXTS.choose(rng).copied().unwrap_or_default().into(),
+        _ => Bson::Int32(rng.random_range(0..6)),
+    }
+}
+
+fn value(rng: &mut StdRng, field: &str) -> Bson {
+    match field {
+        "s" => TEXTS.choose(rng).copied().unwrap_or_default().into(),
+        _ => number(rng),
+    }
+}
+
+fn document(id: i32, rng: &mut StdRng) -> Document {
+    let mut out = doc! { "_id": id, "z": rng.random_range(0..3) };
+    for field in ["a", "b", "s"] {
+        match rng.random_range(0..10) {
+            0 => {}
+            1 if field == "b" => {
+                let some = (0..rng.random_range(0..3)).map(|_| number(rng)).collect::<Vec<_>>();
+                out.insert(field, some);
+            }
+            _ => {
+                out.insert(field, value(rng, field));
+            }
+        }
+    }
+    let elements = (0..rng.random_range(0..4)).map(|_| doc! { "a": number(rng), "b": number(rng) });
+    out.insert("x", elements.collect::<Vec<_>>());
+    out
+}
+
+const FIELDS: [&str; 6] = ["a", "b", "z", "s", "x.a", "x.b"];
+
+fn condition(rng: &mut StdRng, field: &str) -> Bson {
+    let operators = ["$gt", "$gte", "$lt", "$lte"];
+    let mut any = || value(rng, field);
+    let (first, second) = (any(), any());
+    match rng.random_range(0..9) {
+        0..3 => first,
+        3 => {
+            let mut list: Vec<Bson> =
+                (0..rng.random_range(1..5)).map(|_| value(rng, field)).collect();
+            if field == "s" && rng.random_bool(0.4) {
+                let patterns = [cstr!("^a"), cstr!("^ab"), cstr!("^A")];
+                let pattern = patterns.choose(rng).copied().unwrap_or(cstr!("^a")).into();
+                let regex = Regex { pattern, options: cstr!("").into() };
+                list.push(Bson::RegularExpression(regex));
+            }
+            doc! { "$in": list }.into()
+        }
+        4..6 => doc! { operators.choose(rng).copied().unwrap_or("$gt"): first }.into(),
+        6 => doc! { "$gte": first, "$lte": second }.into(),
+        7 => doc! { "$gt": first, "$lt": second }.into(),
+        _ => match rng.random_range(0..3) {
+            0 => doc! { "$ne": first }.into(),
+            1 => doc! { "$exists": rng.random_bool(0.5) }.into(),
+            _ => doc! { "$nin": [first, second] }.into(),
+        },
+    }
+}
+
+fn filter(rng: &mut StdRng, depth: u32) -> Document {
+    let mut out = Document::new();
+    for _ in 0..rng.random_range(1..4) {
+        let field = FIELDS.choose(rng).copied().unwrap_or("a");
+        let condition = condition(rng, field);
+        out.insert(field, condition);
+    }
+    if depth > 0 && rng.random_bool(0.4) {
+        let one = FIELDS.choose(rng).copied().unwrap_or("a");
+        let branches = (0..rng.random_range(2..4)).map(|_| match rng.random_bool(0.7) {
+            true => doc! { one: condition(rng, one) },
+            false => filter(rng, depth - 1),
+        });
+        let branches: Vec<Document> = branches.collect();
+        if rng.random_bool(0.6) {
+            out.clear();
+        }
+        out.insert("$or", branches);
+    }
+    out
+}
+
+fn find(rng: &mut StdRng) -> Document {
+    let indexes = indexes();
+    let (name, keys, options) = indexes.choose(rng).cloned().unwrap_or_default();
+    let mut find = doc! { "find": name, "filter": filter(rng, 2), "batchSize": 1_000 };
+    let sorts = [
+        doc! { "a": 1, "_id": 1 },
+        doc! { "a": -1, "_id": -1 },
+        doc! { "a": 1, "b": -1, "_id": 1 },
+        doc! { "b": 1, "_id": 1 },
+        doc! { "s": 1, "_id": 1 },
+        doc! { "x.a": 1, "_id": 1 },
+        doc! { "x.a": -1, "_id": -1 },
+        doc! { "x.b": 1, "_id": 1 },
+        doc! { "x.a": 1, "x.b": 1, "_id": 1 },
+    ];
+    if rng.random_bool(0.6) {
+        find.insert("sort", sorts.choose(rng).cloned().unwrap_or_default());
+        if rng.random_bool(0.3) {
+            find.insert("limit", rng.random_range(1..20));
+        }
+        if rng.random_bool(0.2) {
+            find.insert("skip", rng.random_range(1..5));
+        }
+    }
+    if let Some(collation) = options.get("collation").filter(|_| rng.random_bool(0.8)) {
+        find.insert("collation", collation.clone());
+    }
+    if rng.random_bool(0.2) {
+        find.insert("projection", doc! { "_id": 0, "a": 1 });
+    }
+    if ["up", "down", "two"].contains(&name) && rng.random_bool(0.2) {
+        let end = |rng: &mut StdRng| {
+            keys.keys().map(|key| (key.clone(), Bson::Int32(rng.random_range(0..7)))).collect()
+        };
+        let (min, max): (Document, Document) = (end(rng), end(rng));
+        find.insert("hint", keys);
+        find.insert("min", min);
+        find.insert("max", max);
+    }
+    find
+}
+
+/// The documents, in order if one was asked for; or the code of the refusal.
+fn answer(node: &Node, find: &Document) -> Result<Result<Vec<String>, i32>> {
+    let answered = node.client().database("test").run_command(find.clone()).run();
+    let reply = match answered {
+        Ok(reply) => reply,
+        Err(error) => match error.kind.as_ref() {
+            mongodb::error::ErrorKind::Command(refused) => return Ok(Err(refused.code)),
+            _ => return Err(error.into()),
+        },
+    };
+    let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
+    let mut rows: Vec<String> = batch.iter().map(Bson::to_string).collect();
+    if !find.contains_key("sort") {
+        rows.sort();
+    }
+    Ok(Ok(rows))
+}
+
+#[test]
+fn random_bounds_find_what_the_primary_finds() -> Result<()> {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    let mut rng = StdRng::seed_from_u64(seed);
+    let set = ReplSet::named("index-walks").ours_hidden(1).start()?;
+    let documents: Vec<Document> = (0..DOCUMENTS).map(|id| document(id, &mut rng)).collect();
+    for (name, keys, options) in indexes() {
+        set.primary()?.run("test", doc! { "insert": name, "documents": documents.clone() })?;
+        if !keys.is_empty() {
+            let mut index = doc! { "key": keys, "name": "one" };
+            index.extend(options);
+            set.primary()?.run("test", doc! { "createIndexes": name, "indexes": [index] })?;
+        }
+    }
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_caught_up()?;
+    let mut parted = Vec::new();
+    let mut found = 0;
+    for n in 0..QUERIES {
+        let find = find(&mut rng);
+        let (want, got) = (answer(set.primary()?, &find)?, answer(set.ours()?, &find)?);
+        found += want.as_ref().map_or(0, Vec::len);
+        if want != got {
+            let len = |rows: &Result<Vec<String>, i32>| match rows {
+                Ok(rows) => format!("{} documents", rows.len()),
+                Err(code) => format!("code {code}"),
+            };
+            parted.push(format!("{n}: {find}\n    {} and {}", len(&want), len(&got)));
+        }
+    }
+    ensure!(found > 1_000, "only {found} documents were found");
+    let shown: Vec<_> = parted.iter().take(12).map(String::as_str).collect();
+    ensure!(parted.is_empty(), "SEED={seed}: {} differ\n{}", parted.len(), shown.join("\n"));
+    set.finish()
+}
