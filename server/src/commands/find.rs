@@ -115,15 +115,10 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
     filled
 }
 
-/// A collection and the indexes that a plan uses.
-type Used = (Uuid, Vec<String>);
+/// What is read, and the collection with the indexes that a plan uses.
+type Opened = (Namespace, Box<dyn Reading>, Option<(Uuid, Vec<String>)>);
 
-fn reading(
-    call: &Call,
-    asked: &Asked,
-    target: &Target,
-    time: ReadTime,
-) -> Result<(Namespace, Box<dyn Reading>, Option<Used>), Failure> {
+fn reading(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Result<Opened, Failure> {
     let view = call.node().store()?.view(time.at)?;
     let Some(collection) = target.collection(&view)? else {
         return absent(call, asked, target).map(|(ns, reading)| (ns, reading, None));
