@@ -1,8 +1,8 @@
-//! Understudy beside a real mongod: the same primary, the same data, one after the other, one run.
+//! Understudy beside a real mongod: the same kind of primary, the same data, one after the other, one run.
 //!
 //! ```text
-//! primary (mongod 8.2) --+-- hidden member: mongod      start, initial sync, w:2, catch-up, kill -9 and restart
-//!                        +-- hidden member: understudy  the same again; then a table of both and their ratio
+//! primary (mongod 8.2) ---- hidden member: mongod      start, initial sync, w:2, catch-up, kill -9 and restart
+//! primary (mongod 8.2) ---- hidden member: understudy  the same again; then a table of both and their ratio
 //! ```
 //! Every figure is read off the processes themselves (`/proc`) or off the primary's own view of the set.
 
@@ -102,23 +102,35 @@ pub struct Comparison {
 
 /// Runs every scenario for both members.
 pub fn run(sizes: Sizes) -> Result<Comparison> {
+    let mongod = alone(sizes, |set| {
+        let mut real = mongod::options("member-mongod", Version::V8_2, Some(set))?;
+        real.args.extend(CACHE.map(str::to_owned));
+        Ok(real)
+    })
+    .context("the mongod member")?;
+    let understudy = alone(sizes, |set| {
+        let mut ours = understudy::options("member-understudy", Some(set))?;
+        if sizes.no_history {
+            ours.args.extend(["--historyWindow", "0"].map(str::to_owned));
+        }
+        Ok(ours)
+    })
+    .context("the understudy member")?;
+    Ok(Comparison { mongod, understudy })
+}
+
+/// Every scenario for one member, in a set of its own: what the member before it left in the primary would be more to copy.
+fn alone(sizes: Sizes, options: impl Fn(&str) -> Result<NodeOptions>) -> Result<Figures> {
     let mut set = ReplSet::named("bench").mongod_args(&CACHE).limit(LONGEST).start()?;
     // What is written while a member is down must still be there when it comes back.
     set.primary()?.admin(doc! { "replSetResizeOplog": 1, "size": 4096.0 })?;
     println!("loading {} documents into the primary", sizes.documents);
     load_documents(set.primary()?, "orders", sizes.documents, sizes.seed)?;
     load_small_collections(set.primary()?, sizes.collections)?;
-    let name = set.name().to_owned();
-    let mut real = mongod::options("member-mongod", Version::V8_2, Some(&name))?;
-    real.args.extend(CACHE.map(str::to_owned));
-    let mongod = member(&mut set, real, sizes).context("the mongod member")?;
-    let mut ours = understudy::options("member-understudy", Some(&name))?;
-    if sizes.no_history {
-        ours.args.extend(["--historyWindow", "0"].map(str::to_owned));
-    }
-    let understudy = member(&mut set, ours, sizes).context("the understudy member")?;
+    let options = options(set.name())?;
+    let figures = member(&mut set, options, sizes)?;
     set.finish_without_comparing()?;
-    Ok(Comparison { mongod, understudy })
+    Ok(figures)
 }
 
 fn member(set: &mut ReplSet, options: NodeOptions, sizes: Sizes) -> Result<Figures> {
