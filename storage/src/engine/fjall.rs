@@ -32,9 +32,12 @@ use fjall::{
 use lsm_tree::{InternalValue, Tree, ValueType};
 use parking_lot::RwLock;
 
-use self::versions::{Listed, Versions};
+use self::{
+    ascent::Ascent,
+    versions::{Listed, Versions},
+};
 use super::{
-    Batch, Engine, Frozen, Item, Iter, Keyspace, Slice, Snapshot, Sync,
+    Batch, Engine, Frozen, Item, Iter, Keyspace, Look, Made, Slice, Snapshot, Sync, Walk,
     damage::{self, Damaged},
 };
 use crate::StorageError;
@@ -251,17 +254,20 @@ impl Snapshot for FjallSnapshot {
 
     fn range(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter {
         if crate::layout::is_empty_range(from, to) {
-            return Box::new(std::iter::empty());
+            return Box::new(Made(std::iter::empty()));
         }
         match self.at.still(ks as usize) {
-            Some(still) => self.items(ks, still.ascend(from, to, self.at.at.seqno())),
+            Some(still) => Box::new(Ascending {
+                rows: still.ascend(from, to, self.at.at.seqno()),
+                blobs: self.blobs(ks),
+            }),
             None => self.items(ks, self.walk(ks, from, to)),
         }
     }
 
     fn range_back(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter {
         if crate::layout::is_empty_range(from, to) {
-            return Box::new(std::iter::empty());
+            return Box::new(Made(std::iter::empty()));
         }
         self.items(ks, self.walk(ks, from, to).rev())
     }
@@ -292,18 +298,46 @@ impl FjallSnapshot {
         ks: Keyspace,
         rows: impl Iterator<Item = lsm_tree::Result<InternalValue>> + Send + 'static,
     ) -> Iter {
-        let blobs = Blobs {
+        let blobs = self.blobs(ks);
+        Box::new(Made(rows.map(move |row| blobs.item(row))))
+    }
+
+    fn blobs(&self, ks: Keyspace) -> Blobs {
+        Blobs {
             at: self.at.clone(),
             keyspace: self.keyspace(ks).clone(),
             place: Arc::clone(&self.place),
-        };
-        Box::new(rows.map(move |row| match row {
-            Ok(row) if row.key.value_type != ValueType::Indirection => {
-                Ok((row.key.user_key, row.value))
+        }
+    }
+}
+
+/// A walk that looks at rows where they lie.
+struct Ascending {
+    rows: Ascent,
+    blobs: Blobs,
+}
+
+impl Iterator for Ascending {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        self.rows.next().map(|row| self.blobs.item(row))
+    }
+}
+
+impl Walk for Ascending {
+    fn next_where(&mut self, test: Look<'_>) -> Option<Item> {
+        loop {
+            // A value that lies elsewhere passes unseen.
+            let row = self.rows.find(test)?;
+            let elsewhere =
+                row.as_ref().is_ok_and(|row| row.key.value_type == ValueType::Indirection);
+            let item = self.blobs.item(row);
+            match &item {
+                Ok((key, value)) if elsewhere && !test(key.len(), value) => {}
+                _ => return Some(item),
             }
-            Ok(row) => blobs.fetch(row.key.user_key),
-            Err(e) => Err(blobs.place.error(e.into())),
-        }))
+        }
     }
 }
 
@@ -318,6 +352,16 @@ struct Blobs {
 }
 
 impl Blobs {
+    fn item(&self, row: lsm_tree::Result<InternalValue>) -> Item {
+        match row {
+            Ok(row) if row.key.value_type != ValueType::Indirection => {
+                Ok((row.key.user_key, row.value))
+            }
+            Ok(row) => self.fetch(row.key.user_key),
+            Err(e) => Err(self.place.error(e.into())),
+        }
+    }
+
     fn fetch(&self, key: Slice) -> Item {
         match self.at.at.get(&self.keyspace, &key).map_err(|e| self.place.error(e))? {
             Some(value) => Ok((key, value)),

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, ops::Bound, path::PathBuf, sync::Arc};
 
 use parking_lot::RwLock;
 
-use super::{Batch, Engine, Frozen, Item, Iter, KEY_LEN_MAX, Keyspace, Slice, Snapshot, Sync};
+use super::{
+    Batch, Engine, Frozen, Item, Iter, KEY_LEN_MAX, Keyspace, Made, Slice, Snapshot, Sync,
+};
 use crate::StorageError;
 
 type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
@@ -109,11 +111,11 @@ impl Snapshot for Maps {
     }
 
     fn range(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter {
-        Box::new(self.walk(ks, from, to))
+        Box::new(Made(self.walk(ks, from, to)))
     }
 
     fn range_back(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter {
-        Box::new(self.walk(ks, from, to).rev())
+        Box::new(Made(self.walk(ks, from, to).rev()))
     }
 }
 

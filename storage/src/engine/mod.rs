@@ -111,7 +111,32 @@ impl Batch {
 /// One key with its value, or the reason why it cannot be read.
 pub(crate) type Item = Result<(Slice, Slice), StorageError>;
 /// An ordered walk.
-pub(crate) type Iter = Box<dyn Iterator<Item = Item> + Send>;
+pub(crate) type Iter = Box<dyn Walk>;
+/// Looks at the length of a key and at its value, where they lie.
+pub(crate) type Look<'t> = &'t mut dyn FnMut(usize, &[u8]) -> bool;
+
+/// Rows in order.
+pub(crate) trait Walk: Iterator<Item = Item> + Send {
+    /// The next row that passes the test, or the reason why it cannot be read. The others need not be made.
+    fn next_where(&mut self, test: Look<'_>) -> Option<Item>;
+}
+
+/// Rows that are made anyway.
+pub(crate) struct Made<I>(pub(crate) I);
+
+impl<I: Iterator<Item = Item> + Send> Iterator for Made<I> {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        self.0.next()
+    }
+}
+
+impl<I: Iterator<Item = Item> + Send> Walk for Made<I> {
+    fn next_where(&mut self, test: Look<'_>) -> Option<Item> {
+        self.0.find(|item| item.as_ref().map_or(true, |(key, value)| test(key.len(), value)))
+    }
+}
 
 /// An ordered store.
 pub(crate) trait Engine: Send + std::marker::Sync {

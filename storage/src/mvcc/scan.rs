@@ -14,7 +14,7 @@ use protocol::Timestamp;
 use super::{Direction, LowKeys, Reader, Version};
 use crate::{
     StorageError,
-    engine::{Iter, Keyspace, Slice, part},
+    engine::{Iter, Keyspace, Look, Slice, part},
     layout::{CUT_AT, Epoch, TableId, is_empty_range, split_history_key},
 };
 
@@ -76,12 +76,14 @@ impl Scan {
                 && self.run.is_empty()
                 && self.ahead.is_none()
             {
-                let Some((row, value)) = walk.next()? else { return Ok(None) };
-                let (_, payload_at) = Version::look(&value)?;
+                // What can't be read shows itself below.
+                let found = walk.next_where(&mut |key_len, value| {
+                    key_len >= TABLE_LEN + CUT_AT
+                        || Version::look(value)
+                            .map_or(true, |(_, at)| test(value.get(at..).unwrap_or_default()))
+                })?;
+                let Some((row, value)) = found else { return Ok(None) };
                 let short = row.len() < TABLE_LEN + CUT_AT;
-                if short && !test(value.get(payload_at..).unwrap_or_default()) {
-                    continue;
-                }
                 let row = (part(row, TABLE_LEN..), Version::parse(value)?);
                 if short {
                     return Ok(Some(row));
@@ -232,11 +234,20 @@ impl Walk {
     }
 
     fn next(&mut self) -> Result<Option<(Slice, Slice)>, StorageError> {
+        self.next_where(&mut |_, _| true)
+    }
+
+    /// The first row tells where the rows begin, whether it passes or not.
+    fn next_where(&mut self, test: Look<'_>) -> Result<Option<(Slice, Slice)>, StorageError> {
+        let Some(front) = self.front.take() else {
+            return self.rows.next_where(test).transpose();
+        };
         let next = self.rows.next().transpose()?;
-        if let Some(front) = self.front.take() {
-            front.came_to(next.as_ref().map(|(row, _)| &**row));
+        front.came_to(next.as_ref().map(|(row, _)| &**row));
+        match next {
+            Some((row, value)) if !test(row.len(), &value) => self.next_where(test),
+            next => Ok(next),
         }
-        Ok(next)
     }
 }
 
