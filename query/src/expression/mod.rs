@@ -382,6 +382,17 @@ impl Expr {
         }
     }
 
+    /// The field of the document that it is, if it is one.
+    pub(crate) fn as_field(&self) -> Option<&[u8]> {
+        match self {
+            Self::Path(FieldPath { base: Base::Root | Base::Current, names }) => match &**names {
+                [name] => Some(name),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// The constant that it is, if it is one.
     pub fn as_literal(&self) -> Option<Value<'_>> {
         match self {

@@ -292,7 +292,7 @@ impl Spec {
         Ok(State { n, ..State::default() })
     }
 
-    /// Takes one document's value in.
+    /// Takes one document in.
     pub(super) fn add<'a>(
         &'a self,
         state: &mut State,
@@ -300,7 +300,18 @@ impl Spec {
         doc: &[u8],
     ) -> Result<(), QueryError> {
         let value = self.input.eval(env)?;
-        self.feed(state, value, env.collator, doc).map_err(|error| match self.kind {
+        self.add_value(state, value, env.collator, doc)
+    }
+
+    /// Takes one document in whose value is already known.
+    pub(super) fn add_value(
+        &self,
+        state: &mut State,
+        value: Value<'_>,
+        collator: Option<&Collator>,
+        doc: &[u8],
+    ) -> Result<(), QueryError> {
+        self.feed(state, value, collator, doc).map_err(|error| match self.kind {
             // Grouping says it in words of its own.
             Kind::ConcatArrays => {
                 QueryError::type_mismatch("Expected new value for $concatArrays to be an array")

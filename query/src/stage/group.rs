@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use foldhash::fast::RandomState;
 use protocol::RawDoc;
 
 use super::{
@@ -18,7 +19,7 @@ use crate::{
     exec::{Sort, Stage, Test, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, Scope},
     sort::SortPattern,
-    value::{Elements, OwnedValue, Value},
+    value::{Elements, Fields, Found, OwnedValue, Value},
 };
 
 /// Memory that the groups may hold (mongod's internalDocumentSourceGroupMaxMemoryBytes).
@@ -32,6 +33,7 @@ const MEMORY_MAX: usize = 100 * 1024 * 1024;
 pub(super) struct Group {
     id: Expr,
     specs: Vec<Spec>,
+    inputs: Inputs,
     collator: Option<Arc<Collator>>,
     memory_max: usize,
     done: Option<std::vec::IntoIter<Entry>>,
@@ -91,6 +93,7 @@ impl Group {
     /// A group of an expression.
     pub(super) fn new(id: Expr, specs: Vec<Spec>, cx: &StageContext) -> Self {
         Self {
+            inputs: Inputs::new(&id, &specs),
             id,
             specs,
             collator: cx.parse.collator.clone(),
@@ -113,7 +116,8 @@ impl Group {
         context: &Context,
         pull: &mut dyn FnMut(Test<'_>) -> Result<Option<RawDoc>, QueryError>,
     ) -> Result<Round, QueryError> {
-        let mut groups = Groups { of: self, places: HashMap::new(), entries: Vec::new(), bytes: 0 };
+        let mut groups =
+            Groups { of: self, places: HashMap::default(), entries: Vec::new(), bytes: 0 };
         let mut work = Work { arena: Bump::new(), key: Vec::new() };
         let full = pull(&mut |doc| {
             groups.take(doc, context, &mut work, true)?;
@@ -153,6 +157,33 @@ impl Group {
     }
 }
 
+/// Which fields of a document a group looks at, and which of its expressions are such a field and nothing else.
+#[derive(Debug)]
+struct Inputs {
+    fields: Fields,
+    id: Option<usize>,
+    specs: Vec<Option<usize>>,
+}
+
+impl Inputs {
+    fn new(id: &Expr, specs: &[Spec]) -> Self {
+        let mut fields = Fields::default();
+        let mut place = |expr: &Expr| fields.place(expr.as_field()?);
+        let (id, specs) = (place(id), specs.iter().map(|spec| place(spec.input())).collect());
+        Self { fields, id, specs }
+    }
+}
+
+/// The value of an expression that may be a field.
+fn value_of<'a>(
+    expr: &'a Expr,
+    place: Option<usize>,
+    found: &Found<'a>,
+    env: &mut Env<'a>,
+) -> Result<Value<'a>, QueryError> {
+    place.map_or_else(|| expr.eval(env), |place| Ok(found.at(place)))
+}
+
 /// What a round gave.
 struct Round {
     entries: Vec<Entry>,
@@ -168,7 +199,7 @@ struct Work {
 /// The groups of a round.
 struct Groups<'g> {
     of: &'g Group,
-    places: HashMap<Box<[u8]>, usize>,
+    places: HashMap<Box<[u8]>, usize, RandomState>,
     entries: Vec<Entry>,
     bytes: usize,
 }
@@ -186,7 +217,9 @@ impl Groups<'_> {
         work.key.clear();
         let mut env = Env::new(&work.arena, context, doc);
         env.collator = self.of.collator.as_deref();
-        let id = match self.of.id.eval(&mut env)? {
+        let Inputs { fields, id: id_at, specs: specs_at } = &self.of.inputs;
+        let found = fields.find(doc);
+        let id = match value_of(&self.of.id, *id_at, &found, &mut env)? {
             Value::Missing => Value::Null,
             id => id,
         };
@@ -197,9 +230,11 @@ impl Groups<'_> {
             None => self.begin(id, &work.key, context)?,
         };
         if let Some(entry) = self.entries.get_mut(at) {
-            for (spec, state) in self.of.specs.iter().zip(&mut entry.states) {
+            let specs = self.of.specs.iter().zip(specs_at);
+            for ((spec, at), state) in specs.zip(&mut entry.states) {
                 let before = state.bytes();
-                spec.add(state, &mut env, doc)?;
+                let value = value_of(spec.input(), *at, &found, &mut env)?;
+                spec.add_value(state, value, env.collator, doc)?;
                 self.bytes += state.bytes().saturating_sub(before);
             }
         }

@@ -90,23 +90,35 @@ impl<'a> Elements<'a> {
 
     /// The first element called `key`. What stands before it is stepped over, not looked into.
     pub fn find(mut self, key: &[u8]) -> Option<Element<'a>> {
+        self.find_chosen(|named| is_named(named, key).then_some(())).map(|(_, element)| element)
+    }
+
+    /// The next element that is chosen by what stands from its name on. See [`is_named`].
+    #[inline]
+    pub(crate) fn find_chosen<T>(
+        &mut self,
+        mut choose: impl FnMut(&[u8]) -> Option<T>,
+    ) -> Option<(T, Element<'a>)> {
         loop {
             let rest = self.doc.get(self.at..)?;
             let (&type_byte, named) = rest.split_first()?;
             if type_byte == 0 {
                 return None;
             }
-            // Most names differ in their first byte, and comparing one costs no call.
-            if named.first() == key.first().or(Some(&0))
-                && let Some(after) = named.strip_prefix(key)
-                && after.first() == Some(&0)
-            {
-                return self.next();
+            if let Some(chosen) = choose(named) {
+                return self.next().map(|element| (chosen, element));
             }
             let key_len = named.iter().position(|&b| b == 0)?;
             self.at += 2 + key_len + step_size(type_byte, named.get(key_len + 1..)?)?;
         }
     }
+}
+
+/// Whether bytes begin with a name and its end. Most names differ in their first byte, and comparing one costs no call.
+#[inline]
+pub(crate) fn is_named(bytes: &[u8], name: &[u8]) -> bool {
+    bytes.first() == name.first().or(Some(&0))
+        && bytes.strip_prefix(name).is_some_and(|after| after.first() == Some(&0))
 }
 
 impl<'a> Iterator for Elements<'a> {

@@ -223,3 +223,6 @@ impl Iterator for Ascent {
         self.find(&mut |_, _| true)
     }
 }
+
+#[cfg(test)]
+mod tests;
