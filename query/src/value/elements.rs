@@ -20,8 +20,22 @@ pub struct Element<'a> {
 impl<'a> Element<'a> {
     /// The value, decoded. The walk has checked its size, so decoding can't fail; an unknown type
     /// never leaves the walk.
+    #[inline]
     pub fn value(&self) -> Value<'a> {
-        decode(self.type_byte, self.value_bytes).unwrap_or(Value::Missing)
+        // The most common ones come in registers: a call would hand them over in memory, in pieces.
+        match (self.type_byte, self.value_bytes) {
+            (0x01, bytes) if let Some(bytes) = bytes.first_chunk() => {
+                Value::Double(f64::from_le_bytes(*bytes))
+            }
+            (0x02, [_, _, _, _, text @ .., 0]) => Value::String(text),
+            (0x10, bytes) if let Some(bytes) = bytes.first_chunk() => {
+                Value::Int32(i32::from_le_bytes(*bytes))
+            }
+            (0x12, bytes) if let Some(bytes) = bytes.first_chunk() => {
+                Value::Int64(i64::from_le_bytes(*bytes))
+            }
+            (type_byte, bytes) => decode(type_byte, bytes).unwrap_or(Value::Missing),
+        }
     }
 
     /// The key, if it is UTF-8.
