@@ -41,6 +41,7 @@ mod explain;
 mod failover;
 mod handshake;
 mod harness;
+mod hostile;
 mod index_walks;
 mod initial_sync;
 mod key_file;

@@ -51,6 +51,10 @@ pub trait Stage: Send + std::fmt::Debug {
     }
 }
 
+/// How often long work asks whether it should go on. A document can take its time: a filter may run into the limit of a
+/// regular expression with each.
+const CHECK_EVERY: u64 = 16;
+
 /// Looks at the bytes of a document.
 pub type Test<'t> = &'t mut dyn FnMut(&[u8]) -> Result<bool, QueryError>;
 
@@ -67,6 +71,10 @@ impl<'v> Upstream<'_, 'v> {
         match self.stages.split_last_mut() {
             None => self.scan.next(self.input),
             Some((last, below)) => {
+                // A stage can make a billion documents of one that the scan gave.
+                if last.returned.is_multiple_of(CHECK_EVERY) {
+                    self.input.context.check()?;
+                }
                 let mut up = Upstream { stages: below, scan: self.scan, input: self.input };
                 let doc = last.stage.next(&mut up)?;
                 last.returned += u64::from(doc.is_some());
@@ -80,10 +88,14 @@ impl<'v> Upstream<'_, 'v> {
         match self.stages.split_last_mut() {
             None => self.scan.next_where(self.input, test),
             Some((last, below)) => {
+                let context = self.input.context;
                 let mut up = Upstream { stages: below, scan: self.scan, input: self.input };
                 let returned = &mut last.returned;
                 last.stage.next_where(&mut up, &mut |doc| {
                     *returned += 1;
+                    if returned.is_multiple_of(CHECK_EVERY) {
+                        context.check()?;
+                    }
                     test(doc)
                 })
             }

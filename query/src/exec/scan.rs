@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bson::RawDocumentBuf;
 use protocol::{ErrorCode, RawDoc};
 
-use super::{Examined, Input, Test, TextScan};
+use super::{CHECK_EVERY, Examined, Input, Test, TextScan};
 use crate::{
     error::QueryError,
     expression::DocBuilder,
@@ -101,9 +101,6 @@ pub struct Scan {
     /// Whether the keys hold what is wanted of the documents: then nobody looked at those.
     covered: bool,
 }
-
-/// How often a long scan asks whether it should go on.
-const CHECK_EVERY: u64 = 128;
 
 impl Scan {
     /// A scan at its beginning.

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use protocol::RawDoc;
 
-use super::{Examined, IndexScan, Input, notes, scan};
+use super::{CHECK_EVERY, Examined, IndexScan, Input, notes, scan};
 use crate::{
     context::Context, error::QueryError, matcher::Matcher, source::RecordKey, text::TextQuery,
     value::OwnedValue,
@@ -37,9 +37,6 @@ pub struct TextScan {
     /// The branch of an `$or` in which the search stands.
     pub branch: Option<Matcher>,
 }
-
-/// How many entries are read between two looks at whether to go on.
-const CHECK_EVERY: u64 = 128;
 
 impl TextScan {
     /// Terms, and what other branches of an `$or` need.

@@ -34,6 +34,7 @@ mod parse;
 mod percentile;
 mod quad;
 mod regex;
+mod rounds;
 mod scoped;
 mod set;
 mod special;
@@ -238,6 +239,8 @@ pub struct Env<'a> {
     pub(crate) notes: &'a [u8],
     root: Value<'a>,
     slots: Vec<Value<'a>>,
+    /// How often loops have gone round.
+    rounds: u64,
 }
 
 impl<'a> Env<'a> {
@@ -245,7 +248,7 @@ impl<'a> Env<'a> {
     pub fn new(arena: &'a Bump, cx: &'a Context, doc: &'a [u8]) -> Self {
         let slots = cx.variables.iter().map(OwnedValue::get).collect();
         let collator = cx.collator.as_deref();
-        Self { arena, cx, collator, notes: &[], root: Value::Document(doc), slots }
+        Self { arena, cx, collator, notes: &[], root: Value::Document(doc), slots, rounds: 0 }
     }
 
     /// The document.
@@ -271,6 +274,22 @@ impl<'a> Env<'a> {
     /// Bytes that live as long as the results.
     pub(crate) fn keep(&self, bytes: &[u8]) -> &'a [u8] {
         self.arena.alloc_slice_copy(bytes)
+    }
+
+    /// A value from elsewhere, as one of this evaluation.
+    fn adopt(&self, value: Value<'_>) -> Value<'a> {
+        let mut bytes = Vec::new();
+        value.append_to(&mut bytes);
+        Value::stored(value.type_byte(), self.keep(&bytes))
+    }
+
+    /// The same evaluation with another arena, which may be gone before this one.
+    fn within<'b>(&self, arena: &'b Bump) -> Env<'b>
+    where
+        'a: 'b,
+    {
+        let Self { cx, collator, notes, root, rounds, .. } = *self;
+        Env { arena, cx, collator, notes, root, slots: self.slots.clone(), rounds }
     }
 
     pub(crate) fn text(&self, text: &str) -> Value<'a> {

@@ -3,6 +3,7 @@
 use super::{
     Env, Evaluated, Expr, build, logic,
     parse::{self, Scope, lossy, operand},
+    rounds::{Held, Rounds},
     special::Special,
 };
 use crate::{
@@ -182,10 +183,11 @@ pub(super) fn eval_map<'a>(
     else {
         return Ok(Value::Null);
     };
-    let mut mapped = Vec::new();
+    let (mut mapped, mut rounds) = (Vec::new(), Rounds::begin("$map", env));
     for element in list.elements() {
-        env.set(slot, element.value());
-        mapped.push(body.eval(env)?);
+        let value = rounds.eval(body, &[(slot, element.value())], env)?;
+        rounds.gather(value)?;
+        mapped.push(value);
     }
     Ok(build::array(env, mapped))
 }
@@ -230,13 +232,12 @@ pub(super) fn eval_filter<'a>(
             }
         }
     };
-    let mut kept = Vec::new();
+    let (mut kept, mut rounds) = (Vec::new(), Rounds::begin("$filter", env));
     for element in list.elements() {
         if kept.len() >= limit {
             break;
         }
-        env.set(slot, element.value());
-        if logic::truth(cond.eval(env)?) {
+        if logic::truth(rounds.eval(cond, &[(slot, element.value())], env)?) {
             kept.push(element.value());
         }
     }
@@ -260,11 +261,10 @@ pub(super) fn eval_reduce<'a>(
     else {
         return Ok(Value::Null);
     };
-    let mut so_far = initial.eval(env)?;
+    let mut so_far = Held::InArena(initial.eval(env)?);
+    let mut rounds = Rounds::begin("$reduce", env);
     for element in list.elements() {
-        env.set(this, element.value());
-        env.set(value, so_far);
-        so_far = body.eval(env)?;
+        so_far = rounds.fold(body, so_far, (value, (this, element.value())), env)?;
     }
-    Ok(so_far)
+    Ok(so_far.settle(env))
 }

@@ -101,6 +101,27 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
+    /// The value of a type that these bytes are, missing where they are none.
+    pub(crate) fn stored(type_byte: u8, bytes: &'a [u8]) -> Self {
+        elements::decode(type_byte, bytes).unwrap_or(Self::Missing)
+    }
+
+    /// How many bytes it takes beside itself.
+    pub(crate) fn text_len(self) -> usize {
+        match self {
+            Self::String(bytes)
+            | Self::Symbol(bytes)
+            | Self::Code(bytes)
+            | Self::Document(bytes)
+            | Self::Array(bytes)
+            | Self::DbPointer(bytes)
+            | Self::Binary { bytes, .. } => bytes.len(),
+            Self::Regex { pattern, options } => pattern.len() + options.len(),
+            Self::CodeWithScope { code, scope } => code.len() + scope.len(),
+            _ => 0,
+        }
+    }
+
     /// The byte that stands before the field name; 0 for [`Value::Missing`].
     pub fn type_byte(self) -> u8 {
         match self {
