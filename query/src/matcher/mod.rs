@@ -8,6 +8,7 @@
 //! M2 A filter that parses can be evaluated on any document. Only `$expr` can fail at run time.
 
 mod bits;
+pub(crate) mod equalities;
 mod eval;
 mod json_schema;
 pub(crate) mod operands;
@@ -45,6 +46,8 @@ pub struct ParseContext {
 #[derive(Debug, Clone)]
 pub struct Matcher {
     root: Node,
+    /// The same in a form that is quicker to check, where there is one.
+    quick: Option<Arc<Node>>,
 }
 
 impl Matcher {
@@ -71,17 +74,18 @@ impl Matcher {
         cx: &ParseContext,
         scope: &Scope,
     ) -> Result<Self, QueryError> {
-        parse::filter(filter.as_bytes(), cx, scope).map(|root| Self { root })
+        parse::filter(filter.as_bytes(), cx, scope).map(Self::from_root)
     }
 
     /// The filter that every document matches.
     pub(crate) fn everything() -> Self {
-        Self { root: Node::And(Vec::new()) }
+        Self::from_root(Node::And(Vec::new()))
     }
 
     /// A filter made by us.
     pub(crate) fn from_root(root: Node) -> Self {
-        Self { root }
+        let quick = equalities::for_checking(&root).map(Arc::new);
+        Self { root, quick }
     }
 
     /// Whether the document matches, for filters without `$expr`, `$sampleRate` and their like
@@ -97,7 +101,7 @@ impl Matcher {
 
     /// The same for the bytes of a document.
     pub(crate) fn check_bytes(&self, doc: &[u8], cx: &Context) -> Result<bool, QueryError> {
-        eval::document(&self.root, doc, cx)
+        eval::document(self.quick.as_deref().unwrap_or(&self.root), doc, cx)
     }
 
     /// The place of the array element that made the document match, for the positional operator.

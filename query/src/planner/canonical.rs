@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 
 use super::explain::filter_doc;
-use crate::matcher::{ArrayPredicate, CompareOp, InList, Leaf, Node, Predicate};
+use crate::matcher::{
+    ArrayPredicate, CompareOp, Leaf, Node, Predicate, equalities::joined as joined_equalities,
+};
 
 /// A filter with its parts in mongod's order.
 pub(super) fn canonical(node: &Node) -> Node {
@@ -51,49 +53,7 @@ fn equalities(branches: Vec<Node>) -> Vec<Node> {
     let (lists, branches): (Vec<Node>, Vec<Node>) = branches
         .into_iter()
         .partition(|node| matches!(node, Node::Leaf(Leaf { predicate: Predicate::In(_), .. })));
-    let mut kept: Vec<Node> = Vec::with_capacity(branches.len());
-    let equality = |node: &Node| match node {
-        Node::Leaf(Leaf {
-            path: Some(path),
-            predicate: Predicate::Compare { op: CompareOp::Eq, operand, collator },
-        }) => Some((path.clone(), operand.clone(), collator.clone())),
-        _ => None,
-    };
-    for branch in branches {
-        let Some((path, operand, collator)) = equality(&branch) else {
-            kept.push(branch);
-            continue;
-        };
-        let same = |leaf: &Leaf| {
-            let spec = |c: &Option<_>| {
-                c.as_ref().map(|c: &std::sync::Arc<crate::collation::Collator>| c.spec().clone())
-            };
-            let fits = match &leaf.predicate {
-                Predicate::Compare { op: CompareOp::Eq, collator: other, .. } => {
-                    spec(other) == spec(&collator)
-                }
-                Predicate::In(list) => spec(&list.collator) == spec(&collator),
-                _ => false,
-            };
-            fits && leaf.path.as_ref() == Some(&path)
-        };
-        let other = kept.iter_mut().find_map(|node| match node {
-            Node::Leaf(leaf) if same(leaf) => Some(leaf),
-            _ => None,
-        });
-        let Some(other) = other else {
-            kept.push(branch);
-            continue;
-        };
-        let (mut values, regexes) = match &other.predicate {
-            Predicate::Compare { operand, .. } => (vec![operand.clone()], Vec::new()),
-            Predicate::In(list) => (list.values.clone(), list.regexes.clone()),
-            _ => (Vec::new(), Vec::new()),
-        };
-        values.push(operand);
-        other.predicate = Predicate::In(InList::new(values, regexes, collator));
-    }
-    kept.iter().map(canonical_leaf).chain(lists).collect()
+    joined_equalities(branches).iter().map(canonical_leaf).chain(lists).collect()
 }
 
 /// A list of one is an equality.
