@@ -8,12 +8,13 @@
 //! E1 Between batches a pipeline holds positions and stage states, never a snapshot or an iterator.
 //! E2 Nothing reads more of the scan than what is asked of it; only sorts and groups drain it.
 
+mod keys;
 mod notes;
 mod scan;
 mod stages;
 mod text;
 
-pub use notes::{Annotate, Cover, Forget, Reveal};
+pub use notes::{Annotate, Forget, Reveal};
 pub(crate) use notes::{
     INDEX_KEY, NOTES, RECORD_ID, SORT_KEY, TEXT_SCORE, with_notes_of, without_notes,
 };
@@ -152,7 +153,7 @@ impl Pipeline {
         Self { scan: Scan::of_keys(access), stages: Vec::new() }
     }
 
-    /// The same, where documents are taken for what the keys hold of them.
+    /// The same, but what it gives is what the keys hold of the documents.
     #[must_use]
     pub fn covered(mut self) -> Self {
         self.scan.cover();
@@ -215,6 +216,8 @@ pub struct Examined {
     pub keys: u64,
     /// Documents.
     pub docs: u64,
+    /// Entries of indexes that were let through.
+    pub given: u64,
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::{Candidate, Interval, Request, canonical::canonical};
 use crate::{
     exec::{Access, Examined, IndexScan},
     expression::{DocBuilder, array_bytes},
-    matcher::Node,
+    matcher::{Matcher, Node},
     source::{Direction, Edge, IndexInfo, IndexKind, KeyRange},
     value::{Elements, OwnedValue, Shown, Value},
 };
@@ -33,6 +33,14 @@ pub struct Ran {
     pub millis: u64,
     /// What the scan looked at.
     pub examined: Examined,
+}
+
+impl Ran {
+    /// What the plan gave.
+    pub fn rows(&self) -> u64 {
+        let by_scan = self.examined.given.max(self.examined.docs);
+        self.returned.last().copied().unwrap_or(by_scan)
+    }
 }
 
 /// The parts of a request that a plan shows.
@@ -147,7 +155,7 @@ impl Shape {
         // A single document by its `_id` is shown as it should be by who finds it.
         if let Some(projection) = self.projection.as_ref().filter(|_| !by_id) {
             let name = match projection_stage(projection) {
-                "PROJECTION_SIMPLE" if candidate.covers.is_some() => "PROJECTION_COVERED",
+                "PROJECTION_SIMPLE" if candidate.covers => "PROJECTION_COVERED",
                 other => other,
             };
             let mut doc = match self.of_keys {
@@ -174,7 +182,7 @@ impl Shape {
     /// Below a grouping, what makes documents of keys is shown as a projection.
     pub fn below_grouping(&mut self, candidate: &Candidate, request: &Request) {
         self.grouped = true;
-        let (Some(_), Some(needed), None) = (&candidate.covers, &request.needed, &self.projection)
+        let (true, Some(needed), None) = (candidate.covers, &request.needed, &self.projection)
         else {
             return;
         };
@@ -262,24 +270,23 @@ impl Shape {
         counts: &mut Counts<'_>,
     ) -> RawDocumentBuf {
         let ran = counts.ran;
-        let filters = !self.filter.is_empty();
         let rest = candidate.rest.as_ref().map(filter_doc);
+        let filters = if candidate.tight { rest.is_some() } else { !self.filter.is_empty() };
         if self.counts && candidate.settled && (self.sort.is_none() || candidate.gives_order) {
             return match scans {
                 [only] => count_scan(only, indexes, ran),
                 _ => branches(scans, indexes, ran),
             };
         }
-        if candidate.covers.is_some() {
-            // The filter, and what makes documents of keys, are no stages of their own.
-            let own = usize::from(filters) + usize::from(candidate.covers.is_some());
-            let returned = (0..own).filter_map(|_| counts.next()).last();
-            return scans.first().map_or_else(RawDocumentBuf::new, |scan| {
-                index_scan(scan, indexes, ran, (rest.as_ref(), returned))
-            });
+        if candidate.covers {
+            counts.last = ran.map_or(0, |ran| ran.examined.given);
+            let returned = Some(counts.last);
+            return scans
+                .first()
+                .map_or_else(RawDocumentBuf::new, |scan| index_scan(scan, indexes, ran, returned));
         }
         let mut below = match scans {
-            [only] => index_scan(only, indexes, ran, (None, None)),
+            [only] => index_scan(only, indexes, ran, None),
             _ => branches(scans, indexes, ran),
         };
         if self.skips_keys(candidate) {
@@ -304,13 +311,12 @@ impl Shape {
 /// The scans of the branches of an `$or`.
 fn branches(scans: &[IndexScan], indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
     let branch = |scan: &IndexScan| {
-        let keys = index_scan(scan, indexes, ran, (None, None));
+        let mut scan = scan.clone();
+        let around = |filter: Matcher| Matcher::from_root(in_branch(filter.root()));
+        scan.key_filter = scan.key_filter.map(around);
+        let keys = index_scan(&scan, indexes, ran, None);
         let Some(rest) = &scan.rest else { return keys };
-        // mongod leaves the `$or` around a branch that is a single predicate.
-        let shown = match rest {
-            Node::Leaf(_) => filter_doc(&Node::Or(vec![rest.clone()])),
-            _ => filter_doc(rest),
-        };
+        let shown = filter_doc(&in_branch(rest));
         let mut doc = DocBuilder::new();
         doc.push(b"stage", Value::String(b"FETCH"));
         doc.push(b"filter", Value::from(&*shown));
@@ -328,6 +334,14 @@ fn branches(scans: &[IndexScan], indexes: &[IndexInfo], ran: Option<&Ran>) -> Ra
     let list = array_bytes(inputs.iter().map(|stage| Value::from(&**stage)));
     or.push(b"inputStages", Value::Array(&list));
     finish(or)
+}
+
+/// mongod leaves the `$or` around a branch that is a single predicate.
+fn in_branch(rest: &Node) -> Node {
+    match rest {
+        Node::Leaf(_) => Node::Or(vec![rest.clone()]),
+        _ => rest.clone(),
+    }
 }
 
 /// mongod's name for a projection: a simple one names fields at the top alone.
@@ -425,12 +439,23 @@ fn direction_text(direction: Direction) -> Value<'static> {
     })
 }
 
-/// `filter` and how many passed it, where no stage above does that.
+/// `returned`: how many keys it gave, where that is known.
 fn index_scan(
     scan: &IndexScan,
     indexes: &[IndexInfo],
     ran: Option<&Ran>,
-    (filter, returned): (Option<&RawDocumentBuf>, Option<u64>),
+    returned: Option<u64>,
+) -> RawDocumentBuf {
+    let filter = scan.key_filter.as_ref().map(|filter| filter_doc(filter.root()));
+    filtered_scan(scan, indexes, ran, filter.as_ref(), returned)
+}
+
+fn filtered_scan(
+    scan: &IndexScan,
+    indexes: &[IndexInfo],
+    ran: Option<&Ran>,
+    filter: Option<&RawDocumentBuf>,
+    returned: Option<u64>,
 ) -> RawDocumentBuf {
     let mut doc = DocBuilder::new();
     doc.push(b"stage", Value::String(b"IXSCAN"));
@@ -438,7 +463,8 @@ fn index_scan(
         doc.push(b"filter", Value::from(&**filter));
     }
     if let Some(ran) = ran {
-        progress(&mut doc, returned.unwrap_or(ran.examined.keys), ran);
+        let all = if scan.key_filter.is_some() { ran.examined.given } else { ran.examined.keys };
+        progress(&mut doc, returned.unwrap_or(all), ran);
     }
     let Some(index) = indexes.get(scan.index) else { return finish(doc) };
     let fields = key_fields(index, scan);
@@ -462,7 +488,7 @@ fn count_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> Raw
     let plain = scan.is_plain();
     let (Some(index), [range], true) = (indexes.get(scan.index), scan.ranges.as_slice(), plain)
     else {
-        return index_scan(scan, indexes, ran, (None, None));
+        return index_scan(scan, indexes, ran, None);
     };
     let mut doc = DocBuilder::new();
     doc.push(b"stage", Value::String(b"COUNT_SCAN"));

@@ -268,8 +268,7 @@ pub(super) fn aggregation(
         stage.append(cstr!("executionTimeMillisEstimate"), sizes::long(ran.millis));
     };
     if let Some(ran) = &ran {
-        let below = ran.returned.last().copied();
-        told(&mut first, below.unwrap_or(ran.examined.docs.max(ran.examined.keys)), ran);
+        told(&mut first, ran.rows(), ran);
     }
     let mut shown = RawArrayBuf::new();
     shown.push(first);
@@ -369,7 +368,7 @@ impl Query<'_> {
         let ran = self.execute(&chosen, request, projection, above)?;
         let returned = match &self.top {
             Top::Count => 0,
-            _ => ran.returned.last().copied().unwrap_or(ran.examined.docs),
+            _ => ran.rows(),
         };
         let mut stats = rawdoc! { "executionSuccess": true };
         stats.append(cstr!("nReturned"), sizes::number(returned));
@@ -425,7 +424,7 @@ impl Query<'_> {
         if matches!(self.top, Top::Count) {
             tree.append(cstr!("stage"), "COUNT");
             if let Some(ran) = ran {
-                let counted = ran.returned.last().copied().unwrap_or(ran.examined.docs);
+                let counted = ran.rows();
                 tree.append(cstr!("nReturned"), 0);
                 tree.append(cstr!("executionTimeMillisEstimate"), sizes::number(ran.millis));
                 tree.append(cstr!("nCounted"), sizes::number(counted));
@@ -458,7 +457,7 @@ impl Query<'_> {
 
     fn trial(&self, shape: &Shape, candidate: &Candidate, ran: &Ran) -> RawDocumentBuf {
         let mut doc = RawDocumentBuf::new();
-        let returned = ran.returned.last().copied().unwrap_or(ran.examined.docs);
+        let returned = ran.rows();
         doc.append(cstr!("nReturned"), sizes::number(returned));
         doc.append(cstr!("executionTimeMillisEstimate"), sizes::number(ran.millis));
         doc.append(cstr!("totalKeysExamined"), sizes::number(ran.examined.keys));

@@ -11,7 +11,7 @@ use std::ops::Bound;
 use query::{
     QueryError,
     planner::Interval,
-    source::{BoundedEntry, Direction, Edge, IndexEntry},
+    source::{BoundedEntry, BoundedWalk, Direction, Edge, IndexEntry},
 };
 use storage::keystring;
 
@@ -221,4 +221,32 @@ impl Iterator for Bounded<'_> {
         }
         self.advance().transpose()
     }
+}
+
+impl BoundedWalk for Bounded<'_> {
+    fn pass(&mut self, entry: &IndexEntry, fields: usize) {
+        let mut at = 0;
+        for (_, descending) in self.fields.iter().take(fields) {
+            let rest = entry.key.get(at..).unwrap_or_default();
+            // What has no end is the end of the key.
+            at += keystring::component_len(rest, *descending).unwrap_or(rest.len());
+        }
+        let bytes = entry.key.get(..at).unwrap_or_default().to_vec();
+        self.seek = Some(Seek { bytes, inclusive: false });
+    }
+}
+
+/// Bounds that can't be walked.
+pub(super) struct Refused(pub(super) Option<QueryError>);
+
+impl Iterator for Refused {
+    type Item = Result<BoundedEntry, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(Err)
+    }
+}
+
+impl BoundedWalk for Refused {
+    fn pass(&mut self, _: &IndexEntry, _: usize) {}
 }

@@ -1,0 +1,106 @@
+//! What the key of an entry tells of its document.
+//!
+//! ```text
+//!   index { a: 1, "n.x": -1 }    key 5, "k"    ->   { a: 5, n: { x: "k" } }
+//! ```
+//! A filter on the fields of an index is checked on that, and who needs nothing else of a document has it in its place.
+//! What is missing is null there. Some keys don't tell all of their values: those of decimals, of documents. For them
+//! the document is read.
+
+use protocol::RawDoc;
+
+use crate::{
+    error::QueryError,
+    expression::DocBuilder,
+    source::{IndexEntry, IndexInfo, Source},
+    value::{Elements, OwnedValue, Value},
+};
+
+/// What is known once a key was looked at.
+pub(super) struct Looked {
+    /// The fields of the key as a document.
+    pub(super) key: Vec<u8>,
+    /// The document itself, where it was at hand or had to be read.
+    pub(super) doc: Option<RawDoc>,
+    /// It had to be read.
+    pub(super) fetched: bool,
+}
+
+/// The key of an entry as a document; `None` if it does not tell, and its record is not there.
+pub(super) fn look(
+    index: usize,
+    entry: &IndexEntry,
+    doc: Option<RawDoc>,
+    source: &dyn Source,
+) -> Result<Option<Looked>, QueryError> {
+    let Some(info) = source.indexes().get(index) else { return Ok(None) };
+    if let Some(doc) = doc {
+        let key = of_document(index, info, entry, &doc, source)?;
+        return Ok(Some(Looked { key, doc: Some(doc), fetched: false }));
+    }
+    if let Some(values) = source.key_values(index, entry) {
+        return Ok(Some(Looked { key: with_values(info, &values), doc: None, fetched: false }));
+    }
+    let Some(doc) = source.fetch(&entry.record)? else { return Ok(None) };
+    let key = of_document(index, info, entry, &doc, source)?;
+    Ok(Some(Looked { key, doc: Some(doc), fetched: true }))
+}
+
+fn with_values(info: &IndexInfo, values: &[OwnedValue]) -> Vec<u8> {
+    let fields = info.fields.iter().zip(values);
+    nested(&fields.map(|(field, value)| (field.path.parts(), value.get())).collect::<Vec<_>>())
+}
+
+/// Where a document has several keys, the entry tells which one is meant.
+fn of_document(
+    index: usize,
+    info: &IndexInfo,
+    entry: &IndexEntry,
+    doc: &RawDoc,
+    source: &dyn Source,
+) -> Result<Vec<u8>, QueryError> {
+    if info.is_multikey() {
+        let key = source.key_of(index, entry, doc)?;
+        let values = Elements::new(&key).map(|field| field.value());
+        let fields = info.fields.iter().zip(values);
+        return Ok(nested(&fields.map(|(f, value)| (f.path.parts(), value)).collect::<Vec<_>>()));
+    }
+    let fields = info.fields.iter().map(|field| field.path.parts());
+    Ok(nested(&fields.map(|path| (path, at(doc.as_bytes(), path))).collect::<Vec<_>>()))
+}
+
+fn at<'d>(doc: &'d [u8], path: &[Box<[u8]>]) -> Value<'d> {
+    path.iter().fold(Value::Document(doc), |value, name| match value {
+        Value::Document(inner) => {
+            Elements::of_bytes(inner).find(name).map_or(Value::Null, |field| field.value())
+        }
+        _ => Value::Null,
+    })
+}
+
+/// Fields at paths as a document; those below one name stand together.
+fn nested(fields: &[(&[Box<[u8]>], Value<'_>)]) -> Vec<u8> {
+    let mut doc = DocBuilder::new();
+    let mut done: Vec<&[u8]> = Vec::new();
+    for (path, value) in fields {
+        let Some((name, rest)) = path.split_first() else { continue };
+        if done.contains(&&**name) {
+            continue;
+        }
+        done.push(name);
+        if rest.is_empty() {
+            doc.push(name, *value);
+            continue;
+        }
+        let below: Vec<_> = fields
+            .iter()
+            .filter_map(|(path, value)| {
+                path.split_first()
+                    .filter(|(first, _)| *first == name)
+                    .map(|(_, rest)| (rest, *value))
+            })
+            .collect();
+        doc.push(name, Value::Document(&nested(&below)));
+    }
+    doc.finish()
+}
