@@ -441,6 +441,10 @@ impl Scan {
     /// Remembers records where one can come twice.
     fn is_new(&mut self, record: &RecordKey, input: &Input<'_>) -> bool {
         let branches = self.access.branches();
+        // From value to value, a document may have several of them.
+        if branches.iter().any(|branch| branch.distinct.is_some()) {
+            return true;
+        }
         let twice = branches.len() > 1
             || self.scores.is_some()
             || branches.iter().any(|branch| {

@@ -5,7 +5,7 @@ use super::{
     bounds::{Interval, conjuncts, hashed, intervals_of, intervals_of_negation},
     by_or,
     canonical::{all_by_path, canonical},
-    partial,
+    distinct, partial,
     tightness::{Tightness, is_exact, tightness},
     wildcard,
 };
@@ -76,6 +76,9 @@ pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
     if let Some(found) = by_id(request, &root, indexes) {
         return vec![found];
     }
+    if let Some(found) = distinct::of_all(request, indexes) {
+        return vec![found];
+    }
     let mut found = indexed(&root, request, indexes);
     if request.sort.is_some() && !found.iter().any(|candidate| candidate.gives_order) {
         found.extend(by_order(&root, request, indexes));
@@ -85,7 +88,10 @@ pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
     }
     let subplan = by_or::is_subplanned(request, &root);
     found.iter_mut().for_each(|candidate| candidate.subplan = subplan);
-    found
+    match request.distinct {
+        Some(_) => found.into_iter().map(|plan| distinct::turned(plan, request, indexes)).collect(),
+        None => found,
+    }
 }
 
 fn is_empty(root: &Node) -> bool {
@@ -199,6 +205,11 @@ fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Vec
 /// All keys of an index, in the order of the sort if it has that.
 fn whole(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Candidate {
     bounded(at, index, Assigned::none(index), &conjuncts(root), request)
+}
+
+/// All keys of an index, whatever they are of.
+pub(super) fn whole_of(at: usize, index: &IndexInfo, request: &Request) -> Candidate {
+    bounded(at, index, Assigned::none(index), &[], request)
 }
 
 /// The first index whose order is that of the sort.

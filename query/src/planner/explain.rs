@@ -58,6 +58,8 @@ pub struct Shape {
     pub projection: Option<RawDocumentBuf>,
     /// The projection is what makes documents of keys.
     of_keys: bool,
+    /// What is shown of keys if only the values of a field are of interest.
+    of_values: Option<RawDocumentBuf>,
     /// A grouping is part of the plan.
     grouped: bool,
 }
@@ -104,6 +106,7 @@ impl Shape {
             ends_above: false,
             projection: None,
             of_keys: false,
+            of_values: request.distinct.as_ref().map(|key| values_of(key)),
             grouped: false,
         }
     }
@@ -153,12 +156,13 @@ impl Shape {
         let limit = self.limit.filter(|_| sorts.is_none() && !self.ends_above && !by_id);
         let limited = self.limit.and_then(|_| counts.next());
         // A single document by its `_id` is shown as it should be by who finds it.
-        if let Some(projection) = self.projection.as_ref().filter(|_| !by_id) {
+        let of_values = self.of_values.as_ref().filter(|_| candidate.covers);
+        if let Some(projection) = self.projection.as_ref().or(of_values).filter(|_| !by_id) {
             let name = match projection_stage(projection) {
                 "PROJECTION_SIMPLE" if candidate.covers => "PROJECTION_COVERED",
                 other => other,
             };
-            let mut doc = match self.of_keys {
+            let mut doc = match self.of_keys || of_values.is_some() {
                 true => again(name, &counts),
                 false => node(name, &mut counts),
             };
@@ -285,6 +289,9 @@ impl Shape {
                 .first()
                 .map_or_else(RawDocumentBuf::new, |scan| index_scan(scan, indexes, ran, returned));
         }
+        if let [only @ IndexScan { distinct: Some(_), .. }] = scans {
+            return index_scan(only, indexes, ran, Some(ran.map_or(0, |ran| ran.examined.given)));
+        }
         let mut below = match scans {
             [only] => index_scan(only, indexes, ran, None),
             _ => branches(scans, indexes, ran),
@@ -306,6 +313,16 @@ impl Shape {
         examined(&mut doc, ran, false, true);
         above(doc, &below)
     }
+}
+
+/// What the values of a field are taken from.
+fn values_of(key: &[u8]) -> RawDocumentBuf {
+    let mut doc = DocBuilder::new();
+    if key != b"_id" {
+        doc.push(b"_id", Value::Int32(0));
+    }
+    doc.push(key, Value::Int32(1));
+    finish(doc)
 }
 
 /// The scans of the branches of an `$or`.
@@ -458,7 +475,8 @@ fn filtered_scan(
     returned: Option<u64>,
 ) -> RawDocumentBuf {
     let mut doc = DocBuilder::new();
-    doc.push(b"stage", Value::String(b"IXSCAN"));
+    let distinct = scan.distinct.is_some();
+    doc.push(b"stage", Value::String(if distinct { b"DISTINCT_SCAN" } else { b"IXSCAN" }));
     if let Some(filter) = filter {
         doc.push(b"filter", Value::from(&**filter));
     }
@@ -469,13 +487,17 @@ fn filtered_scan(
     let Some(index) = indexes.get(scan.index) else { return finish(doc) };
     let fields = key_fields(index, scan);
     describe_index(&mut doc, index, scan);
+    if distinct {
+        doc.push(b"isShardFiltering", Value::Bool(false));
+        doc.push(b"isFetching", Value::Bool(index.collation.is_some()));
+    }
     doc.push(b"direction", direction_text(scan.direction));
     let bounds = match index.kind {
         IndexKind::Text if !scan.ranges.iter().any(is_whole) => RawDocumentBuf::new(),
         _ => bounds(&fields, scan),
     };
     doc.push(b"indexBounds", Value::from(&*bounds));
-    examined(&mut doc, ran, true, false);
+    examined(&mut doc, ran, true, distinct);
     finish(doc)
 }
 

@@ -10,6 +10,7 @@ mod bounds;
 mod by_or;
 mod candidates;
 mod canonical;
+mod distinct;
 pub mod explain;
 mod partial;
 mod shape;
@@ -29,6 +30,7 @@ use bson::RawDocument;
 use protocol::RawDoc;
 
 use crate::{
+    collation::CollationSpec,
     context::Context,
     error::QueryError,
     exec::{Access, Annotate, Filter, IndexScan, Input, Limit, Pipeline, Skip, Sort},
@@ -65,6 +67,10 @@ pub struct Request {
     pub noted: bool,
     /// Only their number is of interest.
     pub counts: bool,
+    /// Only the values of this field are, each at least once.
+    pub distinct: Option<Vec<u8>>,
+    /// The order of text by which such values are told apart.
+    pub collation: Option<CollationSpec>,
     /// Sort and projection as a find has them, for errors.
     pub written: (Option<RawDoc>, Option<RawDoc>),
 }
@@ -84,6 +90,8 @@ impl Request {
             needed: None,
             noted: false,
             counts: false,
+            distinct: None,
+            collation: None,
             written: (None, None),
         }
     }
