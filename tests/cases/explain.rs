@@ -122,12 +122,10 @@ fn known(command: &Document, primary: &Told) -> Option<&'static str> {
     let all = format!("{plan}{}", primary.rejected);
     let has = |text: &str| all.contains(text);
     let kinds = [
-        (has("DISTINCT_SCAN"), "DISTINCT_SCAN: we walk every key or document"),
         (has("SORT_MERGE"), "SORT_MERGE: we sort what the branches give"),
         (has("AND_SORTED"), "AND_SORTED: we never intersect two indexes"),
         (has(r#""type": "default""#), "SORT before FETCH: our keys don't give back values"),
         (sorts_projected(&primary.plan), "projection before SORT: ours comes after it"),
-        (filters_keys(&all), "filter on keys: we check documents, our keys don't give back values"),
         (has("CollationKey"), "bounds of a collation: ICU's bytes are no part of our library"),
         (
             asked.contains("aggregate") && has(r#""transformBy": { "_id": 0"#),
@@ -145,7 +143,6 @@ fn known(command: &Document, primary: &Told) -> Option<&'static str> {
             "$or with a sort: which plans compete is not known to us",
         ),
         (primary.stages.to_string().contains("$willBeMerged"), "what a $group spilled"),
-        (has(r#""$type": "#), "bounds of $type: we have none"),
     ];
     kinds.into_iter().find_map(|(holds, why)| holds.then_some(why))
 }

@@ -37,6 +37,11 @@ pub trait Stage: Send + std::fmt::Debug {
         None
     }
 
+    /// The path of which it needs each value once, and nothing else of any document.
+    fn values_of(&self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// The next document that passes the test, which sees every one before it: those that fail need not be made.
     fn next_where(
         &mut self,

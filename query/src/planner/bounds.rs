@@ -156,6 +156,19 @@ pub(super) fn conjuncts(node: &Node) -> Vec<&Node> {
 fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
     match predicate {
         Predicate::Compare { op, operand, .. } => of_compare(*op, operand.get()),
+        // What a pattern matches can be anywhere in the order of a collation.
+        Predicate::In(list) if list.collator.is_some() && !list.regexes.is_empty() => {
+            let mut all = of_regex(&[], &[])?;
+            for value in &list.values {
+                all.extend(of_compare(CompareOp::Eq, value.get())?);
+            }
+            for regex in &list.regexes {
+                let (pattern, options) = (regex.pattern(), regex.options());
+                all.push(Interval::point(Value::Regex { pattern, options }));
+            }
+            all.retain(|one| one.as_point().is_none_or(|at| !matches!(at.get(), Value::String(_))));
+            Some(union(all))
+        }
         Predicate::In(list) => {
             let mut all = Vec::new();
             for value in &list.values {

@@ -51,6 +51,15 @@ impl Candidate {
         by_keys && self.rest.is_none() && !self.covers && !sorts
     }
 
+    /// Whether all that matches is counted by a walk over one stretch of keys.
+    pub fn counts_keys(&self) -> bool {
+        let one = |scan: &IndexScan| {
+            scan.is_plain() && scan.ranges.len() == 1 && scan.key_filter.is_none()
+        };
+        self.settled
+            && matches!(&self.access, Access::Indexes(scans) if matches!(scans.as_slice(), [only] if one(only)))
+    }
+
     pub(super) fn of(access: Access, gives_order: bool) -> Self {
         Self {
             access,
@@ -342,7 +351,9 @@ impl<'n> Assigned<'n> {
                     && is_null(part)
                     && field.multikey.is_empty()
                     && field.path.parts().len() == 1;
-                match null || is_settled(index, at, part) {
+                // A sparse index of one field has keys for what exists, and for nothing else.
+                let exists = requires(part) && index.sparse && index.fields.len() == 1;
+                match null || exists || is_settled(index, at, part) {
                     true => assigned.exact.push(part),
                     false => assigned.inexact.push(part),
                 }
@@ -442,8 +453,8 @@ pub(super) fn operands_fit(index: &IndexInfo, node: &Node) -> bool {
         Node::Leaf(Leaf { predicate: Predicate::In(list), .. }) => {
             let hashed = index.kind == IndexKind::Hashed && index.collation.is_some();
             let same = list.collator.as_ref().map(|c| c.spec()) == index.collation.as_ref();
-            (list.regexes.is_empty() || index.collation.is_none())
-                && (same && !hashed || !list.values.iter().any(text))
+            let plain = list.regexes.is_empty() || index.collation.is_none();
+            same && !hashed || plain && !list.values.iter().any(text)
         }
         Node::Array(ArrayLeaf { predicate, .. }) => {
             let parts = match predicate {

@@ -1,6 +1,6 @@
 //! Plans for the values of a field, each once: from key to key of an index, however many documents share one.
 
-use super::{Candidate, Request, candidates::whole_of};
+use super::{Candidate, Interval, Request, candidates::whole_of};
 use crate::{
     exec::{Access, IndexScan},
     source::{IndexInfo, IndexKind},
@@ -8,59 +8,56 @@ use crate::{
 
 /// The plan for the values of all documents: an index that begins with the field, the shortest of them.
 ///
-/// As in mongod an index that leaves documents without the field out will do, and one with arrays: each element is a value.
+/// As in mongod an index that leaves documents without the field out will do, and one with arrays where each element is a
+/// value.
 pub(super) fn of_all(request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
-    let key = request.distinct.as_ref()?;
+    let values = request.distinct.as_ref()?;
     if !request.filter.is_trivial() || request.natural.is_some() {
         return None;
     }
     let fits = |(at, index): &(usize, &IndexInfo)| {
-        let wanted = match request.hint {
-            Some(hint) => hint == *at,
-            None => !index.hidden,
-        };
-        let first = index.fields.first().is_some_and(|field| field.path.dotted() == key);
+        let wanted = request.hint.map_or(!index.hidden, |hint| hint == *at);
+        let first = index.fields.first().is_some_and(|field| {
+            field.path.dotted() == values.path && (field.multikey.is_empty() || !values.once)
+        });
         let all = index.kind == IndexKind::Ordered && index.partial.is_none();
-        wanted && first && all && request.allows(*at)
+        let apart = index.collation == values.collation;
+        wanted && first && all && apart && request.allows(*at)
     };
-    let same = |index: &IndexInfo| index.collation.as_ref() == request.collation.as_ref();
-    let (at, index) = indexes
-        .iter()
-        .enumerate()
-        .filter(fits)
-        .filter(|(_, index)| same(index))
-        .min_by_key(|(_, index)| index.fields.len())?;
+    let found = indexes.iter().enumerate().filter(fits);
+    let (at, index) = found.min_by_key(|(_, index)| index.fields.len())?;
     let plan = whole_of(at, index, request);
-    Some(Candidate { covers: index.collation.is_none(), ..over_first(plan, 0)? })
+    Some(Candidate { covers: index.collation.is_none(), ..from_value_to_value(plan, 0)? })
 }
 
 /// The same plan from value to value, if it goes by one index that holds the field and leaves nothing to be checked.
 pub(super) fn turned(candidate: Candidate, request: &Request, indexes: &[IndexInfo]) -> Candidate {
-    let place = || {
-        let key = request.distinct.as_ref()?;
-        let Access::Indexes(scans) = &candidate.access else { return None };
-        let [IndexScan { index, key_filter: None, rest: None, bounds, .. }] = scans.as_slice()
-        else {
-            return None;
-        };
-        let index = indexes.get(*index)?;
-        let field = |field: &crate::source::IndexField| field.path.dotted() == key;
-        let place = index.fields.iter().position(field)?;
-        // An array is not shown by those of its elements that are within bounds.
-        let plain = index.fields.get(place).is_some_and(|field| field.multikey.is_empty());
-        let named = bounds.iter().any(|b| !matches!(b.as_slice(), [all] if all.is_all()));
-        let same = index.collation.as_ref() == request.collation.as_ref();
-        let told = candidate.covers || same && index.collation.is_some();
-        (candidate.rest.is_none() && plain && named && told && index.kind == IndexKind::Ordered)
-            .then_some(place)
-    };
-    match place() {
-        Some(place) => over_first(candidate.clone(), place).unwrap_or(candidate),
+    match place(&candidate, request, indexes) {
+        Some(place) => from_value_to_value(candidate.clone(), place).unwrap_or(candidate),
         None => candidate,
     }
 }
 
-fn over_first(candidate: Candidate, place: usize) -> Option<Candidate> {
+fn place(candidate: &Candidate, request: &Request, indexes: &[IndexInfo]) -> Option<usize> {
+    let values = request.distinct.as_ref()?;
+    let Access::Indexes(scans) = &candidate.access else { return None };
+    let [IndexScan { index, key_filter: None, rest: None, bounds, .. }] = scans.as_slice() else {
+        return None;
+    };
+    let index = indexes.get(*index)?;
+    let place = index.fields.iter().position(|field| field.path.dotted() == values.path)?;
+    // An array is not shown by those of its elements that are within bounds.
+    let plain = index.fields.get(place).is_some_and(|field| field.multikey.is_empty());
+    let named = bounds.iter().any(|b| !matches!(b.as_slice(), [all] if all.is_all()));
+    let told = candidate.covers || index.collation.is_some() && index.collation == values.collation;
+    // Behind a field of several values, each may come again.
+    let fixed = |b: &Vec<Interval>| matches!(b.as_slice(), [one] if one.as_point().is_some());
+    let once = !values.once || bounds.iter().take(place).all(fixed);
+    let all = candidate.rest.is_none() && index.kind == IndexKind::Ordered;
+    (all && plain && named && told && once).then_some(place)
+}
+
+fn from_value_to_value(candidate: Candidate, place: usize) -> Option<Candidate> {
     let Access::Indexes(mut scans) = candidate.access else { return None };
     scans.iter_mut().for_each(|scan| scan.distinct = Some(place + 1));
     Some(Candidate { access: Access::Indexes(scans), ..candidate })

@@ -106,7 +106,7 @@ impl Shape {
             ends_above: false,
             projection: None,
             of_keys: false,
-            of_values: request.distinct.as_ref().map(|key| values_of(key)),
+            of_values: request.distinct.as_ref().map(|values| values_of(&values.path)),
             grouped: false,
         }
     }
@@ -507,7 +507,7 @@ fn is_whole(range: &KeyRange) -> bool {
 
 /// A walk over one stretch of keys, none of which is looked into.
 fn count_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
-    let plain = scan.is_plain();
+    let plain = scan.is_plain() && scan.key_filter.is_none();
     let (Some(index), [range], true) = (indexes.get(scan.index), scan.ranges.as_slice(), plain)
     else {
         return index_scan(scan, indexes, ran, None);

@@ -67,12 +67,21 @@ pub struct Request {
     pub noted: bool,
     /// Only their number is of interest.
     pub counts: bool,
-    /// Only the values of this field are, each at least once.
-    pub distinct: Option<Vec<u8>>,
-    /// The order of text by which such values are told apart.
-    pub collation: Option<CollationSpec>,
+    /// Only the values of a field are.
+    pub distinct: Option<Values>,
     /// Sort and projection as a find has them, for errors.
     pub written: (Option<RawDoc>, Option<RawDoc>),
+}
+
+/// The values of a field, each at least once.
+#[derive(Debug, Clone)]
+pub struct Values {
+    /// The field.
+    pub path: Vec<u8>,
+    /// Each exactly once, and an array is a value: what a `$group` gathers.
+    pub once: bool,
+    /// The order of text by which they are told apart.
+    pub collation: Option<CollationSpec>,
 }
 
 impl Request {
@@ -91,7 +100,6 @@ impl Request {
             noted: false,
             counts: false,
             distinct: None,
-            collation: None,
             written: (None, None),
         }
     }
@@ -191,6 +199,11 @@ pub fn choose(
         ),
         ..error
     })
+}
+
+/// Whether a plan goes from value to value of a field.
+pub fn is_by_values(candidate: &Candidate) -> bool {
+    candidate.access.branches().iter().any(|scan| scan.distinct.is_some())
 }
 
 /// Whether the query is for one document by its `_id`.

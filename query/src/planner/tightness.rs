@@ -40,6 +40,9 @@ fn of_predicate(predicate: &Predicate) -> Tightness {
         Predicate::In(list) if list.has_null || !list.values.iter().all(is_plain) => {
             Tightness::ByDocument
         }
+        Predicate::In(list) if list.collator.is_some() && !list.regexes.is_empty() => {
+            Tightness::ByDocument
+        }
         Predicate::In(InList { regexes, .. }) => {
             match regexes.iter().all(|regex| is_prefix(regex.pattern(), regex.options())) {
                 true => Tightness::Exact,

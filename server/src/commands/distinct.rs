@@ -91,9 +91,10 @@ impl Asked {
         let hint = self.hint.as_ref();
         aggregate::with_hint(node, &mut request, hint, collator.as_deref(), source)?;
         // Where an index holds the values, what is missing is null.
-        let key = self.key.as_bytes().to_vec();
-        (request.needed, request.distinct) = (Some(vec![key.clone()]), Some(key));
-        request.collation = collator.as_ref().map(|collator| collator.spec().clone());
+        let path = self.key.as_bytes().to_vec();
+        request.needed = Some(vec![path.clone()]);
+        let collation = collator.as_ref().map(|collator| collator.spec().clone());
+        request.distinct = Some(planner::Values { path, once: false, collation });
         Ok((request, collator))
     }
 }

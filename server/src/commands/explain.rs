@@ -245,7 +245,10 @@ pub(super) fn aggregation(
     let stages = prepared.pipeline.into_iter().flatten().skip(absorbed);
     let stages: Vec<_> = stages.filter_map(|stage| stage.as_document()).collect();
     // Some stages are short for several, or are taken apart: then nothing of them is told as a part of the plan.
+    let by_values = request.distinct.is_some()
+        && planner::is_by_values(&planner::choose(&request, &source, &context)?.0);
     let above = match rest.len() == stages.len() {
+        true if by_values => Above::of_values(&stages),
         true => Above::of(&stages, !planner::is_by_id(&request, &source), request.sort.is_some()),
         false => Above {
             told: stages.iter().map(|s| s.to_owned().to_owned()).collect(),
@@ -475,6 +478,7 @@ impl Query<'_> {
         above: Vec<stage::Parsed>,
     ) -> Result<Ran, Failure> {
         let started = Instant::now();
+        let limit = request.limit;
         let mut pipeline = planner::build(candidate, request);
         pipeline.extend(projection.map(Project));
         let planned = shown(&pipeline).len() + self.pushed.min(above.len());
@@ -483,7 +487,13 @@ impl Query<'_> {
         while pipeline.next(&mut input)?.is_some() {}
         let mut returned = shown(&pipeline);
         let above = returned.split_off(planned.min(returned.len()));
-        Ok(Ran { returned, above, millis: millis(started), examined: pipeline.examined() })
+        let examined = pipeline.examined();
+        let mut ran = Ran { returned, above, millis: millis(started), examined };
+        // As mongod counts it, the end of the keys is one, if it is come to.
+        let ended = limit.is_none_or(|limit| ran.rows() < limit);
+        let counts = matches!(self.top, Top::Count) && candidate.counts_keys();
+        ran.examined.keys += u64::from(counts && ended);
+        Ok(ran)
     }
 }
 
