@@ -9,12 +9,45 @@
 
 use protocol::RawDoc;
 
+use super::{NOTES, Stage, Upstream, notes::with_notes};
 use crate::{
     error::QueryError,
     expression::DocBuilder,
-    source::{IndexEntry, IndexInfo, Source},
+    matcher::Matcher,
+    source::{IndexEntry, IndexInfo, RecordKey, Source},
+    stage::to_doc,
     value::{Elements, OwnedValue, Value},
 };
+
+/// The name of the note that says where the document of a key is.
+const RECORD: &[u8] = b"record";
+
+/// A key as a document, with a note of where its document is.
+pub(super) fn with_record(key: Vec<u8>, record: &RecordKey) -> Result<RawDoc, QueryError> {
+    let mut notes = DocBuilder::new();
+    notes.push(RECORD, Value::Binary { subtype: 0, bytes: &record.0 });
+    with_notes(&to_doc(key)?, &notes.finish())
+}
+
+/// Gives the documents of keys. One that was changed since its key was seen must still match.
+#[derive(Debug)]
+pub struct Fetch(pub Matcher);
+
+impl Stage for Fetch {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        while let Some(key) = up.pull()? {
+            let notes = Elements::new(&key).find(NOTES).map(|notes| notes.value());
+            let record = notes.and_then(|notes| notes.elements().find(RECORD)).map(|r| r.value());
+            let Some(Value::Binary { bytes, .. }) = record else { continue };
+            let Some(doc) = up.fetch(&RecordKey(bytes.into()))? else { continue };
+            // Keys of an earlier batch are of an earlier moment.
+            if up.has_scanned() || self.0.check_bytes(doc.as_bytes(), up.context())? {
+                return Ok(Some(doc));
+            }
+        }
+        Ok(None)
+    }
+}
 
 /// What is known once a key was looked at.
 pub(super) struct Looked {

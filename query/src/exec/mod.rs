@@ -14,6 +14,7 @@ mod scan;
 mod stages;
 mod text;
 
+pub use keys::Fetch;
 pub use notes::{Annotate, Forget, Reveal};
 pub(crate) use notes::{
     INDEX_KEY, NOTES, RECORD_ID, SORT_KEY, TEXT_SCORE, with_notes_of, without_notes,
@@ -25,7 +26,12 @@ pub use text::TextScan;
 use bson::RawDocumentBuf;
 use protocol::RawDoc;
 
-use crate::{context::Context, error::QueryError, source::Source, value::OwnedValue};
+use crate::{
+    context::Context,
+    error::QueryError,
+    source::{RecordKey, Source},
+    value::OwnedValue,
+};
 
 /// A step that turns documents into documents.
 pub trait Stage: Send + std::fmt::Debug {
@@ -96,6 +102,18 @@ impl<'v> Upstream<'_, 'v> {
         }
     }
 
+    /// The document of a record, if it is there.
+    fn fetch(&mut self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError> {
+        let doc = self.input.source.fetch(record)?;
+        self.scan.count_fetched(u64::from(doc.is_some()));
+        Ok(doc)
+    }
+
+    /// Whether the scan was asked for something in this batch.
+    fn has_scanned(&self) -> bool {
+        self.input.scanned
+    }
+
     /// Where the document came from that the scan gave last.
     fn record_id(&self) -> Option<OwnedValue> {
         self.scan.record().map(|record| self.input.source.record_id(record))
@@ -122,12 +140,14 @@ pub struct Input<'v> {
     source: &'v dyn Source,
     context: &'v Context,
     open: Option<scan::Open<'v>>,
+    /// The scan was asked in this batch.
+    scanned: bool,
 }
 
 impl<'v> Input<'v> {
     /// For one batch.
     pub fn new(source: &'v dyn Source, context: &'v Context) -> Self {
-        Self { source, context, open: None }
+        Self { source, context, open: None, scanned: false }
     }
 }
 
@@ -162,6 +182,14 @@ impl Pipeline {
     #[must_use]
     pub fn covered(mut self) -> Self {
         self.scan.cover();
+        self
+    }
+
+    /// The same, each with a note of where its document is.
+    #[must_use]
+    pub(crate) fn with_records(mut self) -> Self {
+        self.scan.cover();
+        self.scan.note_records();
         self
     }
 

@@ -57,7 +57,7 @@ impl Stage for Annotate {
     }
 }
 
-fn with_notes(doc: &RawDocument, notes: &[u8]) -> Result<RawDoc, QueryError> {
+pub(super) fn with_notes(doc: &RawDocument, notes: &[u8]) -> Result<RawDoc, QueryError> {
     let mut noted = DocBuilder::new();
     for field in Elements::new(doc) {
         noted.push_raw(field.bytes);

@@ -119,6 +119,8 @@ pub struct Scan {
     keys_only: bool,
     /// Whether the keys hold what is wanted of the documents, and are given in their place.
     covered: bool,
+    /// Whether it is noted where the documents of keys are.
+    noted: bool,
 }
 
 /// How often a long scan asks whether it should go on.
@@ -139,6 +141,7 @@ impl Scan {
             skip: 0,
             keys_only: false,
             covered: false,
+            noted: false,
         }
     }
 
@@ -155,6 +158,16 @@ impl Scan {
     /// Gives what the keys hold of the documents.
     pub(super) fn cover(&mut self) {
         self.covered = true;
+    }
+
+    /// Notes where the documents of keys are.
+    pub(super) fn note_records(&mut self) {
+        self.noted = true;
+    }
+
+    /// So many of them were looked at later.
+    pub(super) fn count_fetched(&mut self, n: u64) {
+        self.examined.docs += n;
     }
 
     /// The record of the document that was given last.
@@ -195,6 +208,7 @@ impl Scan {
 
     /// The next document.
     pub fn next(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
+        input.scanned = true;
         if (self.examined.keys + self.examined.docs).is_multiple_of(CHECK_EVERY) {
             input.context.check()?;
         }
@@ -350,7 +364,11 @@ impl Scan {
                 return Ok(Some(RawDoc::from(RawDocumentBuf::new())));
             }
             if let Some(key) = key.filter(|_| self.covered) {
-                return to_doc(key).map(Some);
+                let doc = match self.noted {
+                    true => keys::with_record(key, &record),
+                    false => to_doc(key),
+                };
+                return doc.map(Some);
             }
             let doc = match doc {
                 Some(doc) => Some(doc),

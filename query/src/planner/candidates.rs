@@ -31,6 +31,8 @@ pub struct Candidate {
     pub settled: bool,
     /// The keys hold all that is asked for.
     pub covers: bool,
+    /// The keys hold what is sorted by: nothing is fetched before it is in order.
+    pub sorts_keys: bool,
     /// What the bounds leave to be checked.
     pub rest: Option<Node>,
     /// That is all there is to check.
@@ -61,15 +63,8 @@ impl Candidate {
     }
 
     pub(super) fn of(access: Access, gives_order: bool) -> Self {
-        Self {
-            access,
-            gives_order,
-            settled: false,
-            covers: false,
-            rest: None,
-            tight: false,
-            subplan: false,
-        }
+        let (settled, covers, sorts_keys, tight, subplan) = (false, false, false, false, false);
+        Self { access, gives_order, settled, covers, sorts_keys, rest: None, tight, subplan }
     }
 }
 
@@ -271,6 +266,7 @@ fn bounded(
     let settled = open.is_empty() && index.kind == IndexKind::Ordered;
     let named = !(exact.is_empty() && inexact.is_empty() && by_key.is_empty());
     let covers = open.is_empty() && covers(index, request, order.is_some());
+    let sorts_keys = open.is_empty() && !covers && order.is_none() && sorts_keys(index, request);
     let rest = match named {
         true => {
             let (first, others) = open.split_at(inexact.len());
@@ -282,7 +278,7 @@ fn bounded(
     };
     let access = Access::Indexes(vec![scan]);
     let tight = index.kind == IndexKind::Ordered;
-    Candidate { settled, covers, rest, tight, ..Candidate::of(access, order.is_some()) }
+    Candidate { settled, covers, sorts_keys, rest, tight, ..Candidate::of(access, order.is_some()) }
 }
 
 /// The parts as one node, if there is any.
@@ -403,14 +399,22 @@ fn is_settled(index: &IndexInfo, at: usize, part: &Node) -> bool {
 /// Whether nothing is needed of the documents but what the index's keys hold.
 fn covers(index: &IndexInfo, request: &Request, gives_order: bool) -> bool {
     let Some(needed) = &request.needed else { return false };
-    let holds =
-        |path: &[u8]| index.fields.iter().any(|f| f.path.dotted() == path && f.multikey.is_empty());
-    let sorted = gives_order
-        || request.sort.iter().flat_map(|sort| &sort.parts).all(|part| holds(part.path.dotted()));
+    let sorted = gives_order || request.sort.is_none() || sorts_keys(index, request);
+    let shown = index.kind == IndexKind::Ordered && index.collation.is_none();
+    shown && sorted && needed.iter().all(|path| holds(index, path))
+}
+
+/// Whether the keys of the index hold what is sorted by.
+fn sorts_keys(index: &IndexInfo, request: &Request) -> bool {
+    let Some(sort) = &request.sort else { return false };
     index.kind == IndexKind::Ordered
         && index.collation.is_none()
-        && sorted
-        && needed.iter().all(|path| holds(path))
+        && sort.parts.iter().all(|part| holds(index, part.path.dotted()))
+}
+
+/// Whether the keys of the index have the value at the path.
+fn holds(index: &IndexInfo, path: &[u8]) -> bool {
+    index.fields.iter().any(|field| field.path.dotted() == path && field.multikey.is_empty())
 }
 
 /// For each field of an index the intervals of its values.

@@ -6,20 +6,24 @@
 //! ```
 
 mod filter;
+mod projection;
+mod scan;
 mod text;
 
 pub(crate) use filter::filter_doc;
 use filter::one;
+use projection::{keeps, projection_stage};
+use scan::{count_scan, filtered_scan, index_scan};
 
 use bson::RawDocumentBuf;
 
-use super::{Candidate, Interval, Request, canonical::canonical};
+use super::{Candidate, Request, canonical::canonical};
 use crate::{
     exec::{Access, Examined, IndexScan},
     expression::{DocBuilder, array_bytes},
     matcher::{Matcher, Node},
-    source::{Direction, Edge, IndexInfo, IndexKind, KeyRange},
-    value::{Elements, OwnedValue, Shown, Value},
+    source::{Direction, IndexInfo},
+    value::{Elements, Value},
 };
 
 /// What ran, for the verbosities that run the query.
@@ -72,6 +76,11 @@ struct Counts<'r> {
 }
 
 impl Counts<'_> {
+    /// The same once more, for a stage that is shown below the one that it is above.
+    fn twice(&self) -> Self {
+        Self { ran: self.ran, stages: self.stages.clone(), last: self.last }
+    }
+
     /// What the next stage gave.
     fn next(&mut self) -> Option<u64> {
         self.ran?;
@@ -133,16 +142,17 @@ impl Shape {
         counts.last = ran.map_or(0, |ran| ran.examined.docs);
         let mut stage = self.access(candidate, indexes, &mut counts);
         let sorts = self.sort.as_ref().filter(|_| !candidate.gives_order);
+        // A single document by its `_id` is shown as it should be by who finds it.
+        let by_id = matches!(candidate.access, Access::ById(_)) && self.is_alone();
+        let of_values = self.of_values.as_ref().filter(|_| candidate.covers);
+        let projection = self.projection.as_ref().or(of_values).filter(|_| !by_id);
+        let early = projection
+            .filter(|projection| sorts.is_some() && self.sorts_shown(candidate, projection));
+        if let Some(projection) = early {
+            stage = above(self.projected(projection, candidate, &mut counts.twice()), &stage);
+        }
         if let Some(sort) = sorts {
-            let mut doc = node("SORT", &mut counts);
-            doc.push(b"sortPattern", Value::from(&**sort));
-            doc.push(b"memLimit", Value::Int32(104_857_600));
-            if let Some(limit) = self.limit {
-                doc.push(b"limitAmount", number(limit + self.skip));
-            }
-            let scored = matches!(&candidate.access, Access::Text(text) if text.scored);
-            doc.push(b"type", Value::String(if scored { b"default" } else { b"simple" }));
-            stage = above(doc, &stage);
+            stage = above(self.sorted(sort, candidate, &mut counts), &stage);
         }
         if self.skip > 0 && !self.skips_keys(candidate) {
             let mut doc = node("SKIP", &mut counts);
@@ -152,22 +162,15 @@ impl Shape {
             }
         }
         // A sort that stops at the limit needs no stage for it.
-        let by_id = matches!(candidate.access, Access::ById(_)) && self.is_alone();
         let limit = self.limit.filter(|_| sorts.is_none() && !self.ends_above && !by_id);
         let limited = self.limit.and_then(|_| counts.next());
-        // A single document by its `_id` is shown as it should be by who finds it.
-        let of_values = self.of_values.as_ref().filter(|_| candidate.covers);
-        if let Some(projection) = self.projection.as_ref().or(of_values).filter(|_| !by_id) {
-            let name = match projection_stage(projection) {
-                "PROJECTION_SIMPLE" if candidate.covers => "PROJECTION_COVERED",
-                other => other,
-            };
-            let mut doc = match self.of_keys || of_values.is_some() {
-                true => again(name, &counts),
-                false => node(name, &mut counts),
-            };
-            doc.push(b"transformBy", Value::from(&**projection));
+        if candidate.sorts_keys {
+            let mut doc = node("FETCH", &mut counts);
+            examined(&mut doc, ran, false, true);
             stage = above(doc, &stage);
+        }
+        if let Some(projection) = projection.filter(|_| early.is_none()) {
+            stage = above(self.projected(projection, candidate, &mut counts), &stage);
         }
         if let Some(limit) = limit {
             counts.last = limited.unwrap_or(counts.last);
@@ -181,6 +184,50 @@ impl Shape {
             stage = above(node("SUBPLAN", &mut counts), &stage);
         }
         stage
+    }
+
+    /// Whether mongod sorts what is left of documents: all of them, by fields that are shown.
+    fn sorts_shown(&self, candidate: &Candidate, projection: &RawDocumentBuf) -> bool {
+        let mut sorted = self.sort.iter().flat_map(|sort| Elements::new(sort));
+        self.limit.is_none()
+            && !candidate.sorts_keys
+            && sorted.all(|part| keeps(projection, part.key))
+    }
+
+    fn sorted(
+        &self,
+        sort: &RawDocumentBuf,
+        candidate: &Candidate,
+        counts: &mut Counts<'_>,
+    ) -> DocBuilder {
+        let mut doc = node("SORT", counts);
+        doc.push(b"sortPattern", Value::from(&**sort));
+        doc.push(b"memLimit", Value::Int32(104_857_600));
+        if let Some(limit) = self.limit {
+            doc.push(b"limitAmount", number(limit + self.skip));
+        }
+        let scored = matches!(&candidate.access, Access::Text(text) if text.scored);
+        let keys = candidate.covers || candidate.sorts_keys;
+        doc.push(b"type", Value::String(if scored || keys { b"default" } else { b"simple" }));
+        doc
+    }
+
+    fn projected(
+        &self,
+        projection: &RawDocumentBuf,
+        candidate: &Candidate,
+        counts: &mut Counts<'_>,
+    ) -> DocBuilder {
+        let name = match projection_stage(projection) {
+            "PROJECTION_SIMPLE" if candidate.covers => "PROJECTION_COVERED",
+            other => other,
+        };
+        let mut doc = match self.of_keys || self.projection.is_none() {
+            true => again(name, counts),
+            false => node(name, counts),
+        };
+        doc.push(b"transformBy", Value::from(&**projection));
+        doc
     }
 
     /// Below a grouping, what makes documents of keys is shown as a projection.
@@ -289,6 +336,10 @@ impl Shape {
                 .first()
                 .map_or_else(RawDocumentBuf::new, |scan| index_scan(scan, indexes, ran, returned));
         }
+        if let ([only], true) = (scans, candidate.sorts_keys) {
+            counts.last = ran.map_or(0, |ran| ran.examined.given);
+            return index_scan(only, indexes, ran, Some(counts.last));
+        }
         if let [only @ IndexScan { distinct: Some(_), .. }] = scans {
             return index_scan(only, indexes, ran, Some(ran.map_or(0, |ran| ran.examined.given)));
         }
@@ -359,16 +410,6 @@ fn in_branch(rest: &Node) -> Node {
         Node::Leaf(_) => Node::Or(vec![rest.clone()]),
         _ => rest.clone(),
     }
-}
-
-/// mongod's name for a projection: a simple one names fields at the top alone.
-fn projection_stage(projection: &RawDocumentBuf) -> &'static str {
-    let simple = Elements::new(projection).all(|field| {
-        let plain =
-            !matches!(field.value(), Value::Document(_) | Value::Array(_) | Value::String(_));
-        plain && !field.key.contains(&b'.')
-    });
-    if simple { "PROJECTION_SIMPLE" } else { "PROJECTION_DEFAULT" }
 }
 
 /// A stage that also filters; `counted` tells whether a stage of the pipeline does.
@@ -454,205 +495,4 @@ fn direction_text(direction: Direction) -> Value<'static> {
         Direction::Forward => b"forward",
         Direction::Backward => b"backward",
     })
-}
-
-/// `returned`: how many keys it gave, where that is known.
-fn index_scan(
-    scan: &IndexScan,
-    indexes: &[IndexInfo],
-    ran: Option<&Ran>,
-    returned: Option<u64>,
-) -> RawDocumentBuf {
-    let filter = scan.key_filter.as_ref().map(|filter| filter_doc(filter.root()));
-    filtered_scan(scan, indexes, ran, filter.as_ref(), returned)
-}
-
-fn filtered_scan(
-    scan: &IndexScan,
-    indexes: &[IndexInfo],
-    ran: Option<&Ran>,
-    filter: Option<&RawDocumentBuf>,
-    returned: Option<u64>,
-) -> RawDocumentBuf {
-    let mut doc = DocBuilder::new();
-    let distinct = scan.distinct.is_some();
-    doc.push(b"stage", Value::String(if distinct { b"DISTINCT_SCAN" } else { b"IXSCAN" }));
-    if let Some(filter) = filter {
-        doc.push(b"filter", Value::from(&**filter));
-    }
-    if let Some(ran) = ran {
-        let all = if scan.key_filter.is_some() { ran.examined.given } else { ran.examined.keys };
-        progress(&mut doc, returned.unwrap_or(all), ran);
-    }
-    let Some(index) = indexes.get(scan.index) else { return finish(doc) };
-    let fields = key_fields(index, scan);
-    describe_index(&mut doc, index, scan);
-    if distinct {
-        doc.push(b"isShardFiltering", Value::Bool(false));
-        doc.push(b"isFetching", Value::Bool(index.collation.is_some()));
-    }
-    doc.push(b"direction", direction_text(scan.direction));
-    let bounds = match index.kind {
-        IndexKind::Text if !scan.ranges.iter().any(is_whole) => RawDocumentBuf::new(),
-        _ => bounds(&fields, scan),
-    };
-    doc.push(b"indexBounds", Value::from(&*bounds));
-    examined(&mut doc, ran, true, distinct);
-    finish(doc)
-}
-
-fn is_whole(range: &KeyRange) -> bool {
-    range.prefix.is_empty() && range.edges.is_none()
-}
-
-/// A walk over one stretch of keys, none of which is looked into.
-fn count_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
-    let plain = scan.is_plain() && scan.key_filter.is_none();
-    let (Some(index), [range], true) = (indexes.get(scan.index), scan.ranges.as_slice(), plain)
-    else {
-        return index_scan(scan, indexes, ran, None);
-    };
-    let mut doc = DocBuilder::new();
-    doc.push(b"stage", Value::String(b"COUNT_SCAN"));
-    if let Some(ran) = ran {
-        progress(&mut doc, ran.examined.keys, ran);
-    }
-    describe_index(&mut doc, index, scan);
-    let (mut from, mut to) = (DocBuilder::new(), DocBuilder::new());
-    let (mut from_in, mut to_in) = (true, true);
-    for (at, field) in index.fields.iter().enumerate() {
-        let edges = match (range.prefix.get(at), &range.edges) {
-            (Some(value), _) => (value.get(), value.get()),
-            (None, Some((low, high))) if at == range.prefix.len() => {
-                (from_in, to_in) = if field.ascending {
-                    (low.inclusive, high.inclusive)
-                } else {
-                    (high.inclusive, low.inclusive)
-                };
-                (low.value.get(), high.value.get())
-            }
-            // Past an end that is left out lies nothing of it.
-            _ => (
-                if from_in { Value::MinKey } else { Value::MaxKey },
-                if to_in { Value::MaxKey } else { Value::MinKey },
-            ),
-        };
-        let (first, last) = if field.ascending { edges } else { (edges.1, edges.0) };
-        from.push(field.path.dotted(), first);
-        to.push(field.path.dotted(), last);
-    }
-    let mut bounds = DocBuilder::new();
-    bounds.push(b"startKey", Value::Document(&from.finish()));
-    bounds.push(b"startKeyInclusive", Value::Bool(from_in));
-    bounds.push(b"endKey", Value::Document(&to.finish()));
-    bounds.push(b"endKeyInclusive", Value::Bool(to_in));
-    doc.push(b"indexBounds", Value::Document(&bounds.finish()));
-    examined(&mut doc, ran, true, false);
-    finish(doc)
-}
-
-/// What an index is.
-fn describe_index(doc: &mut DocBuilder, index: &IndexInfo, scan: &IndexScan) {
-    if index.kind == IndexKind::Wildcard {
-        let mut pattern = DocBuilder::new();
-        key_fields(index, scan).iter().for_each(|(name, _)| pattern.push(name, Value::Int32(1)));
-        doc.push(b"keyPattern", Value::Document(&pattern.finish()));
-    } else if let Ok(key) = index.spec.get_document("key") {
-        doc.push(b"keyPattern", Value::from(key));
-    }
-    doc.push(b"indexName", Value::String(index.name.as_bytes()));
-    if let Ok(collation) = index.spec.get_document("collation") {
-        doc.push(b"collation", Value::from(collation));
-    }
-    doc.push(b"isMultiKey", Value::Bool(index.is_multikey()));
-    if index.name != "_id_" && !matches!(index.kind, IndexKind::Text | IndexKind::Hashed) {
-        doc.push(b"multiKeyPaths", Value::from(&*multikey_paths(index)));
-    }
-    doc.push(b"isUnique", Value::Bool(index.unique));
-    doc.push(b"isSparse", Value::Bool(index.sparse));
-    doc.push(b"isPartial", Value::Bool(index.partial.is_some()));
-    doc.push(b"indexVersion", Value::Int32(index.spec.get_i32("v").unwrap_or(2)));
-}
-
-fn multikey_paths(index: &IndexInfo) -> RawDocumentBuf {
-    let mut doc = DocBuilder::new();
-    for field in &index.fields {
-        let paths: Vec<Vec<u8>> = field
-            .multikey
-            .iter()
-            .map(|at| {
-                field.path.parts().iter().take(at + 1).cloned().collect::<Vec<_>>().join(&b'.')
-            })
-            .collect();
-        let list = array_bytes(paths.iter().map(|path| Value::String(path)));
-        doc.push(field.path.dotted(), Value::Array(&list));
-    }
-    finish(doc)
-}
-
-/// The fields of the index's keys, and whether they ascend. Those of a wildcard index are a path, and what is there.
-fn key_fields(index: &IndexInfo, scan: &IndexScan) -> Vec<(Vec<u8>, bool)> {
-    let path = scan.ranges.first().and_then(|range| range.prefix.first()).map(OwnedValue::get);
-    match path {
-        Some(Value::String(path)) if index.kind == IndexKind::Wildcard => {
-            vec![(b"$_path".to_vec(), true), (path.to_vec(), true)]
-        }
-        _ => index.fields.iter().map(|f| (f.path.dotted().to_vec(), f.ascending)).collect(),
-    }
-}
-
-/// For each field the intervals that the ranges cover.
-fn bounds(fields: &[(Vec<u8>, bool)], scan: &IndexScan) -> RawDocumentBuf {
-    let mut doc = DocBuilder::new();
-    for (at, (name, ascending)) in fields.iter().enumerate() {
-        let forward = *ascending == (scan.direction == Direction::Forward);
-        if let Some(intervals) = scan.bounds.get(at) {
-            let mut texts: Vec<_> = intervals.iter().map(|i| within(i, forward)).collect();
-            if !forward {
-                texts.reverse();
-            }
-            let list = array_bytes(texts.iter().map(|text| Value::String(text.as_bytes())));
-            doc.push(name, Value::Array(&list));
-            continue;
-        }
-        let mut texts: Vec<String> = Vec::new();
-        for range in &scan.ranges {
-            let text = interval(range, at, forward);
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
-        if scan.direction == Direction::Backward {
-            texts.reverse();
-        }
-        let list = array_bytes(texts.iter().map(|text| Value::String(text.as_bytes())));
-        doc.push(name, Value::Array(&list));
-    }
-    finish(doc)
-}
-
-fn within(interval: &Interval, forward: bool) -> String {
-    edges(&interval.low, &interval.high, forward)
-}
-
-fn edges(low: &Edge, high: &Edge, forward: bool) -> String {
-    let (first, last) = if forward { (low, high) } else { (high, low) };
-    format!(
-        "{}{}, {}{}",
-        if first.inclusive { '[' } else { '(' },
-        Shown(first.value.get()),
-        Shown(last.value.get()),
-        if last.inclusive { ']' } else { ')' }
-    )
-}
-
-fn interval(range: &KeyRange, at: usize, forward: bool) -> String {
-    if let Some(value) = range.prefix.get(at) {
-        return format!("[{0}, {0}]", Shown(value.get()));
-    }
-    match &range.edges {
-        Some((low, high)) if at == range.prefix.len() => edges(low, high, forward),
-        _ if forward => "[MinKey, MaxKey]".into(),
-        _ => "[MaxKey, MinKey]".into(),
-    }
 }

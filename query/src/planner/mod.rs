@@ -33,7 +33,7 @@ use crate::{
     collation::CollationSpec,
     context::Context,
     error::QueryError,
-    exec::{Access, Annotate, Filter, IndexScan, Input, Limit, Pipeline, Skip, Sort},
+    exec::{Access, Annotate, Fetch, Filter, IndexScan, Input, Limit, Pipeline, Skip, Sort},
     geo::NearBy,
     matcher::Matcher,
     sort::SortPattern,
@@ -329,7 +329,11 @@ pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
         pipeline.extend(request.limit.map(Limit));
         return pipeline;
     }
-    let mut pipeline = reading(candidate, &request.filter, !request.noted);
+    let keys = candidate.sorts_keys && !request.noted;
+    let mut pipeline = match keys {
+        true => Pipeline::new(candidate.access.clone(), Vec::new()).with_records(),
+        false => reading(candidate, &request.filter, !request.noted),
+    };
     let sorts = request.sort.is_some() && !candidate.gives_order;
     let skips_keys = candidate.skips_keys(sorts);
     if skips_keys {
@@ -338,15 +342,12 @@ pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
     if request.noted {
         pipeline.push(Box::new(Annotate { sort: request.sort.clone() }));
     }
-    if let Some(pattern) = request.sort.filter(|_| !candidate.gives_order) {
+    if let Some(pattern) = request.sort.filter(|_| sorts) {
         pipeline.push(Box::new(Sort::new(pattern, sort_limit)));
     }
-    if request.skip > 0 && !skips_keys {
-        pipeline.push(Box::new(Skip(request.skip)));
-    }
-    if let Some(limit) = request.limit {
-        pipeline.push(Box::new(Limit(limit)));
-    }
+    pipeline.extend((request.skip > 0 && !skips_keys).then_some(Skip(request.skip)));
+    pipeline.extend(request.limit.map(Limit));
+    pipeline.extend(keys.then_some(Fetch(request.filter)));
     pipeline
 }
 
