@@ -132,7 +132,9 @@ pub(super) fn indexed(root: &Node, request: &Request, indexes: &[IndexInfo]) -> 
 fn by_unique(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
     let (at, index) = indexes.iter().enumerate().find(|(_, index)| index.name == "_id_")?;
     let usable = request.allows(at) && request.hint.is_none_or(|hint| hint == at);
-    if !usable || request.ends.is_some() || index.hidden {
+    // Where documents are not shown whole, mongod has the other plans compete.
+    let (_, projection) = &request.written;
+    if !usable || request.ends.is_some() || index.hidden || projection.is_some() {
         return None;
     }
     let parts = conjuncts(root);

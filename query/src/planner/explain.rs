@@ -230,18 +230,22 @@ impl Shape {
         doc
     }
 
-    /// Below a grouping, what makes documents of keys is shown as a projection.
+    /// Below a grouping, what makes documents of keys, or less of those that are sorted, is shown as a projection.
     pub fn below_grouping(&mut self, candidate: &Candidate, request: &Request) {
         self.grouped = true;
-        let (true, Some(needed), None) = (candidate.covers, &request.needed, &self.projection)
-        else {
-            return;
-        };
-        if request.only_counts() && candidate.settled {
+        let (Some(needed), None) = (&request.needed, &self.projection) else { return };
+        let sorts =
+            request.sort.as_ref().filter(|_| !candidate.gives_order && !candidate.sorts_keys);
+        let needs = |path: &[u8]| needed.iter().any(|needed| needed == path);
+        let shown = sorts.is_some_and(|sort| {
+            request.limit.is_none() && sort.parts.iter().all(|part| needs(part.path.dotted()))
+        });
+        let counts = request.only_counts() && candidate.settled;
+        if counts || !(candidate.covers || shown) {
             return;
         }
         let mut doc = DocBuilder::new();
-        doc.push(b"_id", Value::Bool(needed.iter().any(|path| path == b"_id")));
+        doc.push(b"_id", Value::Bool(needs(b"_id")));
         for path in needed.iter().filter(|path| *path != b"_id") {
             doc.push(path, Value::Bool(true));
         }
