@@ -379,7 +379,7 @@ fn intervals(index: &IndexInfo, at: usize, part: &Node) -> Option<Vec<Interval>>
         false => found,
     };
     // A sparse index has no keys for what is missing.
-    if index.sparse && !requires(part) && !is_end(part) && found.iter().any(holds_null) {
+    if index.sparse && !requires(part) && !fits_sparse(part) && found.iter().any(holds_null) {
         return None;
     }
     if index.hashed_field() == Some(at) && !requires(part) { hashed(&found) } else { Some(found) }
@@ -433,12 +433,16 @@ fn requires(node: &Node) -> bool {
     matches!(node, Node::Leaf(Leaf { predicate: Predicate::Exists, .. }))
 }
 
-/// A comparison with an end of the order: a sparse index is taken for it, as mongod does.
-fn is_end(node: &Node) -> bool {
-    let Node::Leaf(Leaf { predicate: Predicate::Compare { operand, .. }, .. }) = node else {
-        return false;
-    };
-    matches!(operand.get(), Value::MinKey | Value::MaxKey)
+/// What is missing has no type; and for a comparison with an end of the order mongod takes a sparse index, too.
+fn fits_sparse(node: &Node) -> bool {
+    let Node::Leaf(Leaf { predicate, .. }) = node else { return false };
+    match predicate {
+        Predicate::Type(_) => true,
+        Predicate::Compare { operand, .. } => {
+            matches!(operand.get(), Value::MinKey | Value::MaxKey)
+        }
+        _ => false,
+    }
 }
 
 /// Text in another collation than the index's has another order: such operands can't bound it.

@@ -12,7 +12,7 @@ use crate::{
 /// value.
 pub(super) fn of_all(request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
     let values = request.distinct.as_ref()?;
-    if !request.filter.is_trivial() || request.natural.is_some() {
+    if !values.of_all || request.natural.is_some() {
         return None;
     }
     let fits = |(at, index): &(usize, &IndexInfo)| {

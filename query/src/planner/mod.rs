@@ -80,6 +80,8 @@ pub struct Values {
     pub path: Vec<u8>,
     /// Each exactly once, and an array is a value: what a `$group` gathers.
     pub once: bool,
+    /// Of all documents, and nobody said so in a roundabout way.
+    pub of_all: bool,
     /// The order of text by which they are told apart.
     pub collation: Option<CollationSpec>,
 }

@@ -284,7 +284,8 @@ pub fn split(parsed: Vec<Parsed>, cx: &StageContext) -> Result<Split, QueryError
         let whole = request.sort.is_none() && request.limit.is_none();
         let values = steps.first().and_then(|step| step.values_of()).filter(|_| whole);
         let collation = cx.parse.collator.as_ref().map(|collator| collator.spec().clone());
-        request.distinct = values.map(|path| Values { path, once: true, collation });
+        let of_all = request.filter.is_trivial();
+        request.distinct = values.map(|path| Values { path, once: true, of_all, collation });
     }
     Ok(Split { request, absorbed: all - rest.len(), rest })
 }

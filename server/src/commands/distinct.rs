@@ -94,7 +94,8 @@ impl Asked {
         let path = self.key.as_bytes().to_vec();
         request.needed = Some(vec![path.clone()]);
         let collation = collator.as_ref().map(|collator| collator.spec().clone());
-        request.distinct = Some(planner::Values { path, once: false, collation });
+        let of_all = self.query.is_empty();
+        request.distinct = Some(planner::Values { path, once: false, of_all, collation });
         Ok((request, collator))
     }
 }
