@@ -176,7 +176,8 @@ fn command(rng: &mut StdRng) -> Document {
 }
 
 fn find(rng: &mut StdRng, (name, keys, options): (&'static str, Document, Document)) -> Document {
-    let mut find = doc! { "find": name, "filter": filter(rng, 2), "batchSize": 1_000 };
+    let batch = if rng.random_bool(0.2) { 40 } else { 1_000 };
+    let mut find = doc! { "find": name, "filter": filter(rng, 2), "batchSize": batch };
     let sorts = [
         doc! { "a": 1, "_id": 1 },
         doc! { "a": -1, "_id": -1 },
@@ -225,30 +226,35 @@ fn find(rng: &mut StdRng, (name, keys, options): (&'static str, Document, Docume
     find
 }
 
+/// What a command finds, batch after batch.
+fn found(node: &Node, command: &Document) -> mongodb::error::Result<Vec<Bson>> {
+    let database = node.client().database("test");
+    if command.contains_key("find") {
+        let cursor = database.run_cursor_command(command.clone()).batch_size(40).run()?;
+        return cursor.map(|row| row.map(Bson::Document)).collect();
+    }
+    let reply = database.run_command(command.clone()).run()?;
+    Ok(match reply.get_array("values") {
+        Ok(values) => values.clone(),
+        Err(_) => reply.get("n").cloned().into_iter().collect(),
+    })
+}
+
 /// The documents, in order if one was asked for; or the code of the refusal.
 fn answer(node: &Node, command: &Document) -> Result<Result<Vec<String>, i32>> {
-    let answered = node.client().database("test").run_command(command.clone()).run();
-    let reply = match answered {
-        Ok(reply) => reply,
+    let found = match found(node, command) {
+        Ok(found) => found,
         Err(error) => match error.kind.as_ref() {
             mongodb::error::ErrorKind::Command(refused) => return Ok(Err(refused.code)),
             _ => return Err(error.into()),
         },
-    };
-    let shown = |value: &Bson| format!("{value:?}");
-    if let Some(n) = reply.get("n") {
-        return Ok(Ok(vec![shown(n)]));
-    }
-    let found = match reply.get_array("values") {
-        Ok(values) => values,
-        Err(_) => reply.get_document("cursor")?.get_array("firstBatch")?,
     };
     // Which one of equal values is shown depends on the way, and plans for an `$or` or a collation are not always ours.
     let other_way = command.contains_key("collation") || command.to_string().contains("$or");
     if command.contains_key("distinct") && other_way {
         return Ok(Ok(vec![found.len().to_string()]));
     }
-    let mut rows: Vec<String> = found.iter().map(shown).collect();
+    let mut rows: Vec<String> = found.iter().map(|value| format!("{value:?}")).collect();
     if !command.contains_key("sort") {
         rows.sort();
     }

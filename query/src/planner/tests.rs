@@ -11,6 +11,8 @@ use crate::{
     value::Elements,
 };
 
+mod by_keys;
+
 fn fixture() -> (Vec<RawDocumentBuf>, Vec<RawDocumentBuf>) {
     let mut fixture = testdata::read("filters.bson").into_iter();
     let first = fixture.next().unwrap();
