@@ -123,6 +123,12 @@ pub struct Scan {
     noted: bool,
 }
 
+/// The key of an entry as a document, where somebody wants to see it, and the document if it was read for that.
+struct Seen {
+    key: Option<Vec<u8>>,
+    doc: Option<RawDoc>,
+}
+
 /// How often a long scan asks whether it should go on.
 const CHECK_EVERY: u64 = 128;
 
@@ -351,7 +357,7 @@ impl Scan {
             if self.examined.keys.is_multiple_of(CHECK_EVERY) {
                 input.context.check()?;
             }
-            let Some((key, doc)) = found else { continue };
+            let Some(Seen { key, doc }) = found else { continue };
             if !self.is_new(&record, input) {
                 continue;
             }
@@ -382,19 +388,18 @@ impl Scan {
         Ok(None)
     }
 
-    /// The key of an entry as a document, where somebody wants to see it, and the document if it was read for that.
     /// `None`: the key is turned away.
     fn look(
         &mut self,
         entry: &IndexEntry,
         doc: Option<RawDoc>,
         input: &Input<'_>,
-    ) -> Result<Option<(Option<Vec<u8>>, Option<RawDoc>)>, QueryError> {
+    ) -> Result<Option<Seen>, QueryError> {
         let Some(branch) = self.access.branches().get(self.branch) else {
-            return Ok(Some((None, doc)));
+            return Ok(Some(Seen { key: None, doc }));
         };
         if branch.key_filter.is_none() && !self.covered {
-            return Ok(Some((None, doc)));
+            return Ok(Some(Seen { key: None, doc }));
         }
         let index = place(branch, input.source)?;
         let Some(looked) = keys::look(index, entry, doc, input.source)? else { return Ok(None) };
@@ -405,7 +410,7 @@ impl Scan {
         // Who goes on to fetch it counts it then.
         let given = passes && !self.covered && !self.keys_only;
         self.examined.docs += u64::from(looked.fetched && !given);
-        Ok(passes.then_some((Some(looked.key), looked.doc)))
+        Ok(passes.then_some(Seen { key: Some(looked.key), doc: looked.doc }))
     }
 
     fn next_entry(&mut self, input: &mut Input<'_>) -> Result<Option<IndexEntry>, QueryError> {
