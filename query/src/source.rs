@@ -130,6 +130,11 @@ impl IndexInfo {
             || self.fields.iter().any(|field| !field.multikey.is_empty())
     }
 
+    /// At how many places of its paths arrays were met: it never becomes less.
+    pub(crate) fn arrays(&self) -> usize {
+        self.fields.iter().map(|field| field.multikey.len()).sum()
+    }
+
     /// The place of the field that is there as its hash.
     pub fn hashed_field(&self) -> Option<usize> {
         let pattern =

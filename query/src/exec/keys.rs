@@ -9,7 +9,7 @@
 
 use protocol::RawDoc;
 
-use super::{NOTES, Stage, Upstream, notes::with_notes};
+use super::{IndexScan, NOTES, Stage, Upstream, notes::with_notes};
 use crate::{
     error::QueryError,
     expression::DocBuilder,
@@ -61,22 +61,27 @@ pub(super) struct Looked {
 
 /// The key of an entry as a document; `None` if it does not tell, and its record is not there.
 pub(super) fn look(
-    index: usize,
+    (scan, index): (&IndexScan, usize),
     entry: &IndexEntry,
     doc: Option<RawDoc>,
     source: &dyn Source,
 ) -> Result<Option<Looked>, QueryError> {
     let Some(info) = source.indexes().get(index) else { return Ok(None) };
+    // Arrays that came since the plan was made are shown whole.
+    let tells = info.arrays() == scan.arrays;
+    let several = tells && info.is_multikey();
+    let key_of = |doc: &RawDoc| match several {
+        true => of_entry(index, info, entry, doc, source),
+        false => Ok(of_document(info, doc)),
+    };
     if let Some(doc) = doc {
-        let key = of_document(index, info, entry, &doc, source)?;
-        return Ok(Some(Looked { key, doc: Some(doc), fetched: false }));
+        return Ok(Some(Looked { key: key_of(&doc)?, doc: Some(doc), fetched: false }));
     }
-    if let Some(values) = source.key_values(index, entry) {
+    if let Some(values) = source.key_values(index, entry).filter(|_| tells) {
         return Ok(Some(Looked { key: with_values(info, &values), doc: None, fetched: false }));
     }
     let Some(doc) = source.fetch(&entry.record)? else { return Ok(None) };
-    let key = of_document(index, info, entry, &doc, source)?;
-    Ok(Some(Looked { key, doc: Some(doc), fetched: true }))
+    Ok(Some(Looked { key: key_of(&doc)?, doc: Some(doc), fetched: true }))
 }
 
 fn with_values(info: &IndexInfo, values: &[OwnedValue]) -> Vec<u8> {
@@ -85,21 +90,21 @@ fn with_values(info: &IndexInfo, values: &[OwnedValue]) -> Vec<u8> {
 }
 
 /// Where a document has several keys, the entry tells which one is meant.
-fn of_document(
+fn of_entry(
     index: usize,
     info: &IndexInfo,
     entry: &IndexEntry,
     doc: &RawDoc,
     source: &dyn Source,
 ) -> Result<Vec<u8>, QueryError> {
-    if info.is_multikey() {
-        let key = source.key_of(index, entry, doc)?;
-        let values = Elements::new(&key).map(|field| field.value());
-        let fields = info.fields.iter().zip(values);
-        return Ok(nested(&fields.map(|(f, value)| (f.path.parts(), value)).collect::<Vec<_>>()));
-    }
+    let key = source.key_of(index, entry, doc)?;
+    let fields = info.fields.iter().zip(Elements::new(&key).map(|field| field.value()));
+    Ok(nested(&fields.map(|(field, value)| (field.path.parts(), value)).collect::<Vec<_>>()))
+}
+
+fn of_document(info: &IndexInfo, doc: &RawDoc) -> Vec<u8> {
     let fields = info.fields.iter().map(|field| field.path.parts());
-    Ok(nested(&fields.map(|path| (path, at(doc.as_bytes(), path))).collect::<Vec<_>>()))
+    nested(&fields.map(|path| (path, at(doc.as_bytes(), path))).collect::<Vec<_>>())
 }
 
 fn at<'d>(doc: &'d [u8], path: &[Box<[u8]>]) -> Value<'d> {

@@ -61,6 +61,9 @@ pub struct IndexScan {
     pub bounds: Vec<Vec<Interval>>,
     /// Which way.
     pub direction: Direction,
+    /// At how many places the index had met arrays when it was planned for. Once there are more, keys don't tell what
+    /// they were to tell.
+    pub arrays: usize,
     /// What is checked on keys, before anything is fetched.
     pub key_filter: Option<Matcher>,
     /// Of the keys that share their first so many fields, only the first one.
@@ -78,6 +81,7 @@ impl IndexScan {
             ranges,
             bounds: Vec::new(),
             direction: Direction::Forward,
+            arrays: 0,
             key_filter: None,
             distinct: None,
             rest: None,
@@ -402,7 +406,8 @@ impl Scan {
             return Ok(Some(Seen { key: None, doc }));
         }
         let index = place(branch, input.source)?;
-        let Some(looked) = keys::look(index, entry, doc, input.source)? else { return Ok(None) };
+        let looked = keys::look((branch, index), entry, doc, input.source)?;
+        let Some(looked) = looked else { return Ok(None) };
         let passes = match &branch.key_filter {
             Some(filter) => filter.check_bytes(&looked.key, input.context)?,
             None => true,

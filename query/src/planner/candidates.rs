@@ -259,7 +259,7 @@ fn bounded(
     let key_filter = joined(by_key.iter().map(|node| (*node).clone()).collect());
     let key_filter = key_filter.map(Matcher::from_root);
     let scan = IndexScan::new(at, index.spec.clone(), ranges);
-    let scan = IndexScan { bounds, direction, key_filter, ..scan };
+    let scan = IndexScan { bounds, direction, key_filter, arrays: index.arrays(), ..scan };
     // What was meant for the index comes first.
     let is_in = |list: &[&Node], node: &Node| list.iter().any(|other| std::ptr::eq(*other, node));
     let left = parts.iter().filter(|node| !is_in(&exact, node) && !is_in(&by_key, node));

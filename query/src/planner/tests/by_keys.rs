@@ -93,3 +93,22 @@ fn keys_are_sorted_before_documents_are_fetched() {
     };
     assert_eq!(b(&found), b(&in_any_batches(&request).0));
 }
+
+/// An array that comes between two batches has keys of its elements, which are not what is asked for.
+#[test]
+fn arrays_that_come_later_are_shown_whole() {
+    let index = [rawdoc! { "a": 1 }];
+    let of = |first: i32| (first..6).map(|n| rawdoc! { "_id": n, "a": n });
+    let before = MemorySource::new(of(0).collect(), &index);
+    let array = rawdoc! { "_id": 0, "a": [0, 100] };
+    let after = MemorySource::new([array].into_iter().chain(of(1)).collect(), &index);
+    let mut request = request(rawdoc! { "a": { "$gte": 0 } });
+    request.needed = Some(vec![b"a".to_vec()]);
+    let context = Context::default();
+    let (mut pipeline, chosen) = plan(request, &before, &context).unwrap();
+    assert!(chosen.covers);
+    let mut input = Input::new(&after, &context);
+    let doc = pipeline.next(&mut input).unwrap().unwrap();
+    assert_eq!(Shown(Value::from(&*doc)).to_string(), "{ a: [ 0, 100 ] }");
+    assert_eq!(pipeline.examined().docs, 1);
+}
