@@ -22,7 +22,7 @@ use tests::{
 const PROBES: usize = 600;
 
 /// How many may differ for a reason that is not listed in [`known`]: mongod's planner has rules for rare pairs of
-/// predicates that we have not seen yet. The seed of CI has one; a trial that ends in a tie may add one.
+/// predicates that we have not seen yet. The seed of CI has none; a trial that ends in a tie may add one.
 const UNEXPLAINED_MAX: usize = 3;
 
 /// Random finds, counts, distincts and aggregates over indexes of every kind.

@@ -38,8 +38,8 @@ impl Interval {
 
     /// Whether all values are in it.
     pub fn is_all(&self) -> bool {
-        matches!(self.low.value.get(), Value::MinKey)
-            && matches!(self.high.value.get(), Value::MaxKey)
+        let ends = (self.low.value.get(), self.high.value.get());
+        matches!(ends, (Value::MinKey, Value::MaxKey)) && self.low.inclusive && self.high.inclusive
     }
 
     /// The one value, if it is one.

@@ -112,3 +112,27 @@ fn arrays_that_come_later_are_shown_whole() {
     assert_eq!(Shown(Value::from(&*doc)).to_string(), "{ a: [ 0, 100 ] }");
     assert_eq!(pipeline.examined().docs, 1);
 }
+
+/// What is beyond one end of the order is not everything.
+#[test]
+fn an_end_that_is_left_out_is_left_out() {
+    let values = [bson::RawBson::MinKey, bson::RawBson::Int32(1), bson::RawBson::MaxKey];
+    let docs = values.into_iter().enumerate().map(|(n, a)| {
+        let mut doc = rawdoc! { "_id": i32::try_from(n).unwrap() };
+        doc.append(bson::raw::cstr!("a"), a);
+        doc
+    });
+    let source = MemorySource::new(docs.collect(), &[rawdoc! { "a": 1 }]);
+    let count = |filter: RawDocumentBuf| {
+        let request = Request { counts: true, ..request(filter) };
+        let context = Context::default();
+        let (mut pipeline, chosen) = plan(request, &source, &context).unwrap();
+        assert!(chosen.settled);
+        let mut input = Input::new(&source, &context);
+        std::iter::from_fn(|| pipeline.next(&mut input).unwrap()).count()
+    };
+    assert_eq!(count(rawdoc! { "a": { "$gt": bson::RawBson::MinKey } }), 2);
+    assert_eq!(count(rawdoc! { "a": { "$lt": bson::RawBson::MaxKey } }), 2);
+    assert_eq!(count(rawdoc! { "a": { "$gte": bson::RawBson::MinKey } }), 3);
+    assert_eq!(count(rawdoc! { "a": { "$gt": bson::RawBson::MaxKey } }), 0);
+}
