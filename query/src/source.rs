@@ -66,6 +66,8 @@ pub struct Record {
 pub struct IndexEntry {
     /// Storage's bytes of the key.
     pub key: ByteView,
+    /// What storage knows of the key beside its bytes.
+    pub marks: u64,
     /// The record it points to.
     pub record: RecordKey,
     /// The document, where the walk comes by it anyway.
@@ -126,6 +128,11 @@ impl IndexInfo {
     pub fn is_multikey(&self) -> bool {
         self.kind == IndexKind::Wildcard
             || self.fields.iter().any(|field| !field.multikey.is_empty())
+    }
+
+    /// At how many places of its paths arrays were met: it never becomes less.
+    pub(crate) fn arrays(&self) -> usize {
+        self.fields.iter().map(|field| field.multikey.len()).sum()
     }
 
     /// The place of the field that is there as its hash.
@@ -240,7 +247,13 @@ impl BoundedEntry {
 }
 
 /// Entries within bounds, one by one.
-pub type BoundedEntries<'s> = Box<dyn Iterator<Item = Result<BoundedEntry, QueryError>> + 's>;
+pub type BoundedEntries<'s> = Box<dyn BoundedWalk + 's>;
+
+/// A walk over entries within bounds.
+pub trait BoundedWalk: Iterator<Item = Result<BoundedEntry, QueryError>> {
+    /// Goes on behind all keys that have the same first `fields` values as this one.
+    fn pass(&mut self, entry: &IndexEntry, fields: usize);
+}
 
 /// Records and their scores, one by one.
 pub type Scores<'s> = Box<dyn Iterator<Item = Result<(RecordKey, f64), QueryError>> + 's>;
@@ -289,6 +302,11 @@ pub trait Source {
 
     /// The document of a record, if it is there.
     fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError>;
+
+    /// The values of an entry's key, one for each field; `None` if the key does not tell all of them.
+    fn key_values(&self, _index: usize, _entry: &IndexEntry) -> Option<Vec<OwnedValue>> {
+        None
+    }
 
     /// The key of an entry, as the values that its document has there.
     fn key_of(

@@ -21,7 +21,10 @@ use query::{
     },
     value::{OwnedValue, Value, path::Path},
 };
-use storage::{Collection, Index, IndexState, StorageError, View, keystring};
+use storage::{
+    Collection, Index, IndexState, StorageError, View,
+    keystring::{self, Component, Components},
+};
 
 use crate::error::Failure;
 
@@ -164,8 +167,21 @@ impl Source for CollectionSource {
     ) -> Option<BoundedEntries<'s>> {
         Some(match bounded::Bounded::new(self, index, bounds, after, direction) {
             Ok(walk) => Box::new(walk),
-            Err(error) => Box::new(std::iter::once(Err(error))),
+            Err(error) => Box::new(bounded::Refused(Some(error))),
         })
+    }
+
+    fn key_values(&self, index: usize, entry: &IndexEntry) -> Option<Vec<OwnedValue>> {
+        let info = self.infos.get(index)?;
+        if info.kind != IndexKind::Ordered || info.collation.is_some() {
+            return None;
+        }
+        let mut components = Components::new(&entry.key, entry.marks.into());
+        let mut next = |field: &IndexField| match components.next(!field.ascending)? {
+            Component::Value(value) => Some(value),
+            Component::Unknown => None,
+        };
+        info.fields.iter().map(&mut next).collect()
     }
 
     fn scores<'s>(&'s self, index: usize, range: &KeyRange) -> Result<Scores<'s>, QueryError> {
@@ -271,7 +287,8 @@ fn record((key, doc): (storage::RecordKey, RawDoc)) -> Record {
 fn entry(found: Result<storage::IndexEntry, StorageError>) -> Result<IndexEntry, QueryError> {
     let found = found.map_err(query_error)?;
     let record = RecordKey(found.record.as_bytes().into());
-    Ok(IndexEntry { key: found.key.as_ref().into(), record, doc: found.doc })
+    let (key, marks) = (found.key.as_ref().into(), found.marks.into());
+    Ok(IndexEntry { key, marks, record, doc: found.doc })
 }
 
 impl CollectionSource {

@@ -23,7 +23,8 @@ use uuid::Uuid;
 use crate::{
     Apply, Collection, Direction, Index, IndexState, ReadAt, RecordKey, StorageError, Store,
     engine::{Batch, Keyspace, Sync},
-    layout::{Reader as Bytewise, TableId, cut},
+    index::{entry, waiting::Waiting},
+    layout::{TableId, cut},
     loader::{IndexLoad, write_indexes},
     mvcc::{Version, version::Head},
     store::Inner,
@@ -167,13 +168,13 @@ impl Inner {
         let all = (Bound::Unbounded, Bound::Unbounded);
         for item in reader.scan(index.side, all.0, all.1, Direction::Forward).take(limit) {
             let (at, version) = item?;
-            let (insert, key_len, row) = side_write(&version)?;
+            let Waiting { insert, key_len, row } = Waiting::parse(&version)?;
             let short = cut(row);
             let key = index.table.key(short.as_deref().unwrap_or(row));
-            if insert {
+            if let Some(marks) = insert {
                 let full_key = short.is_some().then_some(row);
                 let head = Head { start: Timestamp::NULL, full_key, ..Head::default() };
-                let version = Version::new(head, &[&crate::index::entry::payload(key_len)]);
+                let version = Version::new(head, &[&entry::payload(key_len, marks)]);
                 batch.put(Keyspace::Current, key, version.bytes().clone());
             } else {
                 batch.remove(Keyspace::Current, key);
@@ -185,15 +186,6 @@ impl Inner {
         self.engine.commit(batch, Sync::No)?;
         Ok(count)
     }
-}
-
-/// A waiting write: insert or delete, the length of the key, the entry's row.
-fn side_write(version: &Version) -> Result<(bool, usize, &[u8]), StorageError> {
-    let mut payload = Bytewise(version.payload());
-    let read = (|| Some((payload.u8()? != 0, payload.varint()?)))();
-    let (insert, key_len) =
-        read.ok_or_else(|| StorageError::corrupt("an index build", "a waiting write"))?;
-    Ok((insert, key_len, payload.0))
 }
 
 impl Apply {
@@ -213,9 +205,9 @@ impl Apply {
             return Err(StorageError::NotBuilt { name: name.to_owned(), build_uuid });
         }
         for (at, version) in self.changes.rows_of(index.side)? {
-            let (insert, key_len, row) = side_write(&version)?;
-            if insert {
-                let payload = crate::index::entry::payload(key_len);
+            let Waiting { insert, key_len, row } = Waiting::parse(&version)?;
+            if let Some(marks) = insert {
+                let payload = entry::payload(key_len, marks);
                 self.changes.put(index.table, row, Timestamp::NULL, &[&payload])?;
             } else {
                 self.changes.remove(index.table, row, Timestamp::NULL)?;

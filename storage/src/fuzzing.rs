@@ -4,14 +4,17 @@ use std::cmp::Ordering;
 
 use bson::{RawDocument, rawdoc};
 use protocol::{Timestamp, check_bson};
-use query::value::{Elements, compare_values};
+use query::value::{Elements, Value, compare_values};
 
 use crate::{
     catalog::{Collection, collator},
     count_log::CountLog,
     engine::Slice,
-    index::{entry, keygen::KeyGen},
-    keystring,
+    index::{
+        entry,
+        keygen::{Key, KeyGen},
+    },
+    keystring::{self, Component, Components, Marks},
     layout::split_history_key,
     mvcc::Version,
     rollback::read_undo,
@@ -49,7 +52,8 @@ pub fn order(data: &[u8]) {
     }
 }
 
-/// The keys of any document in an index of any kind: each once, in order.
+/// The keys of any document in an index of any kind: each once, in order, and what they give back is what they were made
+/// of.
 pub fn index_keys(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     let Some(doc) = document(rest) else { return };
@@ -65,10 +69,35 @@ pub fn index_keys(data: &[u8]) {
     };
     let Ok(found) = KeyGen::new(&spec, collator(&spec)).keys(doc) else { return };
     let ascending = found.keys.windows(2).all(|pair| match pair {
-        [a, b] => a.cmp(b) == Ordering::Less,
+        [a, b] => a.bytes.cmp(&b.bytes) == Ordering::Less,
         _ => false,
     });
     assert!(ascending, "{:02x?}", found.keys);
+    if matches!(kind % 8, 0 | 1 | 5 | 6) {
+        found.keys.iter().for_each(|key| gives_back(key, kind % 8 == 1));
+    }
+    // Bytes that no index has.
+    let mut marks = Marks::NONE;
+    marks.note(0, Elements::new(doc).next().map_or(Value::Null, |element| element.value()));
+    let mut any = Components::new(rest, marks);
+    while any.next(kind % 2 == 0).is_some() {}
+}
+
+/// The values of a key make that key again, as far as it gives them back.
+fn gives_back(key: &Key, first_descends: bool) {
+    let mut components = Components::new(&key.bytes, key.marks);
+    let mut rest = key.bytes.as_slice();
+    let mut descending = first_descends;
+    while let Some(component) = components.next(descending) {
+        let len = keystring::component_len(rest, descending).unwrap_or_default();
+        let (own, others) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+        if let Component::Value(value) = component {
+            let mut again = Vec::new();
+            let made = keystring::append(&mut again, value.get(), descending, None);
+            assert!(made.is_ok() && again == own, "{value:?} of {own:02x?}");
+        }
+        (rest, descending) = (others, false);
+    }
 }
 
 /// A document as it may arrive from a primary.

@@ -15,9 +15,13 @@
 //! Text: 00 becomes 00 FF, the end is 00 01. With a collation text is replaced by its sort key. Names and
 //! patterns have no zeros inside; their end is 00.
 
+mod decode;
+mod marks;
 mod number;
 mod split;
 
+pub use decode::{Component, Components};
+pub use marks::Marks;
 pub use split::component_len;
 
 use bson::RawBsonRef;
@@ -91,7 +95,7 @@ pub fn append(
     Ok(())
 }
 
-/// The number that a key begins with, if it is none below zero and no decimal made it.
+/// The number that a key begins with, if it is not NaN and no decimal made it.
 pub fn read_number(key: &[u8]) -> Option<f64> {
     number::read(key)
 }

@@ -19,7 +19,8 @@
 //!
 //! version:  flags(1) start(8) [durable(8)] [length(1) ++ starts before] [length(4) ++ full key] ++ payload
 //! starts before: of each, seconds back from the one after it (varint) ++ increment (varint), newest first
-//! payload of a document: the document.   Of an index entry: key length (varint) ++ [record key].
+//! payload of a document: the document.   Of an index entry: key length (varint) ++ [record key] or
+//! marks: two bits a field, which of several types its bytes stand for, without zeros at the end. See `keystring::marks`.
 //! ```
 //! All numbers in keys are big-endian, so that memory order is number order.
 //! `key` is prefix-free within its table: a KeyString, a KeyString with its record key, or a fixed length.
@@ -34,7 +35,11 @@ use crate::engine::{KEY_LEN_MAX, Slice};
 ///
 /// 3: text indexes have keys. A store of format 2 is taken as it is: those of its text indexes that were made without
 /// keys stay so, which their rows in the catalog tell.
-pub(crate) const FORMAT_VERSION: u32 = 3;
+///
+/// 4: index entries have marks. An older program reads them as it did, but when it puts 1.0 in the place of 1 it leaves
+/// the mark of an integer behind, which we would then believe: so it must not. Entries of format 3 have no marks, and
+/// their documents are looked at.
+pub(crate) const FORMAT_VERSION: u32 = 4;
 /// The oldest format that can be read, and becomes the present one when it is opened.
 pub(crate) const FORMAT_OLDEST: u32 = 2;
 

@@ -368,15 +368,24 @@ impl Run {
     }
 
     fn document(&mut self, id: i32) -> RawDocumentBuf {
-        let a = match self.rng.random_range(0..5) {
+        let a = match self.rng.random_range(0..9) {
             0 => rawdoc! { "_id": id, "a": [1, self.rng.random_range(0..9)] },
             1 => rawdoc! { "_id": id, "a": [{ "x": 1 }, { "x": self.rng.random_range(0..9) }, 7] },
             2 => rawdoc! { "_id": id, "a": { "x": self.rng.random_range(0..9) } },
             3 => rawdoc! { "_id": id },
+            // Equal numbers of several types share a key.
+            4 => rawdoc! { "_id": id, "a": 1_i64 },
+            5 => rawdoc! { "_id": id, "a": 1.0 },
+            6 => rawdoc! { "_id": id, "a": -0.0 },
             _ => rawdoc! { "_id": id, "a": self.rng.random_range(0..9) },
         };
         let mut doc = a;
-        doc.append(bson::raw::cstr!("b"), self.rng.random_range(0..5));
+        let b = self.rng.random_range(0..5);
+        match self.rng.random_range(0..3) {
+            0 => doc.append(bson::raw::cstr!("b"), b),
+            1 => doc.append(bson::raw::cstr!("b"), i64::from(b)),
+            _ => doc.append(bson::raw::cstr!("b"), f64::from(b)),
+        }
         doc
     }
 
@@ -442,13 +451,13 @@ fn check_indexes(view: &View, coll: &Collection, model: &Coll) {
             let record = keystring::encode(id_of(doc).unwrap()).unwrap();
             let keys = index.keygen.keys(&RawDoc::from(doc.clone())).unwrap();
             assert!(!crate::apply::documents::widens(index, &keys.multikey), "multikey of {name}");
-            want.extend(keys.keys.into_iter().map(|key| (key, record.clone())));
+            want.extend(keys.keys.into_iter().map(|key| (key.bytes, record.clone(), key.marks)));
         }
         want.sort();
         let got: Vec<_> = view
             .index_scan(coll, index, (Unbounded, Unbounded), Direction::Forward)
             .map(|entry| entry.unwrap())
-            .map(|entry| (entry.key.to_vec(), entry.record.as_bytes().to_vec()))
+            .map(|entry| (entry.key.to_vec(), entry.record.as_bytes().to_vec(), entry.marks))
             .collect();
         assert_eq!(got, want, "{name} of {} at {}", coll.ns(), view.ts());
     }

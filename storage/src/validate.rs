@@ -90,7 +90,7 @@ impl Store {
             }
             for (index, sum) in indexes.iter().zip(&mut wanted) {
                 let keys = index.keygen.keys(&doc)?;
-                keys.keys.iter().for_each(|key| sum.add(key, record.as_bytes()));
+                keys.keys.iter().for_each(|key| sum.add(&key.bytes, record.as_bytes()));
             }
         }
         check_counts(&view, &coll, bytes, &mut report)?;
@@ -232,7 +232,7 @@ fn check_index(
             Some(doc) => index.keygen.keys(&doc)?.keys,
             None => Vec::new(),
         };
-        if !keys.iter().any(|key| item.key == *key) {
+        if !keys.iter().any(|key| *item.key == *key.bytes) {
             let record = item.record.as_bytes();
             report.error(format!(
                 "{}: an entry for {record:02x?} that it has no key for",
@@ -243,9 +243,10 @@ fn check_index(
     for item in view.scan(coll, Unbounded, Direction::Forward) {
         let (record, doc) = item?;
         for key in index.keygen.keys(&doc)?.keys {
-            let row = [&key, record.as_bytes()].concat();
+            let row = [&key.bytes, record.as_bytes()].concat();
             let there = view.reader().get(index.table, &row)?;
-            if there.is_none_or(|version| version.payload() != entry::payload(key.len())) {
+            let found = there.map(|version| entry::split(&row.into(), &version)).transpose()?;
+            if found.is_none_or(|(found, ..)| *found != *key.bytes) {
                 let record = record.as_bytes();
                 report.error(format!("{}: no entry for {record:02x?}", index.name()));
             }

@@ -15,7 +15,7 @@ use crate::{
     count_log,
     engine::{Keyspace, Slice},
     index::entry,
-    keystring,
+    keystring::{self, Marks},
     layout::TableId,
     mvcc::{Direction, Reader, scan::Scan},
     store::{Counts, Inner},
@@ -64,6 +64,8 @@ impl RecordKey {
 pub struct IndexEntry {
     /// The KeyString of the indexed fields.
     pub key: Slice,
+    /// What the key leaves open.
+    pub marks: Marks,
     /// Where the document is.
     pub record: RecordKey,
     /// The document, if the documents are their own index.
@@ -372,15 +374,16 @@ impl Iterator for IndexScan {
             IndexWalk::Entries(scan) => {
                 let item = scan.next()?;
                 Some(item.and_then(|(row, version)| {
-                    let (key, record) = entry::split(&row, &version)?;
-                    Ok(IndexEntry { key, record: RecordKey(record), doc: None })
+                    let (key, record, marks) = entry::split(&row, &version)?;
+                    Ok(IndexEntry { key, marks, record: RecordKey(record), doc: None })
                 }))
             }
             IndexWalk::Documents(scan) => {
                 let item = scan.next()?;
                 Some(item.and_then(|(key, version)| {
                     let doc = Some(version.into_doc()?);
-                    Ok(IndexEntry { key: key.clone(), record: RecordKey(key), doc })
+                    let marks = Marks::NONE;
+                    Ok(IndexEntry { key: key.clone(), marks, record: RecordKey(key), doc })
                 }))
             }
         }

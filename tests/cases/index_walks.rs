@@ -1,7 +1,8 @@
 //! Walks over indexes find what a mongod finds, in its order.
 //!
-//! Values come from small domains, so that ends of intervals meet, arrays hold what bounds leave out, and texts that differ
-//! are equal in a collation.
+//! Values come from small domains, so that ends of intervals meet, arrays hold what bounds leave out, texts that differ
+//! are equal in a collation, and so are numbers of all types. Keys alone answer some of the questions: the values they give
+//! back are compared with their types.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, Regex, doc, raw::cstr};
@@ -36,13 +37,35 @@ fn indexes() -> Vec<(&'static str, Document, Document)> {
 }
 
 fn number(rng: &mut StdRng) -> Bson {
-    match rng.random_range(0..12) {
-        0 => Bson::Null,
-        1 => Bson::Double(f64::from(rng.random_range(0..6)) + 0.5),
-        2 => Bson::Int64(rng.random_range(0..6)),
-        3 => TEXTS.choose(rng).copied().unwrap_or_default().into(),
-        _ => Bson::Int32(rng.random_range(0..6)),
+    let small = rng.random_range(0..6);
+    match rng.random_range(0..48) {
+        0..4 => Bson::Null,
+        4..8 => Bson::Double(f64::from(small) + 0.5),
+        8..12 => Bson::Int64(small.into()),
+        12..16 => TEXTS.choose(rng).copied().unwrap_or_default().into(),
+        16..20 => Bson::Double(f64::from(small)),
+        20 => Bson::Double(-0.0),
+        21 => decimal(&format!("{small}.0")),
+        22 => match small {
+            0 => decimal("-0"),
+            1 => decimal("NaN"),
+            2 => decimal("0.1"),
+            _ => decimal("Infinity"),
+        },
+        23 if small < 3 => Bson::MinKey,
+        23 => Bson::MaxKey,
+        24 if small < 2 => Bson::Double(f64::NAN),
+        24 => Bson::Double(if small < 4 { f64::INFINITY } else { f64::NEG_INFINITY }),
+        25 => Bson::Int64(i64::MIN + i64::from(small)),
+        26 => doc! { "k": small }.into(),
+        27 => Bson::Boolean(small > 2),
+        28 => Bson::DateTime(bson::DateTime::from_millis(small.into())),
+        _ => Bson::Int32(small),
     }
+}
+
+fn decimal(text: &str) -> Bson {
+    text.parse().map_or(Bson::Null, Bson::Decimal128)
 }
 
 fn value(rng: &mut StdRng, field: &str) -> Bson {
@@ -71,6 +94,10 @@ fn document(id: i32, rng: &mut StdRng) -> Document {
     out
 }
 
+const PATTERNS: [&str; 4] = ["^a", "b", "^A$", "^a.*"];
+const TYPES: [&str; 10] =
+    ["int", "long", "double", "decimal", "number", "string", "null", "bool", "object", "minKey"];
+
 const FIELDS: [&str; 6] = ["a", "b", "z", "s", "x.a", "x.b"];
 
 fn condition(rng: &mut StdRng, field: &str) -> Bson {
@@ -93,10 +120,16 @@ fn condition(rng: &mut StdRng, field: &str) -> Bson {
         4..6 => doc! { operators.choose(rng).copied().unwrap_or("$gt"): first }.into(),
         6 => doc! { "$gte": first, "$lte": second }.into(),
         7 => doc! { "$gt": first, "$lt": second }.into(),
-        _ => match rng.random_range(0..3) {
+        _ => match rng.random_range(0..7) {
             0 => doc! { "$ne": first }.into(),
             1 => doc! { "$exists": rng.random_bool(0.5) }.into(),
-            _ => doc! { "$nin": [first, second] }.into(),
+            2 => doc! { "$nin": [first, second] }.into(),
+            // On the keys of a collation mongod compares operands with the sort keys of texts, and finds none.
+            3..6 if field == "s" => doc! { "$exists": true }.into(),
+            3 => doc! { "$mod": [rng.random_range(1..4), 0] }.into(),
+            4 => doc! { "$type": TYPES.choose(rng).copied().unwrap_or("int") }.into(),
+            5 => doc! { "$type": ["long", TYPES.choose(rng).copied().unwrap_or("int")] }.into(),
+            _ => doc! { "$regex": PATTERNS.choose(rng).copied().unwrap_or("^a") }.into(),
         },
     }
 }
@@ -123,10 +156,35 @@ fn filter(rng: &mut StdRng, depth: u32) -> Document {
     out
 }
 
-fn find(rng: &mut StdRng) -> Document {
+/// A find, a count or the values of a field.
+fn command(rng: &mut StdRng) -> Document {
     let indexes = indexes();
-    let (name, keys, options) = indexes.choose(rng).cloned().unwrap_or_default();
-    let mut find = doc! { "find": name, "filter": filter(rng, 2), "batchSize": 1_000 };
+    let index = indexes.choose(rng).cloned().unwrap_or_default();
+    let simple = |rng: &mut StdRng| {
+        if rng.random_bool(0.2) {
+            doc! {}
+        } else {
+            filter(rng, 1)
+        }
+    };
+    let (name, _, options) = &index;
+    let mut command = match rng.random_range(0..10) {
+        0 | 1 => doc! { "count": *name, "query": simple(rng) },
+        2 | 3 => {
+            let key = ["a", "b", "s", "z", "x.a", "_id"].choose(rng).copied().unwrap_or("a");
+            doc! { "distinct": *name, "key": key, "query": simple(rng) }
+        }
+        _ => return find(rng, index),
+    };
+    if let Some(collation) = options.get("collation").filter(|_| rng.random_bool(0.8)) {
+        command.insert("collation", collation.clone());
+    }
+    command
+}
+
+fn find(rng: &mut StdRng, (name, keys, options): (&'static str, Document, Document)) -> Document {
+    let batch = if rng.random_bool(0.2) { 40 } else { 1_000 };
+    let mut find = doc! { "find": name, "filter": filter(rng, 2), "batchSize": batch };
     let sorts = [
         doc! { "a": 1, "_id": 1 },
         doc! { "a": -1, "_id": -1 },
@@ -150,8 +208,18 @@ fn find(rng: &mut StdRng) -> Document {
     if let Some(collation) = options.get("collation").filter(|_| rng.random_bool(0.8)) {
         find.insert("collation", collation.clone());
     }
-    if rng.random_bool(0.2) {
-        find.insert("projection", doc! { "_id": 0, "a": 1 });
+    let projections = [
+        doc! { "_id": 0, "a": 1 },
+        doc! { "_id": 0, "b": 1, "a": 1 },
+        doc! { "_id": 0, "s": 1 },
+        doc! { "_id": 0, "s": 1, "a": 1, "z": 1 },
+        doc! { "_id": 0, "z": 1 },
+        doc! { "_id": 0, "x.a": 1 },
+        doc! { "_id": 1 },
+        doc! { "a": 1, "b": 1 },
+    ];
+    if rng.random_bool(0.5) {
+        find.insert("projection", projections.choose(rng).cloned().unwrap_or_default());
     }
     if ["up", "down", "two"].contains(&name) && rng.random_bool(0.2) {
         let end = |rng: &mut StdRng| {
@@ -165,19 +233,36 @@ fn find(rng: &mut StdRng) -> Document {
     find
 }
 
+/// What a command finds, batch after batch.
+fn found(node: &Node, command: &Document) -> mongodb::error::Result<Vec<Bson>> {
+    let database = node.client().database("test");
+    if command.contains_key("find") {
+        let cursor = database.run_cursor_command(command.clone()).batch_size(40).run()?;
+        return cursor.map(|row| row.map(Bson::Document)).collect();
+    }
+    let reply = database.run_command(command.clone()).run()?;
+    Ok(match reply.get_array("values") {
+        Ok(values) => values.clone(),
+        Err(_) => reply.get("n").cloned().into_iter().collect(),
+    })
+}
+
 /// The documents, in order if one was asked for; or the code of the refusal.
-fn answer(node: &Node, find: &Document) -> Result<Result<Vec<String>, i32>> {
-    let answered = node.client().database("test").run_command(find.clone()).run();
-    let reply = match answered {
-        Ok(reply) => reply,
+fn answer(node: &Node, command: &Document) -> Result<Result<Vec<String>, i32>> {
+    let found = match found(node, command) {
+        Ok(found) => found,
         Err(error) => match error.kind.as_ref() {
             mongodb::error::ErrorKind::Command(refused) => return Ok(Err(refused.code)),
             _ => return Err(error.into()),
         },
     };
-    let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
-    let mut rows: Vec<String> = batch.iter().map(Bson::to_string).collect();
-    if !find.contains_key("sort") {
+    // Which one of equal values is shown depends on the way, and plans for an `$or` or a collation are not always ours.
+    let other_way = command.contains_key("collation") || command.to_string().contains("$or");
+    if command.contains_key("distinct") && other_way {
+        return Ok(Ok(vec![found.len().to_string()]));
+    }
+    let mut rows: Vec<String> = found.iter().map(|value| format!("{value:?}")).collect();
+    if !command.contains_key("sort") {
         rows.sort();
     }
     Ok(Ok(rows))
@@ -202,19 +287,25 @@ fn random_bounds_find_what_the_primary_finds() -> Result<()> {
     let mut parted = Vec::new();
     let mut found = 0;
     for n in 0..QUERIES {
-        let find = find(&mut rng);
-        let (want, got) = (answer(set.primary()?, &find)?, answer(set.ours()?, &find)?);
+        let command = command(&mut rng);
+        let (want, got) = (answer(set.primary()?, &command)?, answer(set.ours()?, &command)?);
         found += want.as_ref().map_or(0, Vec::len);
         if want != got {
-            let len = |rows: &Result<Vec<String>, i32>| match rows {
-                Ok(rows) => format!("{} documents", rows.len()),
-                Err(code) => format!("code {code}"),
-            };
-            parted.push(format!("{n}: {find}\n    {} and {}", len(&want), len(&got)));
+            let told =
+                |rows: &Result<Vec<String>, i32>, others: &Result<Vec<String>, i32>| match rows {
+                    Ok(rows) => {
+                        let others = others.as_deref().unwrap_or_default();
+                        let own = rows.iter().filter(|row| !others.contains(row)).take(3);
+                        format!("{} rows, {:?}", rows.len(), own.collect::<Vec<_>>())
+                    }
+                    Err(code) => format!("code {code}"),
+                };
+            let (ours, theirs) = (told(&got, &want), told(&want, &got));
+            parted.push(format!("{n}: {command}\n    {theirs} and ours {ours}"));
         }
     }
     ensure!(found > 1_000, "only {found} documents were found");
-    let shown: Vec<_> = parted.iter().take(12).map(String::as_str).collect();
+    let shown: Vec<_> = parted.iter().take(24).map(String::as_str).collect();
     ensure!(parted.is_empty(), "SEED={seed}: {} differ\n{}", parted.len(), shown.join("\n"));
     set.finish()
 }

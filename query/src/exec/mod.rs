@@ -8,12 +8,14 @@
 //! E1 Between batches a pipeline holds positions and stage states, never a snapshot or an iterator.
 //! E2 Nothing reads more of the scan than what is asked of it; only sorts and groups drain it.
 
+mod keys;
 mod notes;
 mod scan;
 mod stages;
 mod text;
 
-pub use notes::{Annotate, Cover, Forget, Reveal};
+pub use keys::Fetch;
+pub use notes::{Annotate, Forget, Reveal};
 pub(crate) use notes::{
     INDEX_KEY, NOTES, RECORD_ID, SORT_KEY, TEXT_SCORE, with_notes_of, without_notes,
 };
@@ -24,7 +26,12 @@ pub use text::TextScan;
 use bson::RawDocumentBuf;
 use protocol::RawDoc;
 
-use crate::{context::Context, error::QueryError, source::Source, value::OwnedValue};
+use crate::{
+    context::Context,
+    error::QueryError,
+    source::{RecordKey, Source},
+    value::OwnedValue,
+};
 
 /// A step that turns documents into documents.
 pub trait Stage: Send + std::fmt::Debug {
@@ -33,6 +40,11 @@ pub trait Stage: Send + std::fmt::Debug {
 
     /// The paths that it looks at, if the rest of a document is of no interest to it and to what is above it.
     fn needs(&self) -> Option<Vec<Vec<u8>>> {
+        None
+    }
+
+    /// The path of which it needs each value once, and nothing else of any document.
+    fn values_of(&self) -> Option<Vec<u8>> {
         None
     }
 
@@ -102,6 +114,18 @@ impl<'v> Upstream<'_, 'v> {
         }
     }
 
+    /// The document of a record, if it is there.
+    fn fetch(&mut self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError> {
+        let doc = self.input.source.fetch(record)?;
+        self.scan.count_fetched(u64::from(doc.is_some()));
+        Ok(doc)
+    }
+
+    /// Whether the scan was asked for something in this batch.
+    fn has_scanned(&self) -> bool {
+        self.input.scanned
+    }
+
     /// Where the document came from that the scan gave last.
     fn record_id(&self) -> Option<OwnedValue> {
         self.scan.record().map(|record| self.input.source.record_id(record))
@@ -128,12 +152,14 @@ pub struct Input<'v> {
     source: &'v dyn Source,
     context: &'v Context,
     open: Option<scan::Open<'v>>,
+    /// The scan was asked in this batch.
+    scanned: bool,
 }
 
 impl<'v> Input<'v> {
     /// For one batch.
     pub fn new(source: &'v dyn Source, context: &'v Context) -> Self {
-        Self { source, context, open: None }
+        Self { source, context, open: None, scanned: false }
     }
 }
 
@@ -164,10 +190,18 @@ impl Pipeline {
         Self { scan: Scan::of_keys(access), stages: Vec::new() }
     }
 
-    /// The same, where documents are taken for what the keys hold of them.
+    /// The same, but what it gives is what the keys hold of the documents.
     #[must_use]
     pub fn covered(mut self) -> Self {
         self.scan.cover();
+        self
+    }
+
+    /// The same, each with a note of where its document is.
+    #[must_use]
+    pub(crate) fn with_records(mut self) -> Self {
+        self.scan.cover();
+        self.scan.note_records();
         self
     }
 
@@ -227,6 +261,8 @@ pub struct Examined {
     pub keys: u64,
     /// Documents.
     pub docs: u64,
+    /// Entries of indexes that were let through.
+    pub given: u64,
 }
 
 #[cfg(test)]

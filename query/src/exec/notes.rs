@@ -57,7 +57,7 @@ impl Stage for Annotate {
     }
 }
 
-fn with_notes(doc: &RawDocument, notes: &[u8]) -> Result<RawDoc, QueryError> {
+pub(super) fn with_notes(doc: &RawDocument, notes: &[u8]) -> Result<RawDoc, QueryError> {
     let mut noted = DocBuilder::new();
     for field in Elements::new(doc) {
         noted.push_raw(field.bytes);
@@ -158,56 +158,4 @@ impl Stage for Reveal {
         shown.push(b"$recordId", noted(RECORD_ID).unwrap_or(Value::Missing));
         to_doc(shown.finish()).map(Some)
     }
-}
-
-/// Gives what the keys of an index hold instead of the documents: a covered plan. What is missing is null there.
-#[derive(Debug)]
-pub struct Cover {
-    /// The fields of the index, split into names.
-    pub paths: Vec<Vec<Box<[u8]>>>,
-}
-
-impl Stage for Cover {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
-        let Some(doc) = up.pull()? else { return Ok(None) };
-        let fields: Vec<_> =
-            self.paths.iter().map(|path| (path.as_slice(), at(doc.as_bytes(), path))).collect();
-        to_doc(nested(&fields)).map(Some)
-    }
-}
-
-fn at<'d>(doc: &'d [u8], path: &[Box<[u8]>]) -> Value<'d> {
-    path.iter().fold(Value::Document(doc), |value, name| match value {
-        Value::Document(inner) => {
-            Elements::of_bytes(inner).find(name).map_or(Value::Null, |field| field.value())
-        }
-        _ => Value::Null,
-    })
-}
-
-/// Fields at paths as a document; those below one name stand together.
-pub(crate) fn nested(fields: &[(&[Box<[u8]>], Value<'_>)]) -> Vec<u8> {
-    let mut doc = DocBuilder::new();
-    let mut done: Vec<&[u8]> = Vec::new();
-    for (path, value) in fields {
-        let Some((name, rest)) = path.split_first() else { continue };
-        if done.contains(&&**name) {
-            continue;
-        }
-        done.push(name);
-        if rest.is_empty() {
-            doc.push(name, *value);
-            continue;
-        }
-        let below: Vec<_> = fields
-            .iter()
-            .filter_map(|(path, value)| {
-                path.split_first()
-                    .filter(|(first, _)| *first == name)
-                    .map(|(_, rest)| (rest, *value))
-            })
-            .collect();
-        doc.push(name, Value::Document(&nested(&below)));
-    }
-    doc.finish()
 }

@@ -5,17 +5,18 @@ use std::collections::HashSet;
 use bson::RawDocumentBuf;
 use protocol::{ErrorCode, RawDoc};
 
-use super::{CHECK_EVERY, Examined, Input, Test, TextScan};
+use super::{CHECK_EVERY, Examined, Input, Test, TextScan, keys};
 use crate::{
     error::QueryError,
     expression::DocBuilder,
-    matcher::Node,
+    matcher::{Matcher, Node},
     planner::Interval,
     sort::keys_at,
     source::{
         BoundedEntries, Direction, IndexEntries, IndexEntry, IndexInfo, IndexKind, KeyRange,
         RecordKey, Records, Source,
     },
+    stage::to_doc,
     value::{Elements, OwnedValue, Value, path::Path},
 };
 
@@ -60,11 +61,33 @@ pub struct IndexScan {
     pub bounds: Vec<Vec<Interval>>,
     /// Which way.
     pub direction: Direction,
+    /// At how many places the index had met arrays when it was planned for. Once there are more, keys don't tell what
+    /// they were to tell.
+    pub arrays: usize,
+    /// What is checked on keys, before anything is fetched.
+    pub key_filter: Option<Matcher>,
+    /// Of the keys that share their first so many fields, only the first one.
+    pub distinct: Option<usize>,
     /// What of a branch of an `$or` its bounds leave to be checked.
     pub rest: Option<Node>,
 }
 
 impl IndexScan {
+    /// All keys within ranges.
+    pub fn new(index: usize, planned: RawDoc, ranges: Vec<KeyRange>) -> Self {
+        Self {
+            index,
+            planned,
+            ranges,
+            bounds: Vec::new(),
+            direction: Direction::Forward,
+            arrays: 0,
+            key_filter: None,
+            distinct: None,
+            rest: None,
+        }
+    }
+
     /// Whether one range says all that the bounds say.
     pub(crate) fn is_plain(&self) -> bool {
         let [range] = self.ranges.as_slice() else { return self.bounds.is_empty() };
@@ -98,8 +121,16 @@ pub struct Scan {
     skip: u64,
     /// Whether documents are left where they are.
     keys_only: bool,
-    /// Whether the keys hold what is wanted of the documents: then nobody looked at those.
+    /// Whether the keys hold what is wanted of the documents, and are given in their place.
     covered: bool,
+    /// Whether it is noted where the documents of keys are.
+    noted: bool,
+}
+
+/// The key of an entry as a document, where somebody wants to see it, and the document if it was read for that.
+struct Seen {
+    key: Option<Vec<u8>>,
+    doc: Option<RawDoc>,
 }
 
 impl Scan {
@@ -117,6 +148,7 @@ impl Scan {
             skip: 0,
             keys_only: false,
             covered: false,
+            noted: false,
         }
     }
 
@@ -130,9 +162,19 @@ impl Scan {
         self.skip = n;
     }
 
-    /// Documents don't count as looked at.
+    /// Gives what the keys hold of the documents.
     pub(super) fn cover(&mut self) {
         self.covered = true;
+    }
+
+    /// Notes where the documents of keys are.
+    pub(super) fn note_records(&mut self) {
+        self.noted = true;
+    }
+
+    /// So many of them were looked at later.
+    pub(super) fn count_fetched(&mut self, n: u64) {
+        self.examined.docs += n;
     }
 
     /// The record of the document that was given last.
@@ -173,6 +215,7 @@ impl Scan {
 
     /// The next document.
     pub fn next(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
+        input.scanned = true;
         if (self.examined.keys + self.examined.docs).is_multiple_of(CHECK_EVERY) {
             input.context.check()?;
         }
@@ -310,10 +353,12 @@ impl Scan {
         while let Some(mut entry) = self.next_entry(input)? {
             self.examined.keys += 1;
             let (record, doc) = (entry.record.clone(), entry.doc.take());
+            let found = self.look(&entry, doc, input)?;
             self.after_entry = Some(entry);
             if self.examined.keys.is_multiple_of(CHECK_EVERY) {
                 input.context.check()?;
             }
+            let Some(Seen { key, doc }) = found else { continue };
             if !self.is_new(&record, input) {
                 continue;
             }
@@ -321,19 +366,53 @@ impl Scan {
                 self.skip = left;
                 continue;
             }
+            self.examined.given += 1;
             if self.keys_only {
                 return Ok(Some(RawDoc::from(RawDocumentBuf::new())));
+            }
+            if let Some(key) = key.filter(|_| self.covered) {
+                let doc = match self.noted {
+                    true => keys::with_record(key, &record),
+                    false => to_doc(key),
+                };
+                return doc.map(Some);
             }
             let doc = match doc {
                 Some(doc) => Some(doc),
                 None => input.source.fetch(&record)?,
             };
             if let Some(doc) = doc {
-                self.examined.docs += u64::from(!self.covered);
+                self.examined.docs += 1;
                 return Ok(Some(doc));
             }
         }
         Ok(None)
+    }
+
+    /// `None`: the key is turned away.
+    fn look(
+        &mut self,
+        entry: &IndexEntry,
+        doc: Option<RawDoc>,
+        input: &Input<'_>,
+    ) -> Result<Option<Seen>, QueryError> {
+        let Some(branch) = self.access.branches().get(self.branch) else {
+            return Ok(Some(Seen { key: None, doc }));
+        };
+        if branch.key_filter.is_none() && !self.covered {
+            return Ok(Some(Seen { key: None, doc }));
+        }
+        let index = place(branch, input.source)?;
+        let looked = keys::look((branch, index), entry, doc, input.source)?;
+        let Some(looked) = looked else { return Ok(None) };
+        let passes = match &branch.key_filter {
+            Some(filter) => filter.check_bytes(&looked.key, input.context)?,
+            None => true,
+        };
+        // Who goes on to fetch it counts it then.
+        let given = passes && !self.covered && !self.keys_only;
+        self.examined.docs += u64::from(looked.fetched && !given);
+        Ok(passes.then_some(Seen { key: Some(looked.key), doc: looked.doc }))
     }
 
     fn next_entry(&mut self, input: &mut Input<'_>) -> Result<Option<IndexEntry>, QueryError> {
@@ -364,6 +443,9 @@ impl Scan {
                     if let Some(found) = entries.next().transpose()? {
                         self.examined.keys += found.passed;
                         if let Some(entry) = found.entry {
+                            if let Some(fields) = branch.distinct {
+                                entries.pass(&entry, fields);
+                            }
                             return Ok(Some(entry));
                         }
                         if found.more {
@@ -384,6 +466,10 @@ impl Scan {
     /// Remembers records where one can come twice.
     fn is_new(&mut self, record: &RecordKey, input: &Input<'_>) -> bool {
         let branches = self.access.branches();
+        // From value to value, a document may have several of them.
+        if branches.iter().any(|branch| branch.distinct.is_some()) {
+            return true;
+        }
         let twice = branches.len() > 1
             || self.scores.is_some()
             || branches.iter().any(|branch| {
@@ -402,10 +488,14 @@ fn open<'v>(
     source: &'v dyn Source,
 ) -> Result<Open<'v>, QueryError> {
     let index = place(branch, source)?;
-    if !branch.is_plain()
-        && let Some(walk) = source.bounded_scan(index, &branch.bounds, after, branch.direction)
-    {
-        return Ok(Open::Bounded(walk));
+    if !branch.is_plain() || branch.distinct.is_some() {
+        let walk = source.bounded_scan(index, &branch.bounds, after, branch.direction);
+        if let Some(mut walk) = walk {
+            if let (Some(after), Some(fields)) = (after, branch.distinct) {
+                walk.pass(after, fields);
+            }
+            return Ok(Open::Bounded(walk));
+        }
     }
     Ok(Open::Entries(source.index_scan(index, range, after, branch.direction)))
 }

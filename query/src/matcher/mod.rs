@@ -17,6 +17,7 @@ mod predicate;
 mod regex;
 
 pub use json_schema::Schema;
+pub(crate) use predicate::TypeSet;
 pub(crate) use predicate::truncate;
 pub use predicate::{CompareOp, InList, Predicate};
 pub use regex::Regex;

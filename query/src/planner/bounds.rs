@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 
 use crate::{
-    matcher::{ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, Predicate, Regex},
+    matcher::{ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, Predicate, Regex, TypeSet},
     source::Edge,
     value::{OwnedValue, Value, compare_values, hash64},
 };
@@ -38,8 +38,8 @@ impl Interval {
 
     /// Whether all values are in it.
     pub fn is_all(&self) -> bool {
-        matches!(self.low.value.get(), Value::MinKey)
-            && matches!(self.high.value.get(), Value::MaxKey)
+        let ends = (self.low.value.get(), self.high.value.get());
+        matches!(ends, (Value::MinKey, Value::MaxKey)) && self.low.inclusive && self.high.inclusive
     }
 
     /// The one value, if it is one.
@@ -156,6 +156,19 @@ pub(super) fn conjuncts(node: &Node) -> Vec<&Node> {
 fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
     match predicate {
         Predicate::Compare { op, operand, .. } => of_compare(*op, operand.get()),
+        // What a pattern matches can be anywhere in the order of a collation.
+        Predicate::In(list) if list.collator.is_some() && !list.regexes.is_empty() => {
+            let mut all = of_regex(&[], &[])?;
+            for value in &list.values {
+                all.extend(of_compare(CompareOp::Eq, value.get())?);
+            }
+            for regex in &list.regexes {
+                let (pattern, options) = (regex.pattern(), regex.options());
+                all.push(Interval::point(Value::Regex { pattern, options }));
+            }
+            all.retain(|one| one.as_point().is_none_or(|at| !matches!(at.get(), Value::String(_))));
+            Some(union(all))
+        }
         Predicate::In(list) => {
             let mut all = Vec::new();
             for value in &list.values {
@@ -173,8 +186,46 @@ fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
             let (nan, inf) = (Value::Double(f64::NAN), Value::Double(f64::INFINITY));
             Some(vec![Interval::new(nan, true, inf, true)])
         }
-        Predicate::Type(_) | Predicate::Bits(_) | Predicate::Geo(_) => None,
+        Predicate::Type(types) => of_types(types),
+        Predicate::Bits(_) | Predicate::Geo(_) => None,
     }
+}
+
+/// The values of some types. An array has the keys of its elements, whatever they are.
+fn of_types(types: &TypeSet) -> Option<Vec<Interval>> {
+    let mut all = Vec::new();
+    for code in types.codes() {
+        let first = match code {
+            -1 => Value::MinKey,
+            1 | 16 | 18 | 19 => {
+                let (nan, inf) = (Value::Double(f64::NAN), Value::Double(f64::INFINITY));
+                all.push(Interval::new(nan, true, inf, true));
+                continue;
+            }
+            2 | 14 => Value::String(&[]),
+            3 => Value::Document(EMPTY_DOC),
+            4 => return Some(vec![Interval::all()]),
+            5 => Value::Binary { subtype: 0, bytes: &[] },
+            6 => {
+                all.push(Interval::point(Value::Undefined));
+                continue;
+            }
+            7 => Value::ObjectId([0; 12]),
+            8 => Value::Bool(false),
+            9 => Value::Date(0),
+            10 => Value::Null,
+            11 => Value::Regex { pattern: &[], options: &[] },
+            12 => Value::DbPointer(EMPTY_DB_POINTER),
+            13 => Value::Code(&[]),
+            15 => Value::CodeWithScope { code: &[], scope: EMPTY_DOC },
+            17 => Value::Timestamp(0),
+            127 => Value::MaxKey,
+            _ => return None,
+        };
+        let (low, high, high_in) = bracket(first)?;
+        all.push(Interval::new(low, true, high, high_in));
+    }
+    Some(union(all))
 }
 
 /// The intervals in order, those that meet made one: no key is met twice.
@@ -237,9 +288,9 @@ fn of_compare(op: CompareOp, value: Value<'_>) -> Option<Vec<Interval>> {
             value => vec![Interval::point(value)],
         },
         // Ranges over arrays compare whole arrays, whose keys are elements: any key may belong to one.
-        _ if matches!(value, Value::Array(_) | Value::MinKey | Value::MaxKey) => {
-            vec![Interval::all()]
-        }
+        _ if matches!(value, Value::Array(_)) => vec![Interval::all()],
+        // Nothing is beyond the ends of the order; all else lies between them.
+        _ if matches!(value, Value::MinKey | Value::MaxKey) => of_end(op, value),
         CompareOp::Lt | CompareOp::Gt if nan => vec![],
         CompareOp::Lte | CompareOp::Gte if nan => vec![Interval::point(value)],
         CompareOp::Lt => vec![Interval::new(first, true, value, false)],
@@ -247,6 +298,20 @@ fn of_compare(op: CompareOp, value: Value<'_>) -> Option<Vec<Interval>> {
         CompareOp::Gt => vec![Interval::new(value, false, last, last_in)],
         CompareOp::Gte => vec![Interval::new(value, true, last, last_in)],
     })
+}
+
+fn of_end(op: CompareOp, end: Value<'_>) -> Vec<Interval> {
+    let (low, high) = match op {
+        CompareOp::Gt | CompareOp::Gte => (end, Value::MaxKey),
+        _ => (Value::MinKey, end),
+    };
+    let inclusive = matches!(op, CompareOp::Gte | CompareOp::Lte | CompareOp::Eq);
+    let interval = match op {
+        CompareOp::Gt | CompareOp::Gte => Interval::new(low, inclusive, high, true),
+        _ => Interval::new(low, true, high, inclusive),
+    };
+    let same = compare_values(low, high, None).is_eq();
+    if same && !inclusive { Vec::new() } else { vec![interval] }
 }
 
 const EMPTY_DOC: &[u8] = &[5, 0, 0, 0, 0];
@@ -291,6 +356,15 @@ fn of_regex(pattern: &[u8], options: &[u8]) -> Option<Vec<Interval>> {
     // UTF-8 has no byte 0xff: the last byte can always be raised.
     *after.last_mut()? += 1;
     Some(vec![Interval::new(Value::String(&prefix), true, Value::String(&after), false)])
+}
+
+/// Whether a pattern matches the strings that begin with its literal prefix, and no others.
+pub(super) fn is_prefix(pattern: &[u8], options: &[u8]) -> bool {
+    let rest = pattern.strip_prefix(b"^").or_else(|| pattern.strip_prefix(b"\\A"));
+    literal_prefix(pattern, options).is_some_and(|prefix| {
+        let rest = rest.and_then(|rest| rest.strip_prefix(prefix.as_slice()));
+        matches!(rest, Some(b"" | b".*"))
+    })
 }
 
 fn literal_prefix(pattern: &[u8], options: &[u8]) -> Option<Vec<u8>> {

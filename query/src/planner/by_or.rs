@@ -115,6 +115,7 @@ fn as_one(scans: &[IndexScan], indexes: &[IndexInfo]) -> Option<IndexScan> {
         let others = scan.bounds.iter().skip(1);
         scan.index == first.index
             && scan.rest.is_none()
+            && scan.key_filter.is_none()
             && !scan.bounds.is_empty()
             && others.clone().all(|b| matches!(b.as_slice(), [all] if all.is_all()))
     };

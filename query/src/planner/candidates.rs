@@ -5,11 +5,13 @@ use super::{
     bounds::{Interval, conjuncts, hashed, intervals_of, intervals_of_negation},
     by_or,
     canonical::{all_by_path, canonical},
-    partial, wildcard,
+    distinct, partial,
+    tightness::{Tightness, is_exact, tightness},
+    wildcard,
 };
 use crate::{
     exec::{Access, IndexScan},
-    matcher::{ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, Predicate},
+    matcher::{ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Matcher, Node, Predicate},
     sort::{SortPart, SortPattern},
     source::{Direction, IndexField, IndexInfo, IndexKind, KeyRange},
     value::{OwnedValue, Value, compare_values},
@@ -27,10 +29,14 @@ pub struct Candidate {
     pub gives_order: bool,
     /// Every key within the bounds belongs to a document that matches.
     pub settled: bool,
-    /// The keys hold all that is asked for: the paths of their fields.
-    pub covers: Option<Vec<Vec<Box<[u8]>>>>,
+    /// The keys hold all that is asked for.
+    pub covers: bool,
+    /// The keys hold what is sorted by: nothing is fetched before it is in order.
+    pub sorts_keys: bool,
     /// What the bounds leave to be checked.
     pub rest: Option<Node>,
+    /// That is all there is to check.
+    pub tight: bool,
     /// The branches of an `$or` were planned one by one, or could not be.
     pub subplan: bool,
 }
@@ -44,11 +50,21 @@ impl Candidate {
     /// Whether what is to be left out can be left out before it is fetched: nothing is checked or sorted after that.
     pub(super) fn skips_keys(&self, sorts: bool) -> bool {
         let by_keys = matches!(&self.access, Access::Indexes(scans) if scans.iter().all(|s| s.rest.is_none()));
-        by_keys && self.rest.is_none() && self.covers.is_none() && !sorts
+        by_keys && self.rest.is_none() && !self.covers && !sorts
+    }
+
+    /// Whether all that matches is counted by a walk over one stretch of keys.
+    pub fn counts_keys(&self) -> bool {
+        let one = |scan: &IndexScan| {
+            scan.is_plain() && scan.ranges.len() == 1 && scan.key_filter.is_none()
+        };
+        self.settled
+            && matches!(&self.access, Access::Indexes(scans) if matches!(scans.as_slice(), [only] if one(only)))
     }
 
     pub(super) fn of(access: Access, gives_order: bool) -> Self {
-        Self { access, gives_order, settled: false, covers: None, rest: None, subplan: false }
+        let (settled, covers, sorts_keys, tight, subplan) = (false, false, false, false, false);
+        Self { access, gives_order, settled, covers, sorts_keys, rest: None, tight, subplan }
     }
 }
 
@@ -64,6 +80,9 @@ pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
     if let Some(found) = by_id(request, &root, indexes) {
         return vec![found];
     }
+    if let Some(found) = distinct::of_all(request, indexes) {
+        return vec![found];
+    }
     let mut found = indexed(&root, request, indexes);
     if request.sort.is_some() && !found.iter().any(|candidate| candidate.gives_order) {
         found.extend(by_order(&root, request, indexes));
@@ -73,7 +92,10 @@ pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
     }
     let subplan = by_or::is_subplanned(request, &root);
     found.iter_mut().for_each(|candidate| candidate.subplan = subplan);
-    found
+    match request.distinct {
+        Some(_) => found.into_iter().map(|plan| distinct::turned(plan, request, indexes)).collect(),
+        None => found,
+    }
 }
 
 fn is_empty(root: &Node) -> bool {
@@ -110,7 +132,9 @@ pub(super) fn indexed(root: &Node, request: &Request, indexes: &[IndexInfo]) -> 
 fn by_unique(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
     let (at, index) = indexes.iter().enumerate().find(|(_, index)| index.name == "_id_")?;
     let usable = request.allows(at) && request.hint.is_none_or(|hint| hint == at);
-    if !usable || request.ends.is_some() || index.hidden {
+    // Where documents are not shown whole, mongod has the other plans compete.
+    let (_, projection) = &request.written;
+    if !usable || request.ends.is_some() || index.hidden || projection.is_some() {
         return None;
     }
     let parts = conjuncts(root);
@@ -189,6 +213,11 @@ fn whole(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Candid
     bounded(at, index, Assigned::none(index), &conjuncts(root), request)
 }
 
+/// All keys of an index, whatever they are of.
+pub(super) fn whole_of(at: usize, index: &IndexInfo, request: &Request) -> Candidate {
+    bounded(at, index, Assigned::none(index), &[], request)
+}
+
 /// The first index whose order is that of the sort.
 fn by_order(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
     let ordered = |(at, index): &(usize, &IndexInfo)| {
@@ -208,10 +237,11 @@ fn by_order(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Can
 fn bounded(
     at: usize,
     index: &IndexInfo,
-    assigned: Assigned<'_>,
+    mut assigned: Assigned<'_>,
     parts: &[&Node],
     request: &Request,
 ) -> Candidate {
+    let by_key = assigned.take_by_key(index, request.ends.is_none());
     let (bounds, mut exact, mut inexact) = (assigned.bounds, assigned.exact, assigned.inexact);
     let mut order = request.sort.as_ref().and_then(|sort| order_by(index, sort, &bounds));
     if request.ends.is_some() {
@@ -226,16 +256,19 @@ fn bounded(
     };
     let direction = order.unwrap_or(Direction::Forward);
     let bounds = if request.ends.is_some() { Vec::new() } else { bounds };
-    let planned = index.spec.clone();
-    let scan = IndexScan { index: at, planned, ranges, bounds, direction, rest: None };
+    let key_filter = joined(by_key.iter().map(|node| (*node).clone()).collect());
+    let key_filter = key_filter.map(Matcher::from_root);
+    let scan = IndexScan::new(at, index.spec.clone(), ranges);
+    let scan = IndexScan { bounds, direction, key_filter, arrays: index.arrays(), ..scan };
     // What was meant for the index comes first.
     let is_in = |list: &[&Node], node: &Node| list.iter().any(|other| std::ptr::eq(*other, node));
-    let left = parts.iter().filter(|node| !is_in(&exact, node));
+    let left = parts.iter().filter(|node| !is_in(&exact, node) && !is_in(&by_key, node));
     let left = left.filter(|node| !is_in(&inexact, node) && !is_empty(node));
     let open: Vec<&Node> = inexact.iter().chain(left).copied().collect();
     let settled = open.is_empty() && index.kind == IndexKind::Ordered;
-    let named = !(exact.is_empty() && inexact.is_empty());
-    let covers = covers(index, request, &open, named, order.is_some());
+    let named = !(exact.is_empty() && inexact.is_empty() && by_key.is_empty());
+    let covers = open.is_empty() && covers(index, request, order.is_some());
+    let sorts_keys = open.is_empty() && !covers && order.is_none() && sorts_keys(index, request);
     let rest = match named {
         true => {
             let (first, others) = open.split_at(inexact.len());
@@ -246,7 +279,8 @@ fn bounded(
         false => joined(open.into_iter().cloned().collect()),
     };
     let access = Access::Indexes(vec![scan]);
-    Candidate { settled, covers, rest, ..Candidate::of(access, order.is_some()) }
+    let tight = index.kind == IndexKind::Ordered;
+    Candidate { settled, covers, sorts_keys, rest, tight, ..Candidate::of(access, order.is_some()) }
 }
 
 /// The parts as one node, if there is any.
@@ -271,6 +305,17 @@ impl<'n> Assigned<'n> {
     fn none(index: &IndexInfo) -> Self {
         let bounds = index.fields.iter().map(|_| vec![Interval::all()]).collect();
         Self { bounds, exact: Vec::new(), inexact: Vec::new() }
+    }
+
+    /// Takes out the predicates that keys tell. Those of documents with several keys don't, nor do ends.
+    fn take_by_key(&mut self, index: &IndexInfo, bounded: bool) -> Vec<&'n Node> {
+        if index.is_multikey() || index.kind != IndexKind::Ordered || !bounded {
+            return Vec::new();
+        }
+        let by_key = |part: &&Node| tightness(part) == Tightness::ByKey;
+        let (taken, left) = std::mem::take(&mut self.inexact).into_iter().partition(by_key);
+        self.inexact = left;
+        taken
     }
 
     /// `pick`: which of several predicates bounds a first field with arrays.
@@ -304,7 +349,9 @@ impl<'n> Assigned<'n> {
                     && is_null(part)
                     && field.multikey.is_empty()
                     && field.path.parts().len() == 1;
-                match null || is_settled(index, at, part) {
+                // A sparse index of one field has keys for what exists, and for nothing else.
+                let exists = requires(part) && index.sparse && index.fields.len() == 1;
+                match null || exists || is_settled(index, at, part) {
                     true => assigned.exact.push(part),
                     false => assigned.inexact.push(part),
                 }
@@ -332,7 +379,7 @@ fn intervals(index: &IndexInfo, at: usize, part: &Node) -> Option<Vec<Interval>>
         false => found,
     };
     // A sparse index has no keys for what is missing.
-    if index.sparse && !requires(part) && found.iter().any(holds_null) {
+    if index.sparse && !requires(part) && !fits_sparse(part) && found.iter().any(holds_null) {
         return None;
     }
     if index.hashed_field() == Some(at) && !requires(part) { hashed(&found) } else { Some(found) }
@@ -351,59 +398,25 @@ fn is_settled(index: &IndexInfo, at: usize, part: &Node) -> bool {
     index.hashed_field() != Some(at) && is_exact(part)
 }
 
-/// Whether the intervals of a predicate hold what matches and nothing else.
-pub(super) fn is_exact(part: &Node) -> bool {
-    let leaf = match part {
-        Node::Not(child) => &**child,
-        other => other,
-    };
-    let plain = |value: &OwnedValue| {
-        !matches!(
-            value.get(),
-            Value::Null
-                | Value::Array(_)
-                | Value::Undefined
-                | Value::MinKey
-                | Value::MaxKey
-                | Value::Regex { .. }
-        )
-    };
-    let Node::Leaf(Leaf { path: Some(_), predicate }) = leaf else { return false };
-    match predicate {
-        Predicate::Compare { operand, .. } => plain(operand),
-        Predicate::In(list) => {
-            list.regexes.is_empty() && !list.has_null && list.values.iter().all(plain)
-        }
-        _ => false,
-    }
+/// Whether nothing is needed of the documents but what the index's keys hold.
+fn covers(index: &IndexInfo, request: &Request, gives_order: bool) -> bool {
+    let Some(needed) = &request.needed else { return false };
+    let sorted = gives_order || request.sort.is_none() || sorts_keys(index, request);
+    let shown = index.kind == IndexKind::Ordered && index.collation.is_none();
+    shown && sorted && needed.iter().all(|path| holds(index, path))
 }
 
-/// The fields of the index's keys, if nothing else is needed of the documents.
-fn covers(
-    index: &IndexInfo,
-    request: &Request,
-    open: &[&Node],
-    bounded: bool,
-    gives_order: bool,
-) -> Option<Vec<Vec<Box<[u8]>>>> {
-    let needed = request.needed.as_ref()?;
-    let holds =
-        |path: &[u8]| index.fields.iter().any(|f| f.path.dotted() == path && f.multikey.is_empty());
-    // What can be tested by a key.
-    let testable = |node: &&Node| {
-        let Node::Leaf(Leaf { path: Some(path), predicate }) = node else { return false };
-        let by_key =
-            matches!(predicate, Predicate::Regex(_) | Predicate::Mod { .. } | Predicate::Type(_));
-        bounded && by_key && holds(path.dotted())
-    };
-    let sorted = gives_order
-        || request.sort.iter().flat_map(|sort| &sort.parts).all(|part| holds(part.path.dotted()));
-    let all = index.kind == IndexKind::Ordered
+/// Whether the keys of the index hold what is sorted by.
+fn sorts_keys(index: &IndexInfo, request: &Request) -> bool {
+    let Some(sort) = &request.sort else { return false };
+    index.kind == IndexKind::Ordered
         && index.collation.is_none()
-        && sorted
-        && open.iter().all(testable)
-        && needed.iter().all(|path| holds(path));
-    all.then(|| index.fields.iter().map(|field| field.path.parts().to_vec()).collect())
+        && sort.parts.iter().all(|part| holds(index, part.path.dotted()))
+}
+
+/// Whether the keys of the index have the value at the path.
+fn holds(index: &IndexInfo, path: &[u8]) -> bool {
+    index.fields.iter().any(|field| field.path.dotted() == path && field.multikey.is_empty())
 }
 
 /// For each field of an index the intervals of its values.
@@ -418,6 +431,18 @@ fn holds_null(interval: &Interval) -> bool {
 /// `$exists` matches nothing that is missing, whatever its intervals hold.
 fn requires(node: &Node) -> bool {
     matches!(node, Node::Leaf(Leaf { predicate: Predicate::Exists, .. }))
+}
+
+/// What is missing has no type; and for a comparison with an end of the order mongod takes a sparse index, too.
+fn fits_sparse(node: &Node) -> bool {
+    let Node::Leaf(Leaf { predicate, .. }) = node else { return false };
+    match predicate {
+        Predicate::Type(_) => true,
+        Predicate::Compare { operand, .. } => {
+            matches!(operand.get(), Value::MinKey | Value::MaxKey)
+        }
+        _ => false,
+    }
 }
 
 /// Text in another collation than the index's has another order: such operands can't bound it.
@@ -438,8 +463,8 @@ pub(super) fn operands_fit(index: &IndexInfo, node: &Node) -> bool {
         Node::Leaf(Leaf { predicate: Predicate::In(list), .. }) => {
             let hashed = index.kind == IndexKind::Hashed && index.collation.is_some();
             let same = list.collator.as_ref().map(|c| c.spec()) == index.collation.as_ref();
-            (list.regexes.is_empty() || index.collation.is_none())
-                && (same && !hashed || !list.values.iter().any(text))
+            let plain = list.regexes.is_empty() || index.collation.is_none();
+            same && !hashed || plain && !list.values.iter().any(text)
         }
         Node::Array(ArrayLeaf { predicate, .. }) => {
             let parts = match predicate {

@@ -6,20 +6,24 @@
 //! ```
 
 mod filter;
+mod projection;
+mod scan;
 mod text;
 
 pub(crate) use filter::filter_doc;
 use filter::one;
+use projection::{keeps, projection_stage};
+use scan::{count_scan, filtered_scan, index_scan};
 
 use bson::RawDocumentBuf;
 
-use super::{Candidate, Interval, Request, canonical::canonical};
+use super::{Candidate, Request, canonical::canonical};
 use crate::{
     exec::{Access, Examined, IndexScan},
     expression::{DocBuilder, array_bytes},
-    matcher::Node,
-    source::{Direction, Edge, IndexInfo, IndexKind, KeyRange},
-    value::{Elements, OwnedValue, Shown, Value},
+    matcher::{Matcher, Node},
+    source::{Direction, IndexInfo},
+    value::{Elements, Value},
 };
 
 /// What ran, for the verbosities that run the query.
@@ -33,6 +37,14 @@ pub struct Ran {
     pub millis: u64,
     /// What the scan looked at.
     pub examined: Examined,
+}
+
+impl Ran {
+    /// What the plan gave.
+    pub fn rows(&self) -> u64 {
+        let by_scan = self.examined.given.max(self.examined.docs);
+        self.returned.last().copied().unwrap_or(by_scan)
+    }
 }
 
 /// The parts of a request that a plan shows.
@@ -50,6 +62,8 @@ pub struct Shape {
     pub projection: Option<RawDocumentBuf>,
     /// The projection is what makes documents of keys.
     of_keys: bool,
+    /// What is shown of keys if only the values of a field are of interest.
+    of_values: Option<RawDocumentBuf>,
     /// A grouping is part of the plan.
     grouped: bool,
 }
@@ -62,6 +76,11 @@ struct Counts<'r> {
 }
 
 impl Counts<'_> {
+    /// The same once more, for a stage that is shown below the one that it is above.
+    fn twice(&self) -> Self {
+        Self { ran: self.ran, stages: self.stages.clone(), last: self.last }
+    }
+
     /// What the next stage gave.
     fn next(&mut self) -> Option<u64> {
         self.ran?;
@@ -96,6 +115,7 @@ impl Shape {
             ends_above: false,
             projection: None,
             of_keys: false,
+            of_values: request.distinct.as_ref().map(|values| values_of(&values.path)),
             grouped: false,
         }
     }
@@ -122,16 +142,17 @@ impl Shape {
         counts.last = ran.map_or(0, |ran| ran.examined.docs);
         let mut stage = self.access(candidate, indexes, &mut counts);
         let sorts = self.sort.as_ref().filter(|_| !candidate.gives_order);
+        // A single document by its `_id` is shown as it should be by who finds it.
+        let by_id = matches!(candidate.access, Access::ById(_)) && self.is_alone();
+        let of_values = self.of_values.as_ref().filter(|_| candidate.covers);
+        let projection = self.projection.as_ref().or(of_values).filter(|_| !by_id);
+        let early = projection
+            .filter(|projection| sorts.is_some() && self.sorts_shown(candidate, projection));
+        if let Some(projection) = early {
+            stage = above(self.projected(projection, candidate, &mut counts.twice()), &stage);
+        }
         if let Some(sort) = sorts {
-            let mut doc = node("SORT", &mut counts);
-            doc.push(b"sortPattern", Value::from(&**sort));
-            doc.push(b"memLimit", Value::Int32(104_857_600));
-            if let Some(limit) = self.limit {
-                doc.push(b"limitAmount", number(limit + self.skip));
-            }
-            let scored = matches!(&candidate.access, Access::Text(text) if text.scored);
-            doc.push(b"type", Value::String(if scored { b"default" } else { b"simple" }));
-            stage = above(doc, &stage);
+            stage = above(self.sorted(sort, candidate, &mut counts), &stage);
         }
         if self.skip > 0 && !self.skips_keys(candidate) {
             let mut doc = node("SKIP", &mut counts);
@@ -141,21 +162,15 @@ impl Shape {
             }
         }
         // A sort that stops at the limit needs no stage for it.
-        let by_id = matches!(candidate.access, Access::ById(_)) && self.is_alone();
         let limit = self.limit.filter(|_| sorts.is_none() && !self.ends_above && !by_id);
         let limited = self.limit.and_then(|_| counts.next());
-        // A single document by its `_id` is shown as it should be by who finds it.
-        if let Some(projection) = self.projection.as_ref().filter(|_| !by_id) {
-            let name = match projection_stage(projection) {
-                "PROJECTION_SIMPLE" if candidate.covers.is_some() => "PROJECTION_COVERED",
-                other => other,
-            };
-            let mut doc = match self.of_keys {
-                true => again(name, &counts),
-                false => node(name, &mut counts),
-            };
-            doc.push(b"transformBy", Value::from(&**projection));
+        if candidate.sorts_keys {
+            let mut doc = node("FETCH", &mut counts);
+            examined(&mut doc, ran, false, true);
             stage = above(doc, &stage);
+        }
+        if let Some(projection) = projection.filter(|_| early.is_none()) {
+            stage = above(self.projected(projection, candidate, &mut counts), &stage);
         }
         if let Some(limit) = limit {
             counts.last = limited.unwrap_or(counts.last);
@@ -171,18 +186,66 @@ impl Shape {
         stage
     }
 
-    /// Below a grouping, what makes documents of keys is shown as a projection.
+    /// Whether mongod sorts what is left of documents: all of them, by fields that are shown.
+    fn sorts_shown(&self, candidate: &Candidate, projection: &RawDocumentBuf) -> bool {
+        let mut sorted = self.sort.iter().flat_map(|sort| Elements::new(sort));
+        self.limit.is_none()
+            && !candidate.sorts_keys
+            && sorted.all(|part| keeps(projection, part.key))
+    }
+
+    fn sorted(
+        &self,
+        sort: &RawDocumentBuf,
+        candidate: &Candidate,
+        counts: &mut Counts<'_>,
+    ) -> DocBuilder {
+        let mut doc = node("SORT", counts);
+        doc.push(b"sortPattern", Value::from(&**sort));
+        doc.push(b"memLimit", Value::Int32(104_857_600));
+        if let Some(limit) = self.limit {
+            doc.push(b"limitAmount", number(limit + self.skip));
+        }
+        let scored = matches!(&candidate.access, Access::Text(text) if text.scored);
+        let keys = candidate.covers || candidate.sorts_keys;
+        doc.push(b"type", Value::String(if scored || keys { b"default" } else { b"simple" }));
+        doc
+    }
+
+    fn projected(
+        &self,
+        projection: &RawDocumentBuf,
+        candidate: &Candidate,
+        counts: &mut Counts<'_>,
+    ) -> DocBuilder {
+        let name = match projection_stage(projection) {
+            "PROJECTION_SIMPLE" if candidate.covers => "PROJECTION_COVERED",
+            other => other,
+        };
+        let mut doc = match self.of_keys || self.projection.is_none() {
+            true => again(name, counts),
+            false => node(name, counts),
+        };
+        doc.push(b"transformBy", Value::from(&**projection));
+        doc
+    }
+
+    /// Below a grouping, what makes documents of keys, or less of those that are sorted, is shown as a projection.
     pub fn below_grouping(&mut self, candidate: &Candidate, request: &Request) {
         self.grouped = true;
-        let (Some(_), Some(needed), None) = (&candidate.covers, &request.needed, &self.projection)
-        else {
-            return;
-        };
-        if request.only_counts() && candidate.settled {
+        let (Some(needed), None) = (&request.needed, &self.projection) else { return };
+        let sorts =
+            request.sort.as_ref().filter(|_| !candidate.gives_order && !candidate.sorts_keys);
+        let needs = |path: &[u8]| needed.iter().any(|needed| needed == path);
+        let shown = sorts.is_some_and(|sort| {
+            request.limit.is_none() && sort.parts.iter().all(|part| needs(part.path.dotted()))
+        });
+        let counts = request.only_counts() && candidate.settled;
+        if counts || !(candidate.covers || shown) {
             return;
         }
         let mut doc = DocBuilder::new();
-        doc.push(b"_id", Value::Bool(needed.iter().any(|path| path == b"_id")));
+        doc.push(b"_id", Value::Bool(needs(b"_id")));
         for path in needed.iter().filter(|path| *path != b"_id") {
             doc.push(path, Value::Bool(true));
         }
@@ -262,24 +325,30 @@ impl Shape {
         counts: &mut Counts<'_>,
     ) -> RawDocumentBuf {
         let ran = counts.ran;
-        let filters = !self.filter.is_empty();
         let rest = candidate.rest.as_ref().map(filter_doc);
+        let filters = if candidate.tight { rest.is_some() } else { !self.filter.is_empty() };
         if self.counts && candidate.settled && (self.sort.is_none() || candidate.gives_order) {
             return match scans {
                 [only] => count_scan(only, indexes, ran),
                 _ => branches(scans, indexes, ran),
             };
         }
-        if candidate.covers.is_some() {
-            // The filter, and what makes documents of keys, are no stages of their own.
-            let own = usize::from(filters) + usize::from(candidate.covers.is_some());
-            let returned = (0..own).filter_map(|_| counts.next()).last();
-            return scans.first().map_or_else(RawDocumentBuf::new, |scan| {
-                index_scan(scan, indexes, ran, (rest.as_ref(), returned))
-            });
+        if candidate.covers {
+            counts.last = ran.map_or(0, |ran| ran.examined.given);
+            let returned = Some(counts.last);
+            return scans
+                .first()
+                .map_or_else(RawDocumentBuf::new, |scan| index_scan(scan, indexes, ran, returned));
+        }
+        if let ([only], true) = (scans, candidate.sorts_keys) {
+            counts.last = ran.map_or(0, |ran| ran.examined.given);
+            return index_scan(only, indexes, ran, Some(counts.last));
+        }
+        if let [only @ IndexScan { distinct: Some(_), .. }] = scans {
+            return index_scan(only, indexes, ran, Some(ran.map_or(0, |ran| ran.examined.given)));
         }
         let mut below = match scans {
-            [only] => index_scan(only, indexes, ran, (None, None)),
+            [only] => index_scan(only, indexes, ran, None),
             _ => branches(scans, indexes, ran),
         };
         if self.skips_keys(candidate) {
@@ -301,16 +370,25 @@ impl Shape {
     }
 }
 
+/// What the values of a field are taken from.
+fn values_of(key: &[u8]) -> RawDocumentBuf {
+    let mut doc = DocBuilder::new();
+    if key != b"_id" {
+        doc.push(b"_id", Value::Int32(0));
+    }
+    doc.push(key, Value::Int32(1));
+    finish(doc)
+}
+
 /// The scans of the branches of an `$or`.
 fn branches(scans: &[IndexScan], indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
     let branch = |scan: &IndexScan| {
-        let keys = index_scan(scan, indexes, ran, (None, None));
+        let mut scan = scan.clone();
+        let around = |filter: Matcher| Matcher::from_root(in_branch(filter.root()));
+        scan.key_filter = scan.key_filter.map(around);
+        let keys = index_scan(&scan, indexes, ran, None);
         let Some(rest) = &scan.rest else { return keys };
-        // mongod leaves the `$or` around a branch that is a single predicate.
-        let shown = match rest {
-            Node::Leaf(_) => filter_doc(&Node::Or(vec![rest.clone()])),
-            _ => filter_doc(rest),
-        };
+        let shown = filter_doc(&in_branch(rest));
         let mut doc = DocBuilder::new();
         doc.push(b"stage", Value::String(b"FETCH"));
         doc.push(b"filter", Value::from(&*shown));
@@ -330,14 +408,12 @@ fn branches(scans: &[IndexScan], indexes: &[IndexInfo], ran: Option<&Ran>) -> Ra
     finish(or)
 }
 
-/// mongod's name for a projection: a simple one names fields at the top alone.
-fn projection_stage(projection: &RawDocumentBuf) -> &'static str {
-    let simple = Elements::new(projection).all(|field| {
-        let plain =
-            !matches!(field.value(), Value::Document(_) | Value::Array(_) | Value::String(_));
-        plain && !field.key.contains(&b'.')
-    });
-    if simple { "PROJECTION_SIMPLE" } else { "PROJECTION_DEFAULT" }
+/// mongod leaves the `$or` around a branch that is a single predicate.
+fn in_branch(rest: &Node) -> Node {
+    match rest {
+        Node::Leaf(_) => Node::Or(vec![rest.clone()]),
+        _ => rest.clone(),
+    }
 }
 
 /// A stage that also filters; `counted` tells whether a stage of the pipeline does.
@@ -423,188 +499,4 @@ fn direction_text(direction: Direction) -> Value<'static> {
         Direction::Forward => b"forward",
         Direction::Backward => b"backward",
     })
-}
-
-/// `filter` and how many passed it, where no stage above does that.
-fn index_scan(
-    scan: &IndexScan,
-    indexes: &[IndexInfo],
-    ran: Option<&Ran>,
-    (filter, returned): (Option<&RawDocumentBuf>, Option<u64>),
-) -> RawDocumentBuf {
-    let mut doc = DocBuilder::new();
-    doc.push(b"stage", Value::String(b"IXSCAN"));
-    if let Some(filter) = filter {
-        doc.push(b"filter", Value::from(&**filter));
-    }
-    if let Some(ran) = ran {
-        progress(&mut doc, returned.unwrap_or(ran.examined.keys), ran);
-    }
-    let Some(index) = indexes.get(scan.index) else { return finish(doc) };
-    let fields = key_fields(index, scan);
-    describe_index(&mut doc, index, scan);
-    doc.push(b"direction", direction_text(scan.direction));
-    let bounds = match index.kind {
-        IndexKind::Text if !scan.ranges.iter().any(is_whole) => RawDocumentBuf::new(),
-        _ => bounds(&fields, scan),
-    };
-    doc.push(b"indexBounds", Value::from(&*bounds));
-    examined(&mut doc, ran, true, false);
-    finish(doc)
-}
-
-fn is_whole(range: &KeyRange) -> bool {
-    range.prefix.is_empty() && range.edges.is_none()
-}
-
-/// A walk over one stretch of keys, none of which is looked into.
-fn count_scan(scan: &IndexScan, indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
-    let plain = scan.is_plain();
-    let (Some(index), [range], true) = (indexes.get(scan.index), scan.ranges.as_slice(), plain)
-    else {
-        return index_scan(scan, indexes, ran, (None, None));
-    };
-    let mut doc = DocBuilder::new();
-    doc.push(b"stage", Value::String(b"COUNT_SCAN"));
-    if let Some(ran) = ran {
-        progress(&mut doc, ran.examined.keys, ran);
-    }
-    describe_index(&mut doc, index, scan);
-    let (mut from, mut to) = (DocBuilder::new(), DocBuilder::new());
-    let (mut from_in, mut to_in) = (true, true);
-    for (at, field) in index.fields.iter().enumerate() {
-        let edges = match (range.prefix.get(at), &range.edges) {
-            (Some(value), _) => (value.get(), value.get()),
-            (None, Some((low, high))) if at == range.prefix.len() => {
-                (from_in, to_in) = if field.ascending {
-                    (low.inclusive, high.inclusive)
-                } else {
-                    (high.inclusive, low.inclusive)
-                };
-                (low.value.get(), high.value.get())
-            }
-            // Past an end that is left out lies nothing of it.
-            _ => (
-                if from_in { Value::MinKey } else { Value::MaxKey },
-                if to_in { Value::MaxKey } else { Value::MinKey },
-            ),
-        };
-        let (first, last) = if field.ascending { edges } else { (edges.1, edges.0) };
-        from.push(field.path.dotted(), first);
-        to.push(field.path.dotted(), last);
-    }
-    let mut bounds = DocBuilder::new();
-    bounds.push(b"startKey", Value::Document(&from.finish()));
-    bounds.push(b"startKeyInclusive", Value::Bool(from_in));
-    bounds.push(b"endKey", Value::Document(&to.finish()));
-    bounds.push(b"endKeyInclusive", Value::Bool(to_in));
-    doc.push(b"indexBounds", Value::Document(&bounds.finish()));
-    examined(&mut doc, ran, true, false);
-    finish(doc)
-}
-
-/// What an index is.
-fn describe_index(doc: &mut DocBuilder, index: &IndexInfo, scan: &IndexScan) {
-    if index.kind == IndexKind::Wildcard {
-        let mut pattern = DocBuilder::new();
-        key_fields(index, scan).iter().for_each(|(name, _)| pattern.push(name, Value::Int32(1)));
-        doc.push(b"keyPattern", Value::Document(&pattern.finish()));
-    } else if let Ok(key) = index.spec.get_document("key") {
-        doc.push(b"keyPattern", Value::from(key));
-    }
-    doc.push(b"indexName", Value::String(index.name.as_bytes()));
-    if let Ok(collation) = index.spec.get_document("collation") {
-        doc.push(b"collation", Value::from(collation));
-    }
-    doc.push(b"isMultiKey", Value::Bool(index.is_multikey()));
-    if index.name != "_id_" && !matches!(index.kind, IndexKind::Text | IndexKind::Hashed) {
-        doc.push(b"multiKeyPaths", Value::from(&*multikey_paths(index)));
-    }
-    doc.push(b"isUnique", Value::Bool(index.unique));
-    doc.push(b"isSparse", Value::Bool(index.sparse));
-    doc.push(b"isPartial", Value::Bool(index.partial.is_some()));
-    doc.push(b"indexVersion", Value::Int32(index.spec.get_i32("v").unwrap_or(2)));
-}
-
-fn multikey_paths(index: &IndexInfo) -> RawDocumentBuf {
-    let mut doc = DocBuilder::new();
-    for field in &index.fields {
-        let paths: Vec<Vec<u8>> = field
-            .multikey
-            .iter()
-            .map(|at| {
-                field.path.parts().iter().take(at + 1).cloned().collect::<Vec<_>>().join(&b'.')
-            })
-            .collect();
-        let list = array_bytes(paths.iter().map(|path| Value::String(path)));
-        doc.push(field.path.dotted(), Value::Array(&list));
-    }
-    finish(doc)
-}
-
-/// The fields of the index's keys, and whether they ascend. Those of a wildcard index are a path, and what is there.
-fn key_fields(index: &IndexInfo, scan: &IndexScan) -> Vec<(Vec<u8>, bool)> {
-    let path = scan.ranges.first().and_then(|range| range.prefix.first()).map(OwnedValue::get);
-    match path {
-        Some(Value::String(path)) if index.kind == IndexKind::Wildcard => {
-            vec![(b"$_path".to_vec(), true), (path.to_vec(), true)]
-        }
-        _ => index.fields.iter().map(|f| (f.path.dotted().to_vec(), f.ascending)).collect(),
-    }
-}
-
-/// For each field the intervals that the ranges cover.
-fn bounds(fields: &[(Vec<u8>, bool)], scan: &IndexScan) -> RawDocumentBuf {
-    let mut doc = DocBuilder::new();
-    for (at, (name, ascending)) in fields.iter().enumerate() {
-        let forward = *ascending == (scan.direction == Direction::Forward);
-        if let Some(intervals) = scan.bounds.get(at) {
-            let mut texts: Vec<_> = intervals.iter().map(|i| within(i, forward)).collect();
-            if !forward {
-                texts.reverse();
-            }
-            let list = array_bytes(texts.iter().map(|text| Value::String(text.as_bytes())));
-            doc.push(name, Value::Array(&list));
-            continue;
-        }
-        let mut texts: Vec<String> = Vec::new();
-        for range in &scan.ranges {
-            let text = interval(range, at, forward);
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
-        if scan.direction == Direction::Backward {
-            texts.reverse();
-        }
-        let list = array_bytes(texts.iter().map(|text| Value::String(text.as_bytes())));
-        doc.push(name, Value::Array(&list));
-    }
-    finish(doc)
-}
-
-fn within(interval: &Interval, forward: bool) -> String {
-    edges(&interval.low, &interval.high, forward)
-}
-
-fn edges(low: &Edge, high: &Edge, forward: bool) -> String {
-    let (first, last) = if forward { (low, high) } else { (high, low) };
-    format!(
-        "{}{}, {}{}",
-        if first.inclusive { '[' } else { '(' },
-        Shown(first.value.get()),
-        Shown(last.value.get()),
-        if last.inclusive { ']' } else { ')' }
-    )
-}
-
-fn interval(range: &KeyRange, at: usize, forward: bool) -> String {
-    if let Some(value) = range.prefix.get(at) {
-        return format!("[{0}, {0}]", Shown(value.get()));
-    }
-    match &range.edges {
-        Some((low, high)) if at == range.prefix.len() => edges(low, high, forward),
-        _ if forward => "[MinKey, MaxKey]".into(),
-        _ => "[MaxKey, MinKey]".into(),
-    }
 }

@@ -3,18 +3,20 @@
 //! ```text
 //!   filter --bounds--> ranges of each usable index --candidates--> plans --trial--> the one that pays
 //! ```
-//! Q1 Bounds may reach too far, never too short: the whole filter is checked on every document fetched.
+//! Q1 Bounds may reach too far, never too short: what they leave open of the filter is checked on keys or documents.
 //! Q2 A plan that claims the order of the sort gives exactly that order.
 
 mod bounds;
 mod by_or;
 mod candidates;
 mod canonical;
+mod distinct;
 pub mod explain;
 mod partial;
 mod shape;
 mod text;
 mod text_refused;
+mod tightness;
 mod wildcard;
 
 pub use bounds::{Interval, intervals_of};
@@ -28,9 +30,10 @@ use bson::RawDocument;
 use protocol::RawDoc;
 
 use crate::{
+    collation::CollationSpec,
     context::Context,
     error::QueryError,
-    exec::{Access, Annotate, Cover, Filter, IndexScan, Input, Limit, Pipeline, Skip, Sort},
+    exec::{Access, Annotate, Fetch, Filter, IndexScan, Input, Limit, Pipeline, Skip, Sort},
     geo::NearBy,
     matcher::Matcher,
     sort::SortPattern,
@@ -64,8 +67,23 @@ pub struct Request {
     pub noted: bool,
     /// Only their number is of interest.
     pub counts: bool,
+    /// Only the values of a field are.
+    pub distinct: Option<Values>,
     /// Sort and projection as a find has them, for errors.
     pub written: (Option<RawDoc>, Option<RawDoc>),
+}
+
+/// The values of a field, each at least once.
+#[derive(Debug, Clone)]
+pub struct Values {
+    /// The field.
+    pub path: Vec<u8>,
+    /// Each exactly once, and an array is a value: what a `$group` gathers.
+    pub once: bool,
+    /// Of all documents, and nobody said so in a roundabout way.
+    pub of_all: bool,
+    /// The order of text by which they are told apart.
+    pub collation: Option<CollationSpec>,
 }
 
 impl Request {
@@ -83,6 +101,7 @@ impl Request {
             needed: None,
             noted: false,
             counts: false,
+            distinct: None,
             written: (None, None),
         }
     }
@@ -184,6 +203,11 @@ pub fn choose(
     })
 }
 
+/// Whether a plan goes from value to value of a field.
+pub fn is_by_values(candidate: &Candidate) -> bool {
+    candidate.access.branches().iter().any(|scan| scan.distinct.is_some())
+}
+
 /// Whether the query is for one document by its `_id`.
 pub fn is_by_id(request: &Request, source: &dyn Source) -> bool {
     let found = candidates(request, source.indexes());
@@ -260,8 +284,7 @@ fn score(
     context: &Context,
     works_max: u64,
 ) -> Result<Score, QueryError> {
-    let filter = Box::new(Filter(request.filter.clone()));
-    let mut pipeline = Pipeline::new(candidate.access.clone(), vec![filter]);
+    let mut pipeline = reading(candidate, &request.filter, true);
     let mut input = Input::new(source, context);
     let sorts = request.sort.is_some() && !candidate.gives_order;
     let wanted = request.limit.map_or(TRIAL_RESULTS, |n| (n + request.skip).min(TRIAL_RESULTS));
@@ -287,21 +310,14 @@ fn score(
     }
     let finished = ended && (!sorts || works < works_max);
     let done = finished || results >= wanted;
-    let fetches = candidate.covers.is_none();
+    let fetches = !candidate.covers;
     Ok(Score { results, works: works.min(works_max), done, finished, sorts, fetches })
 }
 
 /// A walk over all of an index.
 pub fn whole_index(index: usize, indexes: &[IndexInfo]) -> Access {
     let planned = indexes.get(index).map(|info| info.spec.clone());
-    let scan = planned.map(|planned| IndexScan {
-        index,
-        planned,
-        ranges: vec![KeyRange::default()],
-        bounds: Vec::new(),
-        direction: Direction::Forward,
-        rest: None,
-    });
+    let scan = planned.map(|planned| IndexScan::new(index, planned, vec![KeyRange::default()]));
     Access::Indexes(scan.into_iter().collect())
 }
 
@@ -315,33 +331,43 @@ pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
         pipeline.extend(request.limit.map(Limit));
         return pipeline;
     }
-    let mut pipeline = Pipeline::new(candidate.access.clone(), Vec::new());
+    let keys = candidate.sorts_keys && !request.noted;
+    let mut pipeline = match keys {
+        true => Pipeline::new(candidate.access.clone(), Vec::new()).with_records(),
+        false => reading(candidate, &request.filter, !request.noted),
+    };
     let sorts = request.sort.is_some() && !candidate.gives_order;
     let skips_keys = candidate.skips_keys(sorts);
     if skips_keys {
         pipeline = pipeline.after(request.skip);
     }
+    if request.noted {
+        pipeline.push(Box::new(Annotate { sort: request.sort.clone() }));
+    }
+    if let Some(pattern) = request.sort.filter(|_| sorts) {
+        pipeline.push(Box::new(Sort::new(pattern, sort_limit)));
+    }
+    pipeline.extend((request.skip > 0 && !skips_keys).then_some(Skip(request.skip)));
+    pipeline.extend(request.limit.map(Limit));
+    pipeline.extend(keys.then_some(Fetch(request.filter)));
+    pipeline
+}
+
+/// What matches, as documents or, where `by_keys` allows it, as what the keys hold of them.
+fn reading(candidate: &Candidate, filter: &Matcher, by_keys: bool) -> Pipeline {
+    let mut pipeline = Pipeline::new(candidate.access.clone(), Vec::new());
+    if candidate.covers && by_keys {
+        return pipeline.covered();
+    }
     let filter = match &candidate.access {
         Access::Text(text) => text.filter.clone(),
-        _ => request.filter,
+        Access::Indexes(_) if candidate.tight => {
+            candidate.rest.clone().map_or_else(Matcher::everything, Matcher::from_root)
+        }
+        _ => filter.clone(),
     };
     if !filter.is_trivial() {
         pipeline.push(Box::new(Filter(filter)));
-    }
-    if request.noted {
-        pipeline.push(Box::new(Annotate { sort: request.sort.clone() }));
-    } else if let Some(paths) = &candidate.covers {
-        pipeline = pipeline.covered();
-        pipeline.push(Box::new(Cover { paths: paths.clone() }));
-    }
-    if let Some(pattern) = request.sort.filter(|_| !candidate.gives_order) {
-        pipeline.push(Box::new(Sort::new(pattern, sort_limit)));
-    }
-    if request.skip > 0 && !skips_keys {
-        pipeline.push(Box::new(Skip(request.skip)));
-    }
-    if let Some(limit) = request.limit {
-        pipeline.push(Box::new(Limit(limit)));
     }
     pipeline
 }

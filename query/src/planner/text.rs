@@ -240,12 +240,8 @@ impl<'a> Planning<'a> {
             KeyRange { prefix, ..KeyRange::default() }
         };
         let scan = |term| IndexScan {
-            index: self.at,
-            planned: self.index.spec.clone(),
-            ranges: vec![range(term)],
-            bounds: Vec::new(),
-            rest: None,
             direction: Direction::Backward,
+            ..IndexScan::new(self.at, self.index.spec.clone(), vec![range(term)])
         };
         self.query.bounds().map(scan).collect()
     }

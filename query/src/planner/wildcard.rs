@@ -6,14 +6,15 @@
 use super::{
     Candidate, Interval, Request,
     bounds::{conjuncts, intervals_of},
-    candidates::{is_exact, joined, operands_fit},
+    candidates::{joined, operands_fit},
     canonical::all_by_path,
     partial,
+    tightness::is_exact,
 };
 use crate::{
     exec::{Access, IndexScan},
     matcher::{CompareOp, Leaf, Node, Predicate},
-    source::{Direction, IndexInfo, IndexKind, KeyRange},
+    source::{IndexInfo, IndexKind, KeyRange},
     value::{OwnedValue, Value},
 };
 
@@ -34,14 +35,8 @@ pub(super) fn candidates(root: &Node, request: &Request, indexes: &[IndexInfo]) 
         let parts = conjuncts(root);
         for part in &parts {
             found.extend(ranges(index, part).map(|(ranges, bounds)| {
-                let scan = IndexScan {
-                    index: at,
-                    planned: index.spec.clone(),
-                    ranges,
-                    bounds,
-                    direction: Direction::Forward,
-                    rest: None,
-                };
+                let scan = IndexScan::new(at, index.spec.clone(), ranges);
+                let scan = IndexScan { bounds, ..scan };
                 let checked = !is_exact(part);
                 let rest = parts.iter().filter(|other| checked || !std::ptr::eq(**other, *part));
                 let rest: Vec<Node> = rest.map(|node| (*node).clone()).collect();

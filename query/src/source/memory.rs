@@ -6,8 +6,8 @@ use bson::{RawDocumentBuf, rawdoc};
 use protocol::RawDoc;
 
 use super::{
-    AtHand, BoundedEntries, BoundedEntry, Direction, Edge, IndexEntries, IndexEntry, IndexField,
-    IndexInfo, IndexKind, KeyRange, Record, RecordKey, Records, Source,
+    AtHand, BoundedEntries, BoundedEntry, BoundedWalk, Direction, Edge, IndexEntries, IndexEntry,
+    IndexField, IndexInfo, IndexKind, KeyRange, Record, RecordKey, Records, Source,
 };
 use crate::{
     error::QueryError,
@@ -125,6 +125,41 @@ fn place(key: &RecordKey) -> usize {
     usize::from_be_bytes((*key.0).try_into().expect("a key of ours"))
 }
 
+fn key_place(entry: &IndexEntry) -> usize {
+    usize::from_be_bytes(entry.key.as_ref().try_into().expect("a place"))
+}
+
+/// A walk over those keys that are within bounds.
+struct Within<'s> {
+    entries: IndexEntries<'s>,
+    keys: &'s [(Vec<OwnedValue>, usize)],
+    within: Vec<bool>,
+    passed: Option<Vec<OwnedValue>>,
+}
+
+impl Iterator for Within<'_> {
+    type Item = Result<BoundedEntry, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (within, keys, passed) = (&self.within, self.keys, &self.passed);
+        let found = self.entries.find_map(|entry| {
+            let entry = entry.expect("memory does not fail");
+            let at = key_place(&entry);
+            let same = |passed: &Vec<OwnedValue>| {
+                compare_keys(passed, &keys[at].0, &vec![true; passed.len()]) == Ordering::Equal
+            };
+            (within[at] && !passed.as_ref().is_some_and(same)).then_some(entry)
+        });
+        found.map(|entry| Ok(BoundedEntry::found(entry, 0)))
+    }
+}
+
+impl BoundedWalk for Within<'_> {
+    fn pass(&mut self, entry: &IndexEntry, fields: usize) {
+        self.passed = Some(self.keys[key_place(entry)].0[..fields].to_vec());
+    }
+}
+
 impl Source for &MemorySource {
     fn namespace(&self) -> String {
         (**self).namespace()
@@ -160,6 +195,10 @@ impl Source for &MemorySource {
         direction: Direction,
     ) -> Option<BoundedEntries<'s>> {
         (**self).bounded_scan(index, bounds, after, direction)
+    }
+
+    fn key_values(&self, index: usize, entry: &IndexEntry) -> Option<Vec<OwnedValue>> {
+        (**self).key_values(index, entry)
     }
 
     fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError> {
@@ -211,6 +250,7 @@ impl Source for MemorySource {
             .filter(|(_, (key, _))| within(key, range))
             .map(|(at, (_, doc))| IndexEntry {
                 key: at.to_be_bytes().into(),
+                marks: 0,
                 record: record_key(*doc),
                 doc: None,
             })
@@ -239,13 +279,13 @@ impl Source for MemorySource {
             })
         };
         let keys = &self.keys[index];
-        let within: Vec<_> = keys.iter().map(|(key, _)| holds(key)).collect();
+        let within = keys.iter().map(|(key, _)| holds(key)).collect();
         let entries = self.index_scan(index, &KeyRange::default(), after, direction);
-        Some(Box::new(entries.filter_map(move |entry| {
-            let entry = entry.expect("memory does not fail");
-            let at = usize::from_be_bytes(entry.key.as_ref().try_into().expect("a place"));
-            within[at].then_some(Ok(BoundedEntry::found(entry, 0)))
-        })))
+        Some(Box::new(Within { entries, keys, within, passed: None }))
+    }
+
+    fn key_values(&self, index: usize, entry: &IndexEntry) -> Option<Vec<OwnedValue>> {
+        self.keys[index].get(key_place(entry)).map(|(key, _)| key.clone())
     }
 
     fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError> {

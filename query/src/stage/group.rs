@@ -264,6 +264,11 @@ impl Stage for Group {
         Some(paths)
     }
 
+    fn values_of(&self) -> Option<Vec<u8>> {
+        let plain = self.specs.is_empty() && matches!(self.id, Expr::Path(_));
+        self.needs().filter(|_| plain)?.pop()
+    }
+
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
         loop {
             if let Some(entry) = self.done.as_mut().and_then(Iterator::next) {

@@ -39,7 +39,7 @@ use crate::{
     exec::{self, Access, Examined, Limit, Pipeline, Skip, Sort, Stage},
     expression::Scope,
     matcher::{Matcher, Node, ParseContext},
-    planner::{self, Request},
+    planner::{self, Request, Values},
     sort::SortPattern,
     source::Source,
     timeseries,
@@ -281,6 +281,11 @@ pub fn split(parsed: Vec<Parsed>, cx: &StageContext) -> Result<Split, QueryError
     let rest: Vec<_> = stages.collect();
     if let Some(Parsed::Other(steps)) = rest.first() {
         request.needed = steps.first().and_then(|step| step.needs());
+        let whole = request.sort.is_none() && request.limit.is_none();
+        let values = steps.first().and_then(|step| step.values_of()).filter(|_| whole);
+        let collation = cx.parse.collator.as_ref().map(|collator| collator.spec().clone());
+        let of_all = request.filter.is_trivial();
+        request.distinct = values.map(|path| Values { path, once: true, of_all, collation });
     }
     Ok(Split { request, absorbed: all - rest.len(), rest })
 }

@@ -6,12 +6,10 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc, Timestamp};
 use query::{
     collation::Collator,
-    context::Context,
     exec::Input,
     matcher::{Matcher, ParseContext},
     planner::{self, Request},
-    source::{Direction, Edge, IndexInfo, IndexKind, KeyRange, Source},
-    value::{OwnedValue, Value},
+    source::Source,
 };
 use storage::{View, keystring};
 
@@ -26,7 +24,7 @@ use crate::{
     error::Failure,
     index_use,
     read_time::ReadTime,
-    source::{CollectionSource, with_value},
+    source::CollectionSource,
     views,
 };
 
@@ -92,70 +90,13 @@ impl Asked {
         let mut request = Request::new(filter);
         let hint = self.hint.as_ref();
         aggregate::with_hint(node, &mut request, hint, collator.as_deref(), source)?;
+        // Where an index holds the values, what is missing is null.
+        let path = self.key.as_bytes().to_vec();
+        request.needed = Some(vec![path.clone()]);
+        let collation = collator.as_ref().map(|collator| collator.spec().clone());
+        let of_all = self.query.is_empty();
+        request.distinct = Some(planner::Values { path, once: false, of_all, collation });
         Ok((request, collator))
-    }
-}
-
-impl Asked {
-    /// The index whose first field is the key, if all documents are asked for: then it holds one value after the
-    /// other.
-    fn index_of_all(
-        &self,
-        request: &Request,
-        simple: bool,
-        source: &CollectionSource,
-    ) -> Option<usize> {
-        let fits = |(at, index): (usize, &IndexInfo)| {
-            let first = index.fields.first()?;
-            let all = !index.hidden && !index.sparse && index.partial.is_none();
-            let plain = index.kind == IndexKind::Ordered && !index.is_multikey();
-            let wanted = request.hint.is_none_or(|hint| hint == at) && request.allows(at);
-            let is_key = first.path.dotted() == self.key.as_bytes();
-            // Each `_id` is a value of its own: a walk over the documents is the shorter way.
-            let shared = index.name != "_id_" && index.collation.is_none();
-            (all && plain && wanted && is_key && shared).then_some(at)
-        };
-        let whole = self.query.is_empty() && request.natural.is_none();
-        (whole && simple).then(|| source.indexes().iter().enumerate().find_map(fits)).flatten()
-    }
-
-    /// From one value to the next, however many documents share it.
-    fn by_index(
-        &self,
-        index: usize,
-        source: &CollectionSource,
-        context: &Context,
-        values: &mut Values<'_>,
-    ) -> Result<(), query::QueryError> {
-        let Some(field) = source.indexes().get(index).and_then(|info| info.fields.first()) else {
-            return Ok(());
-        };
-        let (mut low, mut high) = (Value::MinKey.into(), Value::MaxKey.into());
-        let (mut from_low, mut from_high) = (true, true);
-        loop {
-            context.check()?;
-            let edge = |value: &OwnedValue, inclusive| Edge { value: value.clone(), inclusive };
-            let edges = Some((edge(&low, from_low), edge(&high, from_high)));
-            let range = KeyRange { edges, ..KeyRange::default() };
-            let mut entries = source.index_scan(index, &range, None, Direction::Forward);
-            let Some(entry) = entries.next().transpose()? else { return Ok(()) };
-            let doc = match entry.doc {
-                Some(doc) => Some(doc),
-                None => source.fetch(&entry.record)?,
-            };
-            let Some(doc) = doc else { return Ok(()) };
-            let keys = query::sort::keys_at(&[&field.path], doc.as_bytes())?;
-            let Some(value) = keys.into_iter().flatten().next() else { return Ok(()) };
-            let holder = with_value(value.get());
-            if let Ok(Some(shown)) = holder.get("") {
-                values.put(shown, None).map_err(Failure::into_query_error)?;
-            }
-            if field.ascending {
-                (low, from_low) = (value, false);
-            } else {
-                (high, from_high) = (value, false);
-            }
-        }
     }
 }
 
@@ -173,18 +114,10 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         let ns = collection.ns().clone();
         let source = CollectionSource::new(view, collection)?;
         let mut context = blocking::query_context(call, None);
-        let (mut request, collator) = asked.request(call.node(), &source)?;
+        let (request, collator) = asked.request(call.node(), &source)?;
         context.collator.clone_from(&collator);
         let running = |error: query::QueryError| while_running(error.into(), call, &ns);
         let uuid = source.collection().uuid();
-        if let Some(index) = asked.index_of_all(&request, collator.is_none(), &source) {
-            let scan = planner::whole_index(index, source.indexes());
-            call.node().index_use.note(uuid, index_use::names(&scan, source.indexes()));
-            asked.by_index(index, &source, &context, &mut values).map_err(running)?;
-            return Ok(reply(values, time));
-        }
-        // Where an index holds the values, what is missing is null.
-        request.needed = Some(vec![asked.key.as_bytes().to_vec()]);
         let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
         call.node().index_use.note(uuid, index_use::names(&chosen.access, source.indexes()));
         let mut input = Input::new(&source, &context);

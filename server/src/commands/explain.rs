@@ -245,7 +245,10 @@ pub(super) fn aggregation(
     let stages = prepared.pipeline.into_iter().flatten().skip(absorbed);
     let stages: Vec<_> = stages.filter_map(|stage| stage.as_document()).collect();
     // Some stages are short for several, or are taken apart: then nothing of them is told as a part of the plan.
+    let by_values = request.distinct.is_some()
+        && planner::is_by_values(&planner::choose(&request, &source, &context)?.0);
     let above = match rest.len() == stages.len() {
+        true if by_values => Above::of_values(&stages),
         true => Above::of(&stages, !planner::is_by_id(&request, &source), request.sort.is_some()),
         false => Above {
             told: stages.iter().map(|s| s.to_owned().to_owned()).collect(),
@@ -268,8 +271,7 @@ pub(super) fn aggregation(
         stage.append(cstr!("executionTimeMillisEstimate"), sizes::long(ran.millis));
     };
     if let Some(ran) = &ran {
-        let below = ran.returned.last().copied();
-        told(&mut first, below.unwrap_or(ran.examined.docs.max(ran.examined.keys)), ran);
+        told(&mut first, ran.rows(), ran);
     }
     let mut shown = RawArrayBuf::new();
     shown.push(first);
@@ -369,7 +371,7 @@ impl Query<'_> {
         let ran = self.execute(&chosen, request, projection, above)?;
         let returned = match &self.top {
             Top::Count => 0,
-            _ => ran.returned.last().copied().unwrap_or(ran.examined.docs),
+            _ => ran.rows(),
         };
         let mut stats = rawdoc! { "executionSuccess": true };
         stats.append(cstr!("nReturned"), sizes::number(returned));
@@ -425,7 +427,7 @@ impl Query<'_> {
         if matches!(self.top, Top::Count) {
             tree.append(cstr!("stage"), "COUNT");
             if let Some(ran) = ran {
-                let counted = ran.returned.last().copied().unwrap_or(ran.examined.docs);
+                let counted = ran.rows();
                 tree.append(cstr!("nReturned"), 0);
                 tree.append(cstr!("executionTimeMillisEstimate"), sizes::number(ran.millis));
                 tree.append(cstr!("nCounted"), sizes::number(counted));
@@ -458,7 +460,7 @@ impl Query<'_> {
 
     fn trial(&self, shape: &Shape, candidate: &Candidate, ran: &Ran) -> RawDocumentBuf {
         let mut doc = RawDocumentBuf::new();
-        let returned = ran.returned.last().copied().unwrap_or(ran.examined.docs);
+        let returned = ran.rows();
         doc.append(cstr!("nReturned"), sizes::number(returned));
         doc.append(cstr!("executionTimeMillisEstimate"), sizes::number(ran.millis));
         doc.append(cstr!("totalKeysExamined"), sizes::number(ran.examined.keys));
@@ -476,6 +478,7 @@ impl Query<'_> {
         above: Vec<stage::Parsed>,
     ) -> Result<Ran, Failure> {
         let started = Instant::now();
+        let limit = request.limit;
         let mut pipeline = planner::build(candidate, request);
         pipeline.extend(projection.map(Project));
         let planned = shown(&pipeline).len() + self.pushed.min(above.len());
@@ -484,7 +487,13 @@ impl Query<'_> {
         while pipeline.next(&mut input)?.is_some() {}
         let mut returned = shown(&pipeline);
         let above = returned.split_off(planned.min(returned.len()));
-        Ok(Ran { returned, above, millis: millis(started), examined: pipeline.examined() })
+        let examined = pipeline.examined();
+        let mut ran = Ran { returned, above, millis: millis(started), examined };
+        // As mongod counts it, the end of the keys is one, if it is come to.
+        let ended = limit.is_none_or(|limit| ran.rows() < limit);
+        let counts = matches!(self.top, Top::Count) && candidate.counts_keys();
+        ran.examined.keys += u64::from(counts && ended);
+        Ok(ran)
     }
 }
 

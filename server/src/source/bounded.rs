@@ -11,7 +11,7 @@ use std::ops::Bound;
 use query::{
     QueryError,
     planner::Interval,
-    source::{BoundedEntry, Direction, Edge, IndexEntry},
+    source::{BoundedEntry, BoundedWalk, Direction, Edge, IndexEntry},
 };
 use storage::keystring;
 
@@ -44,7 +44,12 @@ pub(super) struct Bounded<'s> {
     open: Option<storage::IndexScan>,
     /// Where the next key is looked for.
     seek: Option<Seek>,
+    /// Keys that begin with this are not wanted any more.
+    behind: Option<Vec<u8>>,
 }
+
+/// How many such keys are stepped over before the first that is not one of them is looked for: few values are shared by many.
+const STEPS_MAX: u32 = 4;
 
 struct Seek {
     bytes: Vec<u8>,
@@ -93,7 +98,8 @@ impl<'s> Bounded<'s> {
             });
             fields.push((stretches, descending));
         }
-        let mut walk = Self { source, index, direction, fields, open: None, seek: None };
+        let (open, seek, behind) = (None, None, None);
+        let mut walk = Self { source, index, direction, fields, open, seek, behind };
         walk.seek = match after {
             Some(entry) => Some(Seek { bytes: source.row(index, entry), inclusive: false }),
             None => walk.first(Vec::new(), 0),
@@ -186,7 +192,7 @@ impl<'s> Bounded<'s> {
     }
 
     fn advance(&mut self) -> Result<Option<BoundedEntry>, QueryError> {
-        let mut passed = 0;
+        let (mut passed, mut steps) = (0, 0);
         loop {
             if let Some(seek) = self.seek.take() {
                 self.go_to(&seek);
@@ -196,6 +202,15 @@ impl<'s> Bounded<'s> {
                 return Ok((passed > 0).then_some(BoundedEntry::last(passed)));
             };
             let entry = super::entry(found)?;
+            if let Some(behind) = self.behind.take_if(|behind| entry.key.starts_with(behind)) {
+                steps += 1;
+                match steps < STEPS_MAX {
+                    true => self.behind = Some(behind),
+                    false => self.seek = Some(Seek { bytes: behind, inclusive: false }),
+                }
+                continue;
+            }
+            self.behind = None;
             match self.judge(&entry.key) {
                 Verdict::Within => return Ok(Some(BoundedEntry::found(entry, passed))),
                 Verdict::Seek(seek) => self.seek = Some(seek),
@@ -221,4 +236,36 @@ impl Iterator for Bounded<'_> {
         }
         self.advance().transpose()
     }
+}
+
+impl BoundedWalk for Bounded<'_> {
+    fn pass(&mut self, entry: &IndexEntry, fields: usize) {
+        // Nobody shares the key of a unique index.
+        let info = self.source.infos.get(self.index);
+        if info.is_some_and(|info| info.unique && fields >= info.fields.len()) {
+            return;
+        }
+        let mut at = 0;
+        for (_, descending) in self.fields.iter().take(fields) {
+            let rest = entry.key.get(at..).unwrap_or_default();
+            // What has no end is the end of the key.
+            at += keystring::component_len(rest, *descending).unwrap_or(rest.len());
+        }
+        self.behind = Some(entry.key.get(..at).unwrap_or_default().to_vec());
+    }
+}
+
+/// Bounds that can't be walked.
+pub(super) struct Refused(pub(super) Option<QueryError>);
+
+impl Iterator for Refused {
+    type Item = Result<BoundedEntry, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(Err)
+    }
+}
+
+impl BoundedWalk for Refused {
+    fn pass(&mut self, _: &IndexEntry, _: usize) {}
 }

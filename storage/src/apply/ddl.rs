@@ -14,7 +14,9 @@ use crate::{
     StorageError,
     catalog::{Collection, Index, IndexState, Parts, needs_id_table},
     engine::Keyspace,
-    layout::{TableId, meta_key, numbers, push_varint},
+    index::waiting::Waiting,
+    keystring::Marks,
+    layout::{TableId, meta_key, numbers},
 };
 
 impl Apply {
@@ -281,14 +283,18 @@ impl Apply {
         self.meta.put(Keyspace::Meta, key, numbers([ts.as_u64()]));
     }
 
-    /// A write to an index that is being built waits in its side table, in order.
-    pub(super) fn put_side(&mut self, index: &Index, insert: bool, key_len: usize, row: &[u8]) {
+    /// A write to an index that is being built waits in its side table, in order. A removal has no marks.
+    pub(super) fn put_side(
+        &mut self,
+        index: &Index,
+        insert: Option<Marks>,
+        key_len: usize,
+        row: &[u8],
+    ) {
         let counts = self.counts(index.side);
         counts.next_record += 1;
         let at = counts.next_record.to_be_bytes();
-        let mut payload = vec![u8::from(insert)];
-        push_varint(&mut payload, key_len);
-        payload.extend_from_slice(row);
+        let payload = Waiting { insert, key_len, row }.payload();
         self.changes.put_new(index.side, &at, Timestamp::NULL, &[&payload]);
     }
 }

@@ -8,8 +8,11 @@ use super::Apply;
 use crate::{
     StorageError,
     catalog::{Collection, Index, IndexState},
-    index::{entry, keygen::Keys},
-    keystring,
+    index::{
+        entry,
+        keygen::{Key, Keys},
+    },
+    keystring::{self, Marks},
     mvcc::{Version, write::When},
 };
 
@@ -181,11 +184,17 @@ impl Apply {
                 None => Ok(Keys::default()),
             };
             let (old, new) = (keys(old)?, keys(new)?);
-            for key in old.keys.iter().filter(|key| new.keys.binary_search(key).is_err()) {
+            for key in old.keys.iter().filter(|key| new.find(&key.bytes).is_none()) {
                 self.remove_entry(when, index, key, record, born)?;
             }
-            for key in new.keys.iter().filter(|key| old.keys.binary_search(key).is_err()) {
-                self.put_entry(when, index, key, record);
+            for key in &new.keys {
+                match old.find(&key.bytes) {
+                    None => self.put_entry(when, index, key, record),
+                    Some(was) if was.marks != key.marks => {
+                        self.put_over(when, index, key, record)?;
+                    }
+                    Some(_) => {}
+                }
             }
             if widens(index, &new.multikey) {
                 self.widen_multikey(when.ts, coll, index.name(), &new.multikey)?;
@@ -194,30 +203,49 @@ impl Apply {
         Ok(())
     }
 
-    pub(super) fn put_entry(&mut self, when: When, index: &Index, key: &[u8], record: &[u8]) {
-        let row = [key, record].concat();
+    pub(super) fn put_entry(&mut self, when: When, index: &Index, key: &Key, record: &[u8]) {
+        let row = [&key.bytes, record].concat();
         if let IndexState::Building { .. } = index.state {
-            return self.put_side(index, true, key.len(), &row);
+            return self.put_side(index, Some(key.marks), key.bytes.len(), &row);
         }
-        self.changes.put_new(index.table, &row, when, &[&entry::payload(key.len())]);
+        let payload = entry::payload(key.bytes.len(), key.marks);
+        self.changes.put_new(index.table, &row, when, &[&payload]);
+    }
+
+    /// A value has given way to one that is equal and of another type: 1 to 1.0.
+    fn put_over(
+        &mut self,
+        when: When,
+        index: &Index,
+        key: &Key,
+        record: &[u8],
+    ) -> Result<(), StorageError> {
+        if let IndexState::Building { .. } = index.state {
+            self.put_entry(when, index, key, record);
+            return Ok(());
+        }
+        let payload = entry::payload(key.bytes.len(), key.marks);
+        self.changes.put(index.table, &[&key.bytes, record].concat(), when, &[&payload])?;
+        Ok(())
     }
 
     fn remove_entry(
         &mut self,
         when: When,
         index: &Index,
-        key: &[u8],
+        key: &Key,
         record: &[u8],
         born: Option<Timestamp>,
     ) -> Result<(), StorageError> {
-        let row = [key, record].concat();
+        let row = [&key.bytes, record].concat();
         if let IndexState::Building { .. } = index.state {
-            self.put_side(index, false, key.len(), &row);
+            self.put_side(index, None, key.bytes.len(), &row);
         } else if self.changes.keeps_history() {
             // The entries of a document's first version are as old as it is, or older where the index was built
             // later, which no reader can tell: they need not be read.
             if let Some(born) = born {
-                self.changes.assume(index.table, &row, born, &[&entry::payload(key.len())]);
+                let payload = entry::payload(key.bytes.len(), key.marks);
+                self.changes.assume(index.table, &row, born, &[&payload]);
             }
             self.changes.remove(index.table, &row, when)?;
         } else {
@@ -276,7 +304,8 @@ pub(crate) fn id_entry(
         return Ok((key, payload));
     }
     keystring::append(&mut key, id, false, coll.collator())?;
-    let payload = entry::payload(key.len());
+    // Its documents are looked at: text in a collation can't be given back.
+    let payload = entry::payload(key.len(), Marks::NONE).to_vec();
     key.extend_from_slice(record);
     Ok((key, payload))
 }

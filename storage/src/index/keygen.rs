@@ -15,7 +15,10 @@ use query::{
 };
 
 use super::{text::Text, wildcard::Wildcard};
-use crate::{StorageError, keystring};
+use crate::{
+    StorageError,
+    keystring::{self, Marks},
+};
 
 /// What an index is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +63,47 @@ impl Field {
     }
 }
 
+/// One key of a document.
+#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// Its components, one after the other.
+    pub(crate) bytes: Vec<u8>,
+    /// What they leave open.
+    pub(crate) marks: Marks,
+}
+
+impl Key {
+    /// A key that is never turned back into values.
+    pub(super) fn closed(bytes: Vec<u8>) -> Self {
+        Self { bytes, marks: Marks::NONE }
+    }
+}
+
 /// The keys of one document, sorted, each once, and the path components at which arrays were seen.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keys {
-    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) keys: Vec<Key>,
     pub(crate) multikey: Vec<Vec<u32>>,
+}
+
+impl Keys {
+    /// The key with these bytes.
+    pub(crate) fn find(&self, bytes: &[u8]) -> Option<&Key> {
+        let at = self.keys.binary_search_by(|key| key.bytes.as_slice().cmp(bytes)).ok()?;
+        self.keys.get(at)
+    }
+}
+
+/// In order, each once. Elements of an array that are equal leave open which of them a key was made of.
+fn settle(keys: &mut Vec<Key>) {
+    keys.sort_unstable();
+    keys.dedup_by(|next, kept| {
+        let same = next.bytes == kept.bytes;
+        if same && next.marks != kept.marks {
+            kept.marks = Marks::NONE;
+        }
+        same
+    });
 }
 
 impl KeyGen {
@@ -171,8 +210,7 @@ impl KeyGen {
             Err(Refused::Document(e)) => return Err(e),
             Err(Refused::NoKeys) => return Ok(Keys::default()),
         }
-        out.keys.sort();
-        out.keys.dedup();
+        settle(&mut out.keys);
         for paths in &mut out.multikey {
             paths.sort_unstable();
             paths.dedup();
@@ -217,14 +255,14 @@ impl KeyGen {
         }
         keys.sort();
         keys.dedup();
-        Ok(Keys { keys, multikey: Vec::new() })
+        Ok(Keys { keys: keys.into_iter().map(Key::closed).collect(), multikey: Vec::new() })
     }
 
     /// The single key of a document in which no path meets an array: most documents, at one allocation.
     fn plain_keys(&self, doc: &RawDocument) -> Result<Option<Keys>, StorageError> {
-        let mut key = Vec::with_capacity(16 * self.fields.len());
+        let mut key = self.empty_key();
         let mut missing = 0;
-        for field in &self.fields {
+        for (place, field) in self.fields.iter().enumerate() {
             let found = field.path.split_first().and_then(|(first, rest)| {
                 extract(Elements::of_bytes(doc.as_bytes()).find(first)?, rest)
             });
@@ -236,21 +274,30 @@ impl KeyGen {
                     Value::Null
                 }
             };
-            self.append(&mut key, field, value)?;
+            self.append(&mut key, place, field, value)?;
         }
         let none = self.sparse && missing == self.fields.len();
         let keys = if none { Vec::new() } else { vec![key] };
         Ok(Some(Keys { keys, multikey: Vec::new() }))
     }
 
+    fn empty_key(&self) -> Key {
+        Key::closed(Vec::with_capacity(16 * self.fields.len()))
+    }
+
     fn append(
         &self,
-        key: &mut Vec<u8>,
+        key: &mut Key,
+        place: usize,
         field: &Field,
         value: Value<'_>,
     ) -> Result<(), StorageError> {
+        // Hashes, and text by its sort key, don't give back what they were made of.
+        if self.kind == IndexKind::Btree && self.collator.is_none() {
+            key.marks.note(place, value);
+        }
         let value = if field.hashed { Value::Int64(hash64(value)) } else { value };
-        keystring::append(key, value, field.descending, self.collator())
+        keystring::append(&mut key.bytes, value, field.descending, self.collator())
     }
 
     fn walk<'a>(
@@ -301,9 +348,9 @@ impl KeyGen {
         if self.sparse && state.missing == self.fields.len() {
             return Ok(());
         }
-        let mut key = Vec::with_capacity(16 * self.fields.len());
-        for (field, value) in self.fields.iter().zip(&state.fixed) {
-            self.append(&mut key, field, *value).map_err(Refused::Document)?;
+        let mut key = self.empty_key();
+        for (place, (field, value)) in self.fields.iter().zip(&state.fixed).enumerate() {
+            self.append(&mut key, place, field, *value).map_err(Refused::Document)?;
         }
         out.keys.push(key);
         Ok(())
@@ -320,7 +367,7 @@ enum Refused {
 }
 
 struct Out {
-    keys: Vec<Vec<u8>>,
+    keys: Vec<Key>,
     multikey: Vec<Vec<u32>>,
 }
 

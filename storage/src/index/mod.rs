@@ -3,6 +3,7 @@
 pub(crate) mod entry;
 pub(crate) mod keygen;
 mod text;
+pub(crate) mod waiting;
 pub(crate) mod wildcard;
 
 #[cfg(test)]

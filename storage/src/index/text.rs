@@ -11,7 +11,7 @@ use query::{
     value::{Elements, Value},
 };
 
-use super::keygen::{Field, Keys};
+use super::keygen::{Field, Key, Keys};
 use crate::{StorageError, keystring};
 
 /// What the keys of a text index depend on.
@@ -52,7 +52,7 @@ impl Text {
             multikey = vec![Vec::new(); fields.len()];
             multikey.get_mut(self.at).into_iter().for_each(|paths| paths.push(0));
         }
-        Ok(Keys { keys, multikey })
+        Ok(Keys { keys: keys.into_iter().map(Key::closed).collect(), multikey })
     }
 }
 

@@ -62,24 +62,60 @@ pub(super) fn append_double(out: &mut Vec<u8>, n: f64) {
     finish(out, negative, start);
 }
 
-/// What [`append_double`] wrote, if it is not below zero.
+/// What [`append_double`] wrote, but for NaN.
 pub(super) fn read(key: &[u8]) -> Option<f64> {
-    let (&lead, rest) = key.split_first()?;
-    let part = |bytes: &[u8]| Some(f64::from_bits(u64::from_be_bytes(*bytes.first_chunk()?)));
-    match lead.checked_sub(ZERO)? {
-        0 => Some(0.0),
-        FRACTION | HUGE => part(rest),
-        len @ FRACTION..HUGE => {
-            let (whole, rest) = rest.split_at_checked(usize::from(len - FRACTION))?;
-            let whole = whole.iter().fold(0_u64, |n, byte| n << 8 | u64::from(*byte));
-            #[allow(clippy::cast_precision_loss, reason = "it was a double's")]
-            let whole = whole as f64;
-            match rest.split_first()? {
-                (0, _) => Some(whole),
-                (_, rest) => Some(whole + part(rest)?),
-            }
+    match key.first() {
+        Some(&NEGATIVE_INFINITY) => return Some(f64::NEG_INFINITY),
+        Some(&INFINITY) => return Some(f64::INFINITY),
+        _ => {}
+    }
+    let Parts { negative, whole, behind } = Parts::of(key)?;
+    #[allow(clippy::cast_precision_loss, reason = "it was a double's")]
+    let size = whole as f64 + behind.unwrap_or(0.0);
+    Some(if negative { -size } else { size })
+}
+
+/// What [`append_int`] wrote.
+pub(super) fn read_int(key: &[u8]) -> Option<i64> {
+    match Parts::of(key)? {
+        Parts { behind: Some(_), .. } => None,
+        Parts { negative: true, whole, .. } => 0_i64.checked_sub_unsigned(whole),
+        Parts { whole, .. } => i64::try_from(whole).ok(),
+    }
+}
+
+/// A finite number, or the part of a decimal that is a double.
+struct Parts {
+    negative: bool,
+    whole: u64,
+    behind: Option<f64>,
+}
+
+impl Parts {
+    fn of(key: &[u8]) -> Option<Self> {
+        let (&lead, rest) = key.split_first()?;
+        if !(ZERO - HUGE..=ZERO + HUGE).contains(&lead) {
+            return None;
         }
-        _ => None,
+        let negative = lead < ZERO;
+        let turned = if negative { u64::MAX } else { 0 };
+        let double =
+            |bytes: &[u8]| Some(f64::from_bits(u64::from_be_bytes(*bytes.first_chunk()?) ^ turned));
+        let (whole, behind) = match lead.abs_diff(ZERO) {
+            0 => (0, None),
+            FRACTION | HUGE => (0, Some(double(rest)?)),
+            len => {
+                let len = usize::from(len - FRACTION);
+                let (whole, rest) = rest.split_at_checked(len)?;
+                let whole = whole.iter().fold(0_u64, |n, byte| n << 8 | u64::from(*byte));
+                // Only as many bytes as there are stand inverted.
+                let whole = whole ^ (turned >> (64 - 8 * len));
+                let (more, rest) = rest.split_first()?;
+                let more = u64::from(*more) ^ (turned & 0xFF);
+                (whole, if more == 0 { None } else { Some(double(rest)?) })
+            }
+        };
+        Some(Self { negative, whole, behind })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     apply::documents::{id_entry, id_of},
     catalog::{Collection, Index},
     engine::{Item, Slice},
-    index::entry,
+    index::{entry, keygen::Key},
     layout::{ROW_KEY_MAX, TableId},
     mvcc::{Version, version::Head},
     sort::Sorter,
@@ -99,8 +99,8 @@ impl IndexLoad {
     /// The keys of one document.
     pub(crate) fn add(&mut self, record: &[u8], doc: &RawDocument) -> Result<(), StorageError> {
         let keys = self.index.keygen.keys(doc)?;
-        for key in &keys.keys {
-            let payload = entry::payload(key.len());
+        for Key { bytes: key, marks } in &keys.keys {
+            let payload = entry::payload(key.len(), *marks);
             if key.len() + record.len() > ROW_KEY_MAX {
                 let (row, value) = row(self.index.table, &[key, record].concat(), &[&payload]);
                 self.sorter.push(&row, &value)?;

@@ -8,7 +8,7 @@
 
 use bson::RawDocumentBuf;
 
-use super::{Counts, above, examined, filter_doc, finish, index_scan, progress};
+use super::{Counts, above, examined, filter_doc, filtered_scan, finish, index_scan, progress};
 use crate::{
     exec::TextScan,
     expression::{DocBuilder, array_bytes},
@@ -28,7 +28,7 @@ pub(super) fn stage(
     if !text.others.is_empty() {
         let mut inputs = vec![text_match(text, None, indexes, counts, None)];
         let others = text.others.iter();
-        inputs.extend(others.map(|scan| index_scan(scan, indexes, counts.ran, (None, None))));
+        inputs.extend(others.map(|scan| index_scan(scan, indexes, counts.ran, None)));
         let or = many("OR", inputs, counts);
         let parts: Vec<Node> = conjuncts(text.filter.root())
             .into_iter()
@@ -93,7 +93,7 @@ fn text_match(
     let mut scans: Vec<_> = text
         .terms
         .iter()
-        .map(|scan| index_scan(scan, indexes, counts.ran, (by_scan, None)))
+        .map(|scan| filtered_scan(scan, indexes, counts.ran, by_scan, None))
         .collect();
     let below = if text.scored {
         let mut doc = begun("TEXT_OR", None, counts);

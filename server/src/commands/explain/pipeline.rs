@@ -22,6 +22,16 @@ pub(super) struct Above {
 }
 
 impl Above {
+    /// A grouping that is given each value once makes documents of them.
+    pub(super) fn of_values(stages: &[&RawDocument]) -> Self {
+        let mut told: Vec<_> = stages.iter().map(|stage| told(stage)).collect();
+        if let Some(first) = told.first_mut() {
+            let root = first.get_document("$group").map_or_else(|_| rawdoc! {}, ToOwned::to_owned);
+            *first = rawdoc! { "$groupByDistinctScan": { "newRoot": root } };
+        }
+        Self { told, ..Self::default() }
+    }
+
     /// `groups`: whether groupings may become part of the plan. Those over one document found by its `_id` don't.
     /// `sorted`: after a sort only a plain projection does.
     pub(super) fn of(stages: &[&RawDocument], groups: bool, sorted: bool) -> Self {

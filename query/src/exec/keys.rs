@@ -1,0 +1,144 @@
+//! What the key of an entry tells of its document.
+//!
+//! ```text
+//!   index { a: 1, "n.x": -1 }    key 5, "k"    ->   { a: 5, n: { x: "k" } }
+//! ```
+//! A filter on the fields of an index is checked on that, and who needs nothing else of a document has it in its place.
+//! What is missing is null there. Some keys don't tell all of their values: those of decimals, of documents. For them
+//! the document is read.
+
+use protocol::RawDoc;
+
+use super::{IndexScan, NOTES, Stage, Upstream, notes::with_notes};
+use crate::{
+    error::QueryError,
+    expression::DocBuilder,
+    matcher::Matcher,
+    source::{IndexEntry, IndexInfo, RecordKey, Source},
+    stage::to_doc,
+    value::{Elements, OwnedValue, Value},
+};
+
+/// The name of the note that says where the document of a key is.
+const RECORD: &[u8] = b"record";
+
+/// A key as a document, with a note of where its document is.
+pub(super) fn with_record(key: Vec<u8>, record: &RecordKey) -> Result<RawDoc, QueryError> {
+    let mut notes = DocBuilder::new();
+    notes.push(RECORD, Value::Binary { subtype: 0, bytes: &record.0 });
+    with_notes(&to_doc(key)?, &notes.finish())
+}
+
+/// Gives the documents of keys. One that was changed since its key was seen must still match.
+#[derive(Debug)]
+pub struct Fetch(pub Matcher);
+
+impl Stage for Fetch {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+        while let Some(key) = up.pull()? {
+            let notes = Elements::new(&key).find(NOTES).map(|notes| notes.value());
+            let record = notes.and_then(|notes| notes.elements().find(RECORD)).map(|r| r.value());
+            let Some(Value::Binary { bytes, .. }) = record else { continue };
+            let Some(doc) = up.fetch(&RecordKey(bytes.into()))? else { continue };
+            // Keys of an earlier batch are of an earlier moment.
+            if up.has_scanned() || self.0.check_bytes(doc.as_bytes(), up.context())? {
+                return Ok(Some(doc));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What is known once a key was looked at.
+pub(super) struct Looked {
+    /// The fields of the key as a document.
+    pub(super) key: Vec<u8>,
+    /// The document itself, where it was at hand or had to be read.
+    pub(super) doc: Option<RawDoc>,
+    /// It had to be read.
+    pub(super) fetched: bool,
+}
+
+/// The key of an entry as a document; `None` if it does not tell, and its record is not there.
+pub(super) fn look(
+    (scan, index): (&IndexScan, usize),
+    entry: &IndexEntry,
+    doc: Option<RawDoc>,
+    source: &dyn Source,
+) -> Result<Option<Looked>, QueryError> {
+    let Some(info) = source.indexes().get(index) else { return Ok(None) };
+    // Arrays that came since the plan was made are shown whole.
+    let tells = info.arrays() == scan.arrays;
+    let several = tells && info.is_multikey();
+    let key_of = |doc: &RawDoc| match several {
+        true => of_entry(index, info, entry, doc, source),
+        false => Ok(of_document(info, doc)),
+    };
+    if let Some(doc) = doc {
+        return Ok(Some(Looked { key: key_of(&doc)?, doc: Some(doc), fetched: false }));
+    }
+    if let Some(values) = source.key_values(index, entry).filter(|_| tells) {
+        return Ok(Some(Looked { key: with_values(info, &values), doc: None, fetched: false }));
+    }
+    let Some(doc) = source.fetch(&entry.record)? else { return Ok(None) };
+    Ok(Some(Looked { key: key_of(&doc)?, doc: Some(doc), fetched: true }))
+}
+
+fn with_values(info: &IndexInfo, values: &[OwnedValue]) -> Vec<u8> {
+    let fields = info.fields.iter().zip(values);
+    nested(&fields.map(|(field, value)| (field.path.parts(), value.get())).collect::<Vec<_>>())
+}
+
+/// Where a document has several keys, the entry tells which one is meant.
+fn of_entry(
+    index: usize,
+    info: &IndexInfo,
+    entry: &IndexEntry,
+    doc: &RawDoc,
+    source: &dyn Source,
+) -> Result<Vec<u8>, QueryError> {
+    let key = source.key_of(index, entry, doc)?;
+    let fields = info.fields.iter().zip(Elements::new(&key).map(|field| field.value()));
+    Ok(nested(&fields.map(|(field, value)| (field.path.parts(), value)).collect::<Vec<_>>()))
+}
+
+fn of_document(info: &IndexInfo, doc: &RawDoc) -> Vec<u8> {
+    let fields = info.fields.iter().map(|field| field.path.parts());
+    nested(&fields.map(|path| (path, at(doc.as_bytes(), path))).collect::<Vec<_>>())
+}
+
+fn at<'d>(doc: &'d [u8], path: &[Box<[u8]>]) -> Value<'d> {
+    path.iter().fold(Value::Document(doc), |value, name| match value {
+        Value::Document(inner) => {
+            Elements::of_bytes(inner).find(name).map_or(Value::Null, |field| field.value())
+        }
+        _ => Value::Null,
+    })
+}
+
+/// Fields at paths as a document; those below one name stand together.
+fn nested(fields: &[(&[Box<[u8]>], Value<'_>)]) -> Vec<u8> {
+    let mut doc = DocBuilder::new();
+    let mut done: Vec<&[u8]> = Vec::new();
+    for (path, value) in fields {
+        let Some((name, rest)) = path.split_first() else { continue };
+        if done.contains(&&**name) {
+            continue;
+        }
+        done.push(name);
+        if rest.is_empty() {
+            doc.push(name, *value);
+            continue;
+        }
+        let below: Vec<_> = fields
+            .iter()
+            .filter_map(|(path, value)| {
+                path.split_first()
+                    .filter(|(first, _)| *first == name)
+                    .map(|(_, rest)| (rest, *value))
+            })
+            .collect();
+        doc.push(name, Value::Document(&nested(&below)));
+    }
+    doc.finish()
+}

@@ -1,0 +1,138 @@
+//! What keys answer without their documents, whatever batch it is asked in.
+
+use super::*;
+use crate::{exec::Examined, planner::Values};
+
+/// Numbers of three types in two fields, some of them missing, and one field beside the index.
+fn source() -> MemorySource {
+    let docs = (0..60).map(|n| match n % 4 {
+        0 => rawdoc! { "_id": n, "a": n % 3, "b": n % 5, "z": n },
+        1 => rawdoc! { "_id": n, "a": i64::from(n % 3), "b": f64::from(n % 5), "z": n },
+        2 => rawdoc! { "_id": n, "a": n % 3, "z": n },
+        _ => rawdoc! { "_id": n, "a": f64::from(n % 3), "b": "text", "z": n },
+    });
+    MemorySource::new(docs.collect(), &[rawdoc! { "a": 1, "b": -1 }])
+}
+
+fn request(filter: RawDocumentBuf) -> Request {
+    Request::new(Matcher::parse(&filter, &ParseContext::default()).unwrap())
+}
+
+/// All rows, so many in each batch, and what was looked at.
+fn rows(request: &Request, batch: usize) -> (Vec<String>, Examined) {
+    let (source, context) = (source(), Context::default());
+    let (mut pipeline, _) = plan(request.clone(), &source, &context).unwrap();
+    let mut rows = Vec::new();
+    loop {
+        let mut input = Input::new(&source, &context);
+        for _ in 0..batch {
+            match pipeline.next(&mut input).unwrap() {
+                Some(doc) => rows.push(Shown(Value::from(&*doc)).to_string()),
+                None => return (rows, pipeline.examined()),
+            }
+        }
+    }
+}
+
+/// The same rows in batches of any size.
+fn in_any_batches(request: &Request) -> (Vec<String>, Examined) {
+    let whole = rows(request, usize::MAX);
+    for batch in [1, 2, 7] {
+        assert_eq!(rows(request, batch), whole, "in batches of {batch}");
+    }
+    whole
+}
+
+#[test]
+fn covered_rows_are_made_of_keys() {
+    let mut request = request(rawdoc! { "a": { "$gte": 1 } });
+    request.needed = Some(vec![b"b".to_vec()]);
+    let (found, examined) = in_any_batches(&request);
+    assert_eq!(examined, Examined { keys: 40, docs: 0, given: 40 });
+    assert!(found.iter().any(|row| row.contains("b: null")), "{found:?}");
+}
+
+#[test]
+fn a_key_that_does_not_match_leaves_its_document_alone() {
+    let (found, examined) = in_any_batches(&request(rawdoc! { "a": 1, "b": { "$mod": [5, 2] } }));
+    let wanted = found.len() as u64;
+    assert!(wanted > 0 && examined.keys > wanted);
+    assert_eq!((examined.docs, examined.given), (wanted, wanted));
+}
+
+#[test]
+fn values_are_found_from_key_to_key() {
+    let mut request = request(rawdoc! { "a": { "$lt": 2 } });
+    request.needed = Some(vec![b"a".to_vec()]);
+    let values = Values { path: b"a".to_vec(), once: false, of_all: false, collation: None };
+    request.distinct = Some(values);
+    let (found, examined) = in_any_batches(&request);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(examined.docs, 0);
+    // Behind a range each value of the second field may come once for each of the first.
+    request.needed = Some(vec![b"b".to_vec()]);
+    let values = Values { path: b"b".to_vec(), once: false, of_all: false, collation: None };
+    request.distinct = Some(values.clone());
+    let twice = in_any_batches(&request).0.len();
+    request.distinct = Some(Values { once: true, ..values });
+    assert!(twice < in_any_batches(&request).0.len());
+}
+
+#[test]
+fn keys_are_sorted_before_documents_are_fetched() {
+    let mut request = request(rawdoc! { "a": { "$gte": 1 } });
+    request.sort = Some(SortPattern::parse(&rawdoc! { "b": 1 }, None).unwrap());
+    (request.skip, request.limit) = (2, Some(5));
+    let (found, examined) = in_any_batches(&request);
+    assert_eq!((found.len(), examined.docs), (5, 5));
+    // The same without an index.
+    request.natural = Some(Direction::Forward);
+    let b = |rows: &[String]| {
+        let value = |row: &String| row.split("b: ").nth(1).map(|b| b[..1].to_owned());
+        rows.iter().map(value).collect::<Vec<_>>()
+    };
+    assert_eq!(b(&found), b(&in_any_batches(&request).0));
+}
+
+/// An array that comes between two batches has keys of its elements, which are not what is asked for.
+#[test]
+fn arrays_that_come_later_are_shown_whole() {
+    let index = [rawdoc! { "a": 1 }];
+    let of = |first: i32| (first..6).map(|n| rawdoc! { "_id": n, "a": n });
+    let before = MemorySource::new(of(0).collect(), &index);
+    let array = rawdoc! { "_id": 0, "a": [0, 100] };
+    let after = MemorySource::new([array].into_iter().chain(of(1)).collect(), &index);
+    let mut request = request(rawdoc! { "a": { "$gte": 0 } });
+    request.needed = Some(vec![b"a".to_vec()]);
+    let context = Context::default();
+    let (mut pipeline, chosen) = plan(request, &before, &context).unwrap();
+    assert!(chosen.covers);
+    let mut input = Input::new(&after, &context);
+    let doc = pipeline.next(&mut input).unwrap().unwrap();
+    assert_eq!(Shown(Value::from(&*doc)).to_string(), "{ a: [ 0, 100 ] }");
+    assert_eq!(pipeline.examined().docs, 1);
+}
+
+/// What is beyond one end of the order is not everything.
+#[test]
+fn an_end_that_is_left_out_is_left_out() {
+    let values = [bson::RawBson::MinKey, bson::RawBson::Int32(1), bson::RawBson::MaxKey];
+    let docs = values.into_iter().enumerate().map(|(n, a)| {
+        let mut doc = rawdoc! { "_id": i32::try_from(n).unwrap() };
+        doc.append(bson::raw::cstr!("a"), a);
+        doc
+    });
+    let source = MemorySource::new(docs.collect(), &[rawdoc! { "a": 1 }]);
+    let count = |filter: RawDocumentBuf| {
+        let request = Request { counts: true, ..request(filter) };
+        let context = Context::default();
+        let (mut pipeline, chosen) = plan(request, &source, &context).unwrap();
+        assert!(chosen.settled);
+        let mut input = Input::new(&source, &context);
+        std::iter::from_fn(|| pipeline.next(&mut input).unwrap()).count()
+    };
+    assert_eq!(count(rawdoc! { "a": { "$gt": bson::RawBson::MinKey } }), 2);
+    assert_eq!(count(rawdoc! { "a": { "$lt": bson::RawBson::MaxKey } }), 2);
+    assert_eq!(count(rawdoc! { "a": { "$gte": bson::RawBson::MinKey } }), 3);
+    assert_eq!(count(rawdoc! { "a": { "$gt": bson::RawBson::MaxKey } }), 0);
+}
