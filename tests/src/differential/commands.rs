@@ -18,6 +18,7 @@ impl Random {
             0..=9 => self.find(),
             10 | 11 => self.count(),
             12 | 13 => self.distinct(),
+            _ if self.chance(8) => self.wrong_pipeline(),
             _ => self.aggregate(),
         };
         if self.chance(4) {
@@ -341,81 +342,6 @@ impl Random {
         }
         Case { command, order }
     }
-
-    /// Puts something wrong somewhere into a command: another value, or another name.
-    fn spoil(&mut self, command: &mut Document) {
-        if self.chance(20) {
-            return self.spoil_option(command);
-        }
-        let mut places = Vec::new();
-        let spoilt = ["filter", "query", "projection", "pipeline", "sort"];
-        for (name, value) in command.iter().filter(|(name, _)| spoilt.contains(&name.as_str())) {
-            collect(value, &mut vec![name.clone()], &mut places);
-        }
-        if places.is_empty() {
-            return;
-        }
-        let place = self.pick(&places);
-        let wrong = match self.below(4) {
-            0 => Bson::String(self.text()),
-            1 => self.number(),
-            _ => self.value(1),
-        };
-        replace(command, &place, wrong);
-    }
-}
-
-impl Random {
-    /// Gives a command an option of a wrong type, or one that it does not have.
-    fn spoil_option(&mut self, command: &mut Document) {
-        let options: &[&str] = match command.keys().next().map(String::as_str) {
-            Some("find") => &[
-                "filter",
-                "projection",
-                "sort",
-                "hint",
-                "collation",
-                "let",
-                "skip",
-                "limit",
-                "batchSize",
-                "singleBatch",
-                "min",
-                "max",
-                "returnKey",
-                "showRecordId",
-                "tailable",
-                "noCursorTimeout",
-                "allowDiskUse",
-                "maxTimeMS",
-                "oplogReplay",
-                "nothing",
-            ],
-            Some("count") => {
-                &["query", "limit", "skip", "hint", "collation", "maxTimeMS", "nothing"]
-            }
-            Some("distinct") => &["key", "query", "hint", "collation", "maxTimeMS", "nothing"],
-            _ => &[
-                "pipeline",
-                "cursor",
-                "hint",
-                "collation",
-                "let",
-                "explain",
-                "allowDiskUse",
-                "bypassDocumentValidation",
-                "maxTimeMS",
-                "nothing",
-            ],
-        };
-        let wrong = match self.below(4) {
-            0 => Bson::Null,
-            1 => Bson::String(self.text()),
-            2 => Bson::Array(Vec::new()),
-            _ => Bson::MinKey,
-        };
-        command.insert(self.pick(options), wrong);
-    }
 }
 
 /// Sorts by whole arrays instead of positions of them.
@@ -427,47 +353,4 @@ fn without_positions(command: &mut Document) {
     };
     let sort: Document = sort.iter().map(named).collect();
     command.insert("sort", sort);
-}
-
-/// The paths of all values in a value.
-fn collect(value: &Bson, at: &mut Vec<String>, into: &mut Vec<Vec<String>>) {
-    if at.len() > 1 {
-        into.push(at.clone());
-    }
-    let mut below = |name: String, value: &Bson| {
-        at.push(name);
-        collect(value, at, into);
-        at.pop();
-    };
-    match value {
-        Bson::Document(inner) => inner.iter().for_each(|(name, value)| below(name.clone(), value)),
-        Bson::Array(items) => {
-            items.iter().enumerate().for_each(|(n, value)| below(n.to_string(), value))
-        }
-        _ => {}
-    }
-}
-
-fn replace(document: &mut Document, place: &[String], by: Bson) {
-    let Some((name, rest)) = place.split_first() else { return };
-    if let Some(value) = document.get_mut(name) {
-        replace_in(value, rest, by);
-    }
-}
-
-fn replace_in(value: &mut Bson, place: &[String], by: Bson) {
-    let Some((name, rest)) = place.split_first() else {
-        *value = by;
-        return;
-    };
-    match value {
-        Bson::Document(inner) => replace(inner, place, by),
-        Bson::Array(items) => {
-            let item = name.parse::<usize>().ok().and_then(|at| items.get_mut(at));
-            if let Some(item) = item {
-                replace_in(item, rest, by);
-            }
-        }
-        _ => {}
-    }
 }
