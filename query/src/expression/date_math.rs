@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    value::{Spelled, Value},
+    value::{Elements, Spelled, Value},
 };
 
 fn error<'a>(code: i32, message: impl Into<String>) -> Evaluated<'a> {
@@ -34,6 +34,24 @@ const PARTS: [&str; 10] = [
     "second",
     "millisecond",
 ];
+
+/// Which parts go together; mongod looks at their names before it reads any.
+pub(super) fn check_parts(doc: &[u8]) -> Result<(), QueryError> {
+    let has = |name: &str| Elements::of_bytes(doc).find(name.as_bytes()).is_some();
+    let (code, text) = match (has("year"), has("isoWeekYear")) {
+        (false, false) => {
+            (40_516, "$dateFromParts requires either 'year' or 'isoWeekYear' to be present")
+        }
+        (true, iso) if iso || has("isoWeek") || has("isoDayOfWeek") => {
+            (40_489, "$dateFromParts does not allow mixing natural dates with ISO dates")
+        }
+        (false, true) if has("month") || has("day") => {
+            (40_525, "$dateFromParts does not allow mixing ISO dates with natural dates")
+        }
+        _ => return Ok(()),
+    };
+    Err(QueryError::location(code, text))
+}
 
 pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let Some((zone, values)) = args.split_last() else { return Ok(Value::Null) };
@@ -70,47 +88,27 @@ pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Eva
     }
     let Some(zone) = Zone::parse(*zone)? else { return Ok(Value::Null) };
     let [year, month, day, iso_year, iso_week, iso_day, hour, minute, second, milli] = numbers;
-    if year.is_none() && iso_year.is_none() {
-        return error(
-            40_516,
-            "$dateFromParts requires either 'year' or 'isoWeekYear' to be present",
-        );
-    }
-    let natural = year.or(month).or(day).is_some();
-    if natural && iso_year.or(iso_week).or(iso_day).is_some() {
-        return error(40_489, "$dateFromParts does not allow mixing natural dates with ISO dates");
-    }
-    let days = match (year, iso_year) {
-        (Some(year), None) => {
-            if !(1..=9999).contains(&year) {
-                return error(
-                    40_523,
-                    format!(
-                        "'year' must evaluate to an integer in the range 1 to 9999, found {year}"
-                    ),
-                );
-            }
-            days_from_civil(year, month.unwrap_or(1), 1) + day.unwrap_or(1) - 1
-        }
-        (None, Some(year)) => {
-            if !(1..=9999).contains(&year) {
-                return error(
-                    31_095,
-                    format!(
-                        "'isoWeekYear' must evaluate to an integer in the range 1 to 9999, found {year}"
-                    ),
-                );
-            }
-            let fourth = days_from_civil(year, 1, 4);
-            let monday = fourth - (fourth + 3).rem_euclid(7);
-            monday + (iso_week.unwrap_or(1) - 1) * 7 + iso_day.unwrap_or(1) - 1
-        }
-        _ => {
+    let days = if let Some(year) = year {
+        if !(1..=9999).contains(&year) {
             return error(
-                40_489,
-                "$dateFromParts does not allow mixing natural dates with ISO dates",
+                40_523,
+                format!("'year' must evaluate to an integer in the range 1 to 9999, found {year}"),
             );
         }
+        days_from_civil(year, month.unwrap_or(1), 1) + day.unwrap_or(1) - 1
+    } else {
+        let year = iso_year.unwrap_or(1);
+        if !(1..=9999).contains(&year) {
+            return error(
+                31_095,
+                format!(
+                    "'isoWeekYear' must evaluate to an integer in the range 1 to 9999, found {year}"
+                ),
+            );
+        }
+        let fourth = days_from_civil(year, 1, 4);
+        let monday = fourth - (fourth + 3).rem_euclid(7);
+        monday + (iso_week.unwrap_or(1) - 1) * 7 + iso_day.unwrap_or(1) - 1
     };
     // mongod counts in microseconds, which end sooner.
     let micros = |n: Option<i64>, unit: i64| n.unwrap_or(0).checked_mul(unit);
@@ -327,7 +325,14 @@ fn unit(name: &str, value: Value<'_>) -> Result<Option<Unit>, QueryError> {
     })
 }
 
+/// A moment moved. mongod takes one before 1970 apart into seconds rounded down and milliseconds that are negative,
+/// and so loses a second of those that have a fraction.
 fn moved(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
+    let lost = if ms < 0 && ms % 1000 != 0 && unit != Unit::Fixed(1) { 1000 } else { 0 };
+    moved_whole(ms, unit, amount, zone)?.checked_sub(lost)
+}
+
+fn moved_whole(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     let months = match unit {
         Unit::Fixed(length) => return ms.checked_add(amount.checked_mul(length)?),
         Unit::Day | Unit::Week => {

@@ -284,7 +284,7 @@ fn positional(row: &table::Positional, value: Value<'_>, scope: &mut Scope) -> P
         return Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }));
     }
     let args = arguments(value, scope)?;
-    check_count(row.name, args.len(), row.min, row.max)?;
+    check_arguments(row, args.len())?;
     Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }))
 }
 
@@ -352,6 +352,33 @@ fn date_and_zone(
     Ok(Some(vec![date, zone.unwrap_or(Expr::Literal(OwnedValue::from(super::NOT_GIVEN)))]))
 }
 
+/// The conversions and one comparison of sets count their arguments in words of their own.
+fn check_arguments(row: &table::Positional, given: usize) -> Result<(), QueryError> {
+    const CONVERSIONS: [&str; 9] = [
+        "$toBool",
+        "$toDate",
+        "$toDecimal",
+        "$toDouble",
+        "$toInt",
+        "$toLong",
+        "$toObjectId",
+        "$toString",
+        "$toUUID",
+    ];
+    match row.name {
+        name if given != 1 && CONVERSIONS.contains(&name) => Err(QueryError::location(
+            50_723,
+            format!("{name} requires a single argument, got {given}"),
+        )),
+        "$setEquals" if given < row.min => Err(QueryError::location(
+            17_045,
+            format!("$setEquals needs at least two arguments had: {given}"),
+        )),
+        "$substr" => check_count("$substrBytes", given, row.min, row.max),
+        name => check_count(name, given, row.min, row.max),
+    }
+}
+
 pub(super) fn check_count(
     name: &str,
     given: usize,
@@ -397,8 +424,10 @@ fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
             ));
         }
     }
-    if matches!(row.name, "$setField" | "$unsetField") {
-        check_field_name(row.name, doc)?;
+    match row.name {
+        "$setField" | "$unsetField" => check_field_name(row.name, doc)?,
+        "$dateFromParts" => super::date_math::check_parts(doc)?,
+        _ => {}
     }
     let mut args = Vec::with_capacity(row.fields.len());
     for field in row.fields {

@@ -65,12 +65,7 @@ pub(super) fn fields<'v, const N: usize>(
             None => {
                 return Err(QueryError::location(
                     unknown,
-                    match name {
-                        "$sortArray" => {
-                            format!("{name} found an unknown argument: {}", lossy(field.key))
-                        }
-                        _ => format!("Unrecognized parameter to {name}: {}", lossy(field.key)),
-                    },
+                    format!("Unrecognized parameter to {name}: {}", lossy(field.key)),
                 ));
             }
         }
@@ -91,9 +86,11 @@ fn with_variable(
     body: Value<'_>,
     scope: &mut Scope,
 ) -> Result<(usize, Expr), QueryError> {
+    // To mongod what is no text has the empty one.
     let name = match name {
         Some(Value::String(name)) => name,
-        _ => b"this",
+        Some(_) => b"".as_slice(),
+        None => b"this",
     };
     parse::check_variable(name)?;
     let mark = scope.enter();

@@ -89,11 +89,6 @@ impl Kind {
         })
     }
 
-    /// Takes one expression, which can't be written as an array in `$group`.
-    fn is_unary(self) -> bool {
-        !self.takes_n() && !matches!(self, Self::TopN { .. } | Self::Percentile)
-    }
-
     fn takes_n(self) -> bool {
         matches!(
             self,
@@ -126,7 +121,7 @@ impl Spec {
             Value::Document(doc) => Elements::of_bytes(doc).next(),
             _ => None,
         };
-        let Some(first) = first else {
+        let Some(first) = first.filter(|first| first.key.starts_with(b"$")) else {
             return Err(QueryError::location(
                 40_234,
                 format!("The field '{shown}' must be an accumulator object"),
@@ -141,9 +136,7 @@ impl Spec {
                 ),
             ));
         }
-        if matches!(first.value(), Value::Array(_))
-            && Kind::of(first.key).is_some_and(Kind::is_unary)
-        {
+        if matches!(first.value(), Value::Array(_)) {
             return Err(QueryError::location(
                 40_237,
                 format!(
@@ -233,8 +226,8 @@ impl Spec {
                 b"sortBy" if matches!(self.kind, Kind::TopN { .. }) => {
                     let Value::Document(sort) = field.value() else {
                         return Err(QueryError::location(
-                            5_788_604,
-                            "expected 'sortBy' to already be an object",
+                            10_065,
+                            "invalid parameter: expected an object (sortBy)",
                         ));
                     };
                     self.sort = Some(SortPattern::parse(super::raw(sort)?, scope.collator())?);
@@ -244,25 +237,30 @@ impl Spec {
                     self.input = Expr::parse(field.value(), scope)?;
                 }
                 other => {
-                    return Err(QueryError::location(
-                        5_787_901,
-                        format!(
-                            "Unknown argument for {operator} operator: {}",
-                            String::from_utf8_lossy(other)
+                    let other = String::from_utf8_lossy(other);
+                    return Err(match self.kind {
+                        Kind::TopN { .. } => QueryError::location(
+                            5_788_002,
+                            format!("Unknown argument to {operator} '{other}'"),
                         ),
-                    ));
+                        _ => QueryError::location(
+                            5_787_901,
+                            format!("Unknown argument for 'n' operator: {other}"),
+                        ),
+                    });
                 }
             }
         }
+        let sorts = matches!(self.kind, Kind::TopN { .. });
         if self.kind.takes_n() && self.n.is_none() {
-            return Err(QueryError::location(5_787_906, "Missing value for 'n'"));
+            let code = if sorts { 5_788_003 } else { 5_787_906 };
+            return Err(QueryError::location(code, "Missing value for 'n'"));
         }
         if !found {
-            let single = matches!(self.kind, Kind::TopN { single: true, .. });
-            let code = if single { 5_788_004 } else { 5_787_907 };
+            let code = if sorts { 5_788_004 } else { 5_787_907 };
             return Err(QueryError::location(code, format!("Missing value for '{input}'")));
         }
-        if matches!(self.kind, Kind::TopN { .. }) && self.sort.is_none() {
+        if sorts && self.sort.is_none() {
             return Err(QueryError::location(5_788_005, "Missing value for 'sortBy'"));
         }
         Ok(())

@@ -15,6 +15,7 @@ use super::{
     accumulator::{Spec, State},
     granularity::Granularity,
     group::counted,
+    pushed,
     table::one,
     to_doc, unwind,
 };
@@ -33,6 +34,8 @@ struct Bucket {
     boundaries: Vec<OwnedValue>,
     default: Option<OwnedValue>,
     specs: Vec<Spec>,
+    /// mongod's second executor would run it.
+    pushed: bool,
     done: Option<std::vec::IntoIter<RawDoc>>,
 }
 
@@ -77,7 +80,13 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         ));
     };
     let (mut by, mut boundaries, mut default, mut specs) = (None, None, None, None);
+    let mut pushed = cx.pushed;
     for field in Elements::of_bytes(doc) {
+        pushed &= match field.key {
+            b"groupBy" => pushed::takes_expression(field.value()),
+            b"output" => field.value().elements().all(|e| pushed::takes_accumulator(e.value())),
+            _ => true,
+        };
         match field.key {
             b"groupBy" if !is_expression(field.value()) => {
                 return Err(QueryError::location(
@@ -130,7 +139,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         Some(specs) => specs,
         None => vec![counted(b"count")?],
     };
-    one(Bucket { by, boundaries, default, specs, done: None })
+    one(Bucket { by, boundaries, default, specs, pushed, done: None })
 }
 
 fn parse_boundaries(value: Value<'_>, cx: &StageContext) -> Result<Vec<OwnedValue>, QueryError> {
@@ -158,7 +167,7 @@ fn parse_boundaries(value: Value<'_>, cx: &StageContext) -> Result<Vec<OwnedValu
             ),
         ));
     }
-    for pair in boundaries.windows(2) {
+    for (at, pair) in boundaries.windows(2).enumerate() {
         let [a, b] = pair else { continue };
         if a.get().type_rank() != b.get().type_rank() {
             return Err(QueryError::location(
@@ -175,8 +184,8 @@ fn parse_boundaries(value: Value<'_>, cx: &StageContext) -> Result<Vec<OwnedValu
                 40_194,
                 format!(
                     "The 'boundaries' option to $bucket must be sorted, but elements {} and {} are not in ascending order ({} is not less than {}).",
-                    0,
-                    1,
+                    at,
+                    at + 1,
                     Shown(a.get()),
                     Shown(b.get())
                 ),
@@ -238,7 +247,7 @@ impl Bucket {
             Some(at) if at < default => Ok(at),
             _ if self.default.is_some() => Ok(default),
             _ => Err(QueryError::location(
-                7_158_303,
+                if self.pushed { 7_158_303 } else { 40_066 },
                 "$switch could not find a matching branch for an input, and no default was specified.",
             )),
         }

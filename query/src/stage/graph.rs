@@ -197,7 +197,7 @@ impl GraphLookup {
         }
     }
 
-    /// `{$match: {$and: [{to: {$in: values}}, restriction]}}`.
+    /// `{$match: {$and: [{to: {$in: values}}, {to: {$exists: true}}, restriction]}}`.
     fn level(&self, frontier: &[OwnedValue]) -> Vec<u8> {
         let list = array_bytes(frontier.iter().map(OwnedValue::get));
         let mut inside = DocBuilder::new();
@@ -206,7 +206,17 @@ impl GraphLookup {
         by_field.push(&self.to, Value::Document(&inside.finish()));
         let by_field = by_field.finish();
         let restrict = self.restrict.iter().map(OwnedValue::get);
-        let both = array_bytes([Value::Document(&by_field)].into_iter().chain(restrict));
+        // Null leads to null, not to what has no such field.
+        let null = frontier.iter().any(|value| value.get().is_nullish());
+        let there = null.then(|| {
+            let exists = bson::rawdoc! { "$exists": true };
+            let mut there = DocBuilder::new();
+            there.push(&self.to, Value::Document(exists.as_bytes()));
+            there.finish()
+        });
+        let there = there.iter().map(|there| Value::Document(there));
+        let both =
+            array_bytes([Value::Document(&by_field)].into_iter().chain(there).chain(restrict));
         let mut filter = DocBuilder::new();
         filter.push(b"$and", Value::Array(&both));
         let mut stage = DocBuilder::new();

@@ -63,6 +63,26 @@ struct Lookup {
     cx: StageContext,
 }
 
+/// A `from` that names a database is for mongod itself.
+fn elsewhere(spec: &[u8]) -> QueryError {
+    let (mut db, mut coll) = (String::new(), String::new());
+    for field in Elements::of_bytes(spec) {
+        let place = match field.key {
+            b"db" => &mut db,
+            b"coll" => &mut coll,
+            other => return idl::unknown("from", other),
+        };
+        match idl::string("from", &field) {
+            Ok(text) => *place = String::from_utf8_lossy(text).into_owned(),
+            Err(error) => return error,
+        }
+    }
+    QueryError::failed_to_parse(format!(
+        "$lookup with syntax {{from: {{db:<>, coll:<>}},..}} is not supported for db: {db} and \
+         coll: {coll}"
+    ))
+}
+
 /// Parses `$lookup`.
 pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
     let Value::Document(doc) = value else {
@@ -113,6 +133,7 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
                     other.type_name()
                 )));
             }
+            (b"from", Value::Document(spec)) => return Err(elsewhere(spec)),
             (b"from", other) => {
                 return Err(QueryError::failed_to_parse(format!(
                     "$lookup '{name}' field must be a string, but found {}",

@@ -17,6 +17,7 @@ mod hash_key;
 mod idl;
 mod join;
 mod outside;
+mod pushed;
 mod simple;
 mod table;
 mod unpack;
@@ -187,7 +188,7 @@ fn parse_over(
             cx.to_mut().scope = scope;
         }
         parsed.push(stage);
-        if after.is_none() && cx.pushed && !can_be_pushed(field, above) {
+        if after.is_none() && cx.pushed && !pushed::takes_stage(field, above) {
             after = Some(StageContext { pushed: false, ..cx.as_ref().clone() });
         }
         above |= matches!(field.key, b"$group" | b"$lookup");
@@ -196,23 +197,6 @@ fn parse_over(
     outside::check_places(&names)?;
     outside::check_first(names.first().copied(), over)?;
     Ok(parsed)
-}
-
-/// Whether mongod's second executor takes a stage, and so may take the group after it; `above` what was grouped or
-/// joined it takes nothing but the like.
-fn can_be_pushed(stage: &Element<'_>, above: bool) -> bool {
-    let value = stage.value();
-    match stage.key {
-        b"$group" => true,
-        b"$match" | b"$sort" | b"$limit" | b"$skip" => !above,
-        b"$project" if !above => value.elements().all(|field| {
-            let shown = crate::matcher::operands::is_true(field.value());
-            let plain = field.value().is_number() || matches!(field.value(), Value::Bool(_));
-            plain && (shown || field.key == b"_id")
-        }),
-        b"$lookup" => !value.elements().any(|field| matches!(field.key, b"pipeline" | b"let")),
-        _ => false,
-    }
 }
 
 /// The stages by name: all of them are known, those in others too, before the first is looked into.

@@ -268,6 +268,8 @@ impl Prepared {
             Some(own) => collation::of_view(asked.collation.as_ref(), own.as_ref())?,
             None => collation::of_collection(asked.collation.as_ref(), collection.as_deref())?,
         };
+        let whole = Value::Array(resolved.pipeline.as_bytes());
+        collation::check_joined(view, ns.db(), whole, collator.as_deref())?;
         let context = StageContext {
             parse: ParseContext { collator },
             scope: asked.variables.scope.clone(),
@@ -276,7 +278,7 @@ impl Prepared {
             depth: 0,
             pushed: false,
         };
-        let stages = stage::parse(Value::Array(resolved.pipeline.as_bytes()), &context)?;
+        let stages = stage::parse(whole, &context)?;
         Ok(Self { ns, collection, pipeline: resolved.pipeline, stages, context })
     }
 }

@@ -62,11 +62,9 @@ impl Random {
         for at in 1..=stages {
             self.stage(&mut growing, at == stages);
         }
-        // $$DESCEND takes some documents their _id: those sort alike.
-        let pruned = growing.stages.iter().any(|stage| stage.contains_key("$redact"));
         let order = match growing {
             Growing { cut: true, .. } => Order::Count,
-            Growing { ordered: true, .. } if !pruned => Order::Exact,
+            Growing { ordered: true, .. } => Order::Exact,
             _ => Order::Set,
         };
         (growing.stages, order)
@@ -162,9 +160,12 @@ impl Random {
                 growing.push(doc! { "$redact": { "$cond": [
                     self.safe_expression(1), self.pick(&["$$DESCEND", "$$KEEP"]), "$$PRUNE",
                 ] } });
+                // $$DESCEND takes some documents their _id: those sort alike.
+                growing.unique = false;
+                growing.ordered = false;
             }
             _ => {
-                if growing.ordered && !growing.inner {
+                if growing.ordered && growing.unique && !growing.inner {
                     self.facet(growing);
                 }
             }

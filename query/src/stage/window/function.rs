@@ -199,9 +199,6 @@ impl<'a> Call<'a> {
         if self.sort.is_none() {
             return refuse("'$shift' requires a sortBy");
         }
-        if self.window().is_some() {
-            return refuse("$shift does not accept a 'window' field");
-        }
         let Value::Document(doc) = self.function.value() else {
             return refuse("Argument to $shift must be an object");
         };
@@ -237,6 +234,9 @@ impl<'a> Call<'a> {
             return refuse("$shift requires an 'output' expression.");
         };
         let Some(by) = by else { return refuse("$shift requires 'by' as an integer value.") };
+        if self.window().is_some() {
+            return refuse("$shift does not accept a 'window' field");
+        }
         Ok(Function::Shift { output, by, default })
     }
 
@@ -352,6 +352,10 @@ impl<'a> Call<'a> {
     }
 
     fn linear_fill(&self) -> Result<Function, QueryError> {
+        let input = self.expr(self.function.value())?;
+        if self.window().is_some() {
+            return refuse("'window' field is not allowed in $linearFill");
+        }
         if !matches!(self.sort, Some([_])) {
             return Err(QueryError::location(
                 605_001,
@@ -359,17 +363,15 @@ impl<'a> Call<'a> {
                  one element",
             ));
         }
-        if self.window().is_some() {
-            return refuse("'window' field is not allowed in $linearFill");
-        }
-        self.expr(self.function.value()).map(Function::LinearFill)
+        Ok(Function::LinearFill(input))
     }
 
     fn locf(&self) -> Result<Function, QueryError> {
+        let input = self.expr(self.function.value())?;
         if self.window().is_some() {
             return refuse("'window' field is not allowed in $locf");
         }
-        self.expr(self.function.value()).map(Function::Locf)
+        Ok(Function::Locf(input))
     }
 
     fn covariance(&self, sample: bool) -> Result<Function, QueryError> {

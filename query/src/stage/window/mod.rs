@@ -294,7 +294,7 @@ impl Window {
             up.context().check()?;
             let values = output.function.over(&partition)?;
             for (doc, value) in filled.iter_mut().zip(values) {
-                *doc = to_doc(unwind::with(doc.as_bytes(), &output.path, value.get()))?;
+                *doc = to_doc(unwind::spread(doc.as_bytes(), &output.path, value.get()))?;
             }
         }
         Ok(filled)
