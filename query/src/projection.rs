@@ -76,7 +76,7 @@ impl Projection {
         }
         let mut scope = scope.clone();
         let mut parser = Parser::new(Style::Project, &mut scope);
-        parser.fields(Value::from(spec))?;
+        parser.stage_fields(Value::from(spec))?;
         let parsed = Self::of_parser(parser, FindSpec::default());
         Ok(Self { noted: scope.has_scores(), ..parsed })
     }
@@ -86,7 +86,7 @@ impl Projection {
         check_conflicts(spec, b"", Value::from(spec), &mut Vec::new())?;
         let mut scope = scope.clone();
         let mut parser = Parser::new(Style::AddFields, &mut scope);
-        parser.fields(Value::from(spec))?;
+        parser.stage_fields(Value::from(spec))?;
         let kind = Kind::Add(parser.tree);
         Ok(Self { kind, find: FindSpec::default(), noted: scope.has_scores() })
     }

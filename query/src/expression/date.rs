@@ -346,6 +346,7 @@ pub(super) fn op_date_to_string<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Ev
             );
         }
     };
+    format.as_deref().map_or(Ok(()), check_format)?;
     let zone = Zone::parse(zone_value)?;
     if value.is_nullish() {
         return Ok(if matches!(on_null, not_given!()) { Value::Null } else { on_null });
@@ -378,6 +379,28 @@ fn year_of(kind: char, civil: &Civil) -> i64 {
     if kind == 'G' { civil.iso_week().1 } else { civil.year }
 }
 
+/// Whether every `%` is followed by something that a date has.
+fn check_format(format: &str) -> Result<(), QueryError> {
+    let mut chars = format.chars();
+    while let Some(ch) = chars.next() {
+        match (ch, chars.clone().next()) {
+            ('%', None) => {
+                return Err(QueryError::location(18_535, "Unmatched '%' at end of format string"));
+            }
+            ('%', Some(kind)) if !"YmdHMSLjwUVuGbBzZ%".contains(kind) => {
+                return Err(QueryError::location(
+                    18_536,
+                    format!("Invalid format character '%{kind}' in format string"),
+                ));
+            }
+            ('%', Some(_)) => drop(chars.next()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A date in a format that was checked.
 fn formatted(ms: i64, zone: &Zone, format: &str) -> Result<String, QueryError> {
     use std::fmt::Write;
     let c = zone.civil(ms);
@@ -417,15 +440,7 @@ fn formatted(ms: i64, zone: &Zone, format: &str) -> Result<String, QueryError> {
             Some('Z') if offset == 0 => write!(out, "0"),
             Some('Z') => write!(out, "{offset:+}"),
             Some('%') => write!(out, "%"),
-            Some(other) => {
-                return Err(QueryError::location(
-                    18_536,
-                    format!("Invalid format character '%{other}' in format string"),
-                ));
-            }
-            None => {
-                return Err(QueryError::location(18_535, "Unmatched '%' at end of format string"));
-            }
+            Some(_) | None => Ok(()),
         };
         debug_assert!(written.is_ok(), "writing to a String does not fail");
     }

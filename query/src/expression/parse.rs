@@ -146,6 +146,16 @@ impl Scope {
         let _ = self.fault.set(fault);
     }
 
+    /// Lets constants fail apart, until [`Scope::share_faults`] is given what this gives.
+    pub(crate) fn own_faults(&mut self) -> Arc<OnceLock<QueryError>> {
+        std::mem::take(&mut self.fault)
+    }
+
+    /// Ends that; the first that failed meanwhile.
+    pub(crate) fn share_faults(&mut self, shared: Arc<OnceLock<QueryError>>) -> Option<QueryError> {
+        std::mem::replace(&mut self.fault, shared).get().cloned()
+    }
+
     /// Raises the first constant that failed.
     pub(crate) fn settle(&self) -> Result<(), QueryError> {
         self.fault.get().map_or(Ok(()), |fault| Err(fault.clone()))

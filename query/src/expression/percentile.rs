@@ -66,10 +66,10 @@ impl Percentile {
             )
         };
         let input = input.ok_or_else(|| missing("input"))?;
+        let method = method.ok_or_else(|| missing("method"))?;
         if !single && places.is_none() {
             return Err(missing("p"));
         }
-        let method = method.ok_or_else(|| missing("method"))?;
         let input = Expr::parse(input, scope)?;
         let places = places.map_or(Ok(vec![0.5]), |value| parse_places(value, scope))?;
         if method != b"approximate" {

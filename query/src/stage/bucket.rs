@@ -477,6 +477,8 @@ impl BucketAuto {
             if taken >= share && !is_last {
                 let edge = edge.get_or_insert_with(|| self.edge_above(&greatest));
                 let belongs = match edge {
+                    // Zero has no edge above it: all zeros are together.
+                    Some(edge) if is_zero(edge) => is_zero(&value),
                     Some(edge) => compare_values(value.get(), edge.get(), collator).is_lt(),
                     None => compare_values(value.get(), greatest.get(), collator).is_eq(),
                 };
@@ -513,7 +515,6 @@ impl BucketAuto {
         greatest: OwnedValue,
         edge: Option<OwnedValue>,
     ) -> (OwnedValue, OwnedValue) {
-        let is_zero = |v: &OwnedValue| compare_values(v.get(), Value::Int32(0), None).is_eq();
         let ahead = self.ahead.as_ref().map(|(value, _)| value);
         let (Some(granularity), Some(mut edge)) = (&self.granularity, edge) else {
             return (lowest, ahead.cloned().unwrap_or(greatest));
@@ -530,6 +531,10 @@ impl BucketAuto {
         self.edge = Some(edge.clone());
         (low, edge)
     }
+}
+
+fn is_zero(value: &OwnedValue) -> bool {
+    compare_values(value.get(), Value::Int32(0), None).is_eq()
 }
 
 /// Documents for each bucket: the count divided, rounded to the nearest, at least one.

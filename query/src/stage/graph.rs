@@ -148,6 +148,7 @@ impl GraphLookup {
     fn search(&self, doc: &RawDoc, up: &Upstream<'_, '_>) -> Result<Vec<Vec<u8>>, QueryError> {
         let arena = Bump::new();
         let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+        let collator = self.cx.parse.collator.as_deref();
         let mut frontier: Vec<OwnedValue> = match self.start.eval(&mut env)? {
             list @ Value::Array(_) => list.elements().map(|e| e.value().into()).collect(),
             Value::Missing => Vec::new(),
@@ -157,7 +158,7 @@ impl GraphLookup {
         let mut met: HashSet<Vec<u8>> = HashSet::new();
         let (mut found, mut bytes, mut depth) = (Vec::new(), 0, 0i64);
         loop {
-            frontier.retain(|value| asked.insert(hash_key::of(value.get(), None)));
+            frontier.retain(|value| asked.insert(hash_key::of(value.get(), collator)));
             if frontier.is_empty() || self.depth_max.is_some_and(|max| depth > max) {
                 return Ok(found);
             }
@@ -167,7 +168,7 @@ impl GraphLookup {
             frontier.clear();
             for next in run_on(&self.namespace, Value::Array(&pipeline), up.context(), &self.cx)? {
                 let id = Elements::new(&next).find(b"_id").map_or(Value::Missing, |e| e.value());
-                if !met.insert(hash_key::of(id, None)) {
+                if !met.insert(hash_key::of(id, collator)) {
                     continue;
                 }
                 self.from.any(next.as_bytes(), LeafArrays::Closed, |value| {

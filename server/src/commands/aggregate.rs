@@ -269,7 +269,6 @@ impl Prepared {
             None => collation::of_collection(asked.collation.as_ref(), collection.as_deref())?,
         };
         let whole = Value::Array(resolved.pipeline.as_bytes());
-        collation::check_joined(view, ns.db(), whole, collator.as_deref())?;
         let context = StageContext {
             parse: ParseContext { collator },
             scope: asked.variables.scope.clone(),
@@ -279,6 +278,8 @@ impl Prepared {
             pushed: false,
         };
         let stages = stage::parse(whole, &context)?;
+        let collator = context.parse.collator.as_deref();
+        collation::check_joined(view, ns.db(), whole, collator)?;
         Ok(Self { ns, collection, pipeline: resolved.pipeline, stages, context })
     }
 }

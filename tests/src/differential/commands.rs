@@ -84,24 +84,66 @@ impl Random {
             command.insert("collation", self.collation());
         }
         if self.chance(8) {
-            command.insert("let", doc! { "v": self.small_number() });
+            command.insert("let", doc! { "v": self.small_number(), "w": self.text() });
+            if coll != "v" && self.chance(60) {
+                let name = self.pick(&["$lt", "$gte", "$eq", "$ne"]);
+                let pair = self.pick(&[["$a", "$$v"], ["$c", "$$w"], ["$$v", "$o.x"]]);
+                command.insert("filter", doc! { "$expr": { name: pair.to_vec() } });
+            }
+        }
+        if self.chance(4) {
+            command.insert("singleBatch", true);
+            order = order.cut();
         }
         match self.below(24) {
             0 | 1 => {
                 command.insert("hint", self.hint());
             }
             2 if coll == "x" && !command.contains_key("collation") => {
-                command.insert("hint", "a_1_c_-1");
-                command.insert("min", doc! { "a": self.small_number(), "c": self.text() });
-                if self.chance(50) {
-                    command.insert("max", doc! { "a": 6, "c": "" });
-                }
-                order = Order::Set
-                    .cut_if(command.contains_key("skip") || command.contains_key("limit"));
+                self.bounded(&mut command);
+                let cuts = ["skip", "limit", "singleBatch"];
+                order = Order::Set.cut_if(cuts.iter().any(|name| command.contains_key(name)));
             }
             _ => {}
         }
         Case { command, order }
+    }
+
+    /// Keys of an index between which a find looks; now and then they are not those of the index.
+    fn bounded(&mut self, command: &mut Document) {
+        let number = |own: &mut Self| own.small_number();
+        let (hint, min, max) = match self.below(6) {
+            0 => (Bson::String("arr_1".into()), doc! { "arr": number(self) }, doc! { "arr": 6 }),
+            1 => (
+                Bson::Document(doc! { "o.x": 1, "a": 1 }),
+                doc! { "o.x": number(self), "a": number(self) },
+                doc! { "o.x": 7, "a": 0 },
+            ),
+            2 => (
+                Bson::String("d_-1".into()),
+                doc! { "d": self.date(), "_id": 0 },
+                doc! { "d": self.date(), "_id": 9 },
+            ),
+            3 => (
+                self.hint(),
+                doc! { "a": number(self), "c": self.text() },
+                doc! { "a": number(self), "b": 0 },
+            ),
+            _ => (
+                Bson::String("a_1_c_-1".into()),
+                doc! { "a": number(self), "c": self.text() },
+                doc! { "a": 6, "c": "" },
+            ),
+        };
+        if self.chance(95) {
+            command.insert("hint", hint);
+        }
+        if self.chance(80) {
+            command.insert("min", min);
+        }
+        if self.chance(50) {
+            command.insert("max", max);
+        }
     }
 
     /// A find that one index can answer alone, or whose keys are asked for.
@@ -266,6 +308,11 @@ impl Random {
             Bson::Document(doc! { "$natural": 1 }),
             Bson::Document(doc! { "$natural": -1 }),
             Bson::Document(doc! { "a": 1 }),
+            Bson::Document(doc! { "a": 1, "c": -1 }),
+            Bson::Document(doc! { "arr": 1 }),
+            Bson::Document(doc! { "d": -1, "_id": 1 }),
+            Bson::Document(doc! { "$natural": 2 }),
+            Bson::Document(doc! {}),
         ])
     }
 

@@ -162,7 +162,7 @@ const ACCUMULATORS: [&str; 16] = [
     "$stdDevPop",
     "$percentile",
     "$median",
-    "$addToSet",
+    "$max",
     "$nothing",
 ];
 

@@ -61,6 +61,7 @@ pub(in crate::stage) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Par
         partition,
         step,
         within,
+        collator: cx.parse.collator.clone(),
         begun: false,
         seen: HashMap::new(),
         order: Vec::new(),
@@ -162,10 +163,7 @@ fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
                 "Bounds string must either be 'full' or 'partition'",
             ));
         }
-        other if other.is_nullish() => return Err(no_bounds()),
-        other => {
-            return Err(idl::wrong_type(RANGE, b"bounds", other, "types '[array, string]'"));
-        }
+        _ => return Err(no_bounds()),
     };
     if let Within::Explicit(low, high) = &within
         && unit.is_none()
@@ -188,31 +186,28 @@ fn explicit(bounds: Value<'_>, has_unit: bool) -> Result<Within, QueryError> {
         ));
     };
     let fault = |code, text: &str| Err(QueryError::location(code, text));
-    match (low, high) {
-        (Value::Date(_), Value::Date(_)) if !has_unit => {
-            return fault(5_733_410, "A bounding array of dates must specify a unit");
-        }
-        (Value::Date(_), Value::Date(_)) => {}
-        _ if low.is_number() && high.is_number() => {
-            if has_unit {
-                return fault(5_733_409, "Numeric bounds may not have unit parameter");
-            }
-        }
-        _ if (low.is_number() || matches!(low, Value::Date(_)))
-            && (high.is_number() || matches!(high, Value::Date(_))) =>
-        {
-            return fault(
-                5_733_402,
-                "A bounding array must be an ascending array of either two dates or two numbers",
-            );
-        }
-        _ => return fault(5_946_800, "Explicit bounds must be numeric or dates"),
-    }
     if compare_values(low, high, None).is_gt() {
         return fault(
             5_733_402,
             "A bounding array must be an ascending array of either two dates or two numbers",
         );
     }
-    Ok(Within::Explicit(low.into(), high.into()))
+    match low {
+        Value::Date(_) if !has_unit => {
+            fault(5_733_410, "A bounding array of dates must specify a unit")
+        }
+        _ if low.is_number() && has_unit => {
+            fault(5_733_409, "Numeric bounds may not have unit parameter")
+        }
+        _ if low.is_number() == high.is_number()
+            && (low.is_number() || matches!((low, high), (Value::Date(_), Value::Date(_)))) =>
+        {
+            Ok(Within::Explicit(low.into(), high.into()))
+        }
+        _ if low.is_number() || matches!(low, Value::Date(_)) => fault(
+            5_733_406,
+            "A bounding array must contain either both dates or both numeric types",
+        ),
+        _ => fault(5_946_800, "Explicit bounds must be numeric or dates"),
+    }
 }

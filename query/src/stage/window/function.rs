@@ -282,10 +282,25 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The frame of `$derivative` and `$integral`, which name themselves.
+    fn own_bounds(&self) -> Result<Bounds, QueryError> {
+        let stranger =
+            |field: &Element<'_>| field.key != b"window" && field.key != self.function.key;
+        let bounds = Bounds::parse(self.window().as_ref(), self.sort)?;
+        match Elements::of_bytes(self.doc).find_map(|field| stranger(&field).then_some(field.key)) {
+            Some(name) => refuse(format!(
+                "{} got unexpected argument: {}",
+                self.name(),
+                String::from_utf8_lossy(name)
+            )),
+            None => Ok(bounds),
+        }
+    }
+
     fn derivative(&self) -> Result<Function, QueryError> {
         self.check_one_sort()?;
+        let bounds = self.own_bounds()?;
         let (input, unit) = self.input_and_unit()?;
-        let bounds = self.bounds()?;
         if self.window().is_none() {
             return refuse("$derivative requires explicit window bounds");
         }
@@ -294,8 +309,9 @@ impl<'a> Call<'a> {
 
     fn integral(&self) -> Result<Function, QueryError> {
         self.check_one_sort()?;
+        let bounds = self.own_bounds()?;
         let (input, unit) = self.input_and_unit()?;
-        Ok(Function::Integral { input, unit, bounds: self.bounds()? })
+        Ok(Function::Integral { input, unit, bounds })
     }
 
     fn exp_moving_avg(&self) -> Result<Function, QueryError> {
@@ -319,7 +335,7 @@ impl<'a> Call<'a> {
                         n.type_name()
                     ));
                 }
-                let Ok(whole) = integer("", n) else {
+                let Some(whole) = whole(n) else {
                     return refuse(format!(
                         "'N' field must be an integer, but found  N: {}. To use a non-integer, \
                          use the 'alpha' argument instead",
@@ -456,5 +472,18 @@ impl<'a> Call<'a> {
         let spec =
             Spec::of(b"", self.function.key, self.function.value(), &mut self.cx.scope.clone())?;
         Ok(Function::Accumulator { spec, kind, bounds: self.bounds()? })
+    }
+}
+
+/// `N` of `$expMovingAvg`: mongod rounds what no long holds to the nearest that is one, and takes no decimal below one
+/// for an integer.
+fn whole(n: Value<'_>) -> Option<i64> {
+    match n {
+        Value::Double(n) if n.is_nan() => Some(0),
+        Value::Decimal(n) if n.is_nan() => Some(0),
+        #[allow(clippy::cast_possible_truncation, reason = "it saturates")]
+        Value::Double(n) => (n.trunc() == n).then_some(n as i64),
+        Value::Decimal(_) => integer("", n).ok().filter(|n| *n > 0),
+        _ => integer("", n).ok(),
     }
 }

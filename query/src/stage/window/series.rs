@@ -207,17 +207,36 @@ pub(super) fn scaled(
     bounds: &Bounds,
 ) -> Values {
     let values = partition.eval(input)?;
-    if let Some(other) = values.iter().find(|v| !v.get().is_number()) {
-        return Err(QueryError::location(
-            if bounds.starts_at_first() { 10_487_001 } else { 10_487_000 },
+    let not_number = |code, value: &OwnedValue| {
+        let kind = value.get().type_name();
+        QueryError::location(
+            code,
             format!(
-                "'input' argument to $minMaxScaler must evaluate to a numeric type, got: {}",
-                other.get().type_name()
+                "'input' argument to $minMaxScaler must evaluate to a numeric type, got: {kind}"
             ),
-        ));
+        )
+    };
+    if let (true, Some(other)) =
+        (bounds.starts_at_first(), values.iter().find(|value| !value.get().is_number()))
+    {
+        let by_place = matches!(bounds, Bounds::Documents(..));
+        return Err(not_number(if by_place { 10_487_001 } else { 10_487_004 }, other));
     }
     let (least, greatest) =
         (extremes(partition, &values, bounds, false)?, extremes(partition, &values, bounds, true)?);
+    // Where values leave the frame they are looked at one by one, with what is in the frame by then.
+    for ((current, least), greatest) in values.iter().zip(&least).zip(&greatest) {
+        if !current.get().is_number() {
+            return Err(not_number(10_487_000, current));
+        }
+        if [least, greatest].iter().any(|value| !value.get().is_number()) {
+            return Err(QueryError::location(
+                9_522_903,
+                "min_max_scaler::MinAndMax must be provided with numeric Value types upon \
+                 construction",
+            ));
+        }
+    }
     let one = |((current, least), greatest): ((&OwnedValue, OwnedValue), OwnedValue)| {
         let (least, greatest) = (least.get(), greatest.get());
         if least.is_nullish() || compare_values(least, greatest, None).is_eq() {
