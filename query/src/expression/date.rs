@@ -228,12 +228,11 @@ fn part<'a>(args: &[Value<'a>], of: impl Fn(Civil) -> i64, long: bool) -> Evalua
         [value] => (value, super::NOT_GIVEN),
         _ => return Ok(Value::Null),
     };
-    let zone = Zone::parse(zone)?;
     if value.is_nullish() {
         return Ok(Value::Null);
     }
-    let Some(zone) = zone else { return Ok(Value::Null) };
     let ms = as_date(value).ok_or_else(|| not_a_date(value))?;
+    let Some(zone) = Zone::parse(zone)? else { return Ok(Value::Null) };
     let n = of(zone.civil(ms));
     Ok(match i32::try_from(n) {
         Ok(n) if !long => Value::Int32(n),

@@ -169,6 +169,9 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     match read {
         Some((local, Some(offset))) => {
             if given(zone_value) && !matches!(zone, Zone::Fixed(0)) {
+                if given(on_error) {
+                    return Ok(on_error);
+                }
                 return error(
                     241,
                     "you cannot pass in a date/time string with GMT offset together with a timezone argument",

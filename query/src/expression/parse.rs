@@ -439,6 +439,13 @@ fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
         "$dateFromParts" => super::date_math::check_parts(doc)?,
         _ => {}
     }
+    // Most are read as they are met, and only then is one missed.
+    let late = row.name.starts_with("$date") && !matches!(row.name, "$dateAdd" | "$dateSubtract");
+    if !late {
+        for field in Elements::of_bytes(doc) {
+            operand(field.value(), &mut scope.clone())?;
+        }
+    }
     let mut args = Vec::with_capacity(row.fields.len());
     for field in row.fields {
         match Elements::of_bytes(doc).find(field.name.as_bytes()) {

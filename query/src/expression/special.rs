@@ -135,7 +135,13 @@ pub(super) fn parse(
         }
         b"$median" => Special::Percentile(Percentile::parse("$median", value, 7_436_201, scope)?),
         b"$expr" => return operand(value, scope).map(Some),
-        b"$sigmoid" => return unary("$sigmoid", vector::op_sigmoid, value, scope).map(Some),
+        b"$sigmoid" => match value {
+            Value::Array(_) => return Err(vector::no_number("$sigmoid", value)),
+            Value::String(text) if !text.starts_with(b"$") => {
+                return Err(vector::no_number("$sigmoid", value));
+            }
+            _ => return unary("$sigmoid", vector::op_sigmoid, value, scope).map(Some),
+        },
         b"$toHashedIndexKey" => {
             let fun = convert::op_to_hashed_index_key;
             return unary("$toHashedIndexKey", fun, value, scope).map(Some);

@@ -76,9 +76,9 @@ impl Sum {
     /// In two halves, each of which is a double.
     #[allow(clippy::cast_precision_loss, reason = "both halves have at most 32 digits of two")]
     fn add_long(&mut self, n: i64) {
-        let low = n & 0xffff_ffff;
-        self.add_double((n - low) as f64);
+        let low = n % (1 << 32);
         self.add_double(low as f64);
+        self.add_double((n - low) as f64);
     }
 
     /// What rounding drops is kept in `low`, step for step as in mongod: `high` alone is the sum as a double.

@@ -167,13 +167,13 @@ fn rule<'d>(
         "minimum" | "maximum" => return bound(name, value, get).map(Some),
         "exclusiveMinimum" | "exclusiveMaximum" => {
             let partner = name.trim_start_matches("exclusive").to_lowercase();
-            if !matches!(value, Value::Bool(_)) {
-                return Err(must(name, "a boolean"));
-            }
             if get(&partner).is_none() {
                 return Err(QueryError::failed_to_parse(format!(
                     "$jsonSchema keyword '{partner}' must be a present if {name} is present"
                 )));
+            }
+            if !matches!(value, Value::Bool(_)) {
+                return Err(must(name, "a boolean"));
             }
             return Ok(None);
         }
@@ -200,6 +200,10 @@ fn rule<'d>(
         },
         "required" => Rule::Required(names(name, value)?),
         "dependencies" => Rule::Dependencies(dependencies(value, depth)?),
+        "additionalItems" if !matches!(value, Value::Document(_) | Value::Bool(_)) => {
+            let got = value.type_name();
+            return Err(must(name, &format!("either an object or a boolean, but got a {got}")));
+        }
         "items" => return item_rule(value, get("additionalItems"), depth).map(Some),
         "uniqueItems" => match value {
             Value::Bool(true) => Rule::UniqueItems,
@@ -375,7 +379,8 @@ fn item_rule(items: Value<'_>, beyond: Option<Value<'_>>, depth: usize) -> Parse
             Ok(Rule::Items { first: Vec::new(), rest, none_beyond: false })
         }
         Value::Array(_) => {
-            let first = schemas("items", items, depth)?;
+            let none = items.elements().next().is_none();
+            let first = if none { Vec::new() } else { schemas("items", items, depth)? };
             let rest = match beyond {
                 Some(Value::Document(doc)) => Some(Box::new(Schema::of(doc, depth + 1)?)),
                 _ => None,

@@ -105,6 +105,16 @@ impl Spec {
         scope: &mut Scope,
     ) -> Result<Self, QueryError> {
         let shown = String::from_utf8_lossy(name);
+        let first = match value {
+            Value::Document(doc) => Elements::of_bytes(doc).next(),
+            _ => None,
+        };
+        let Some(first) = first.filter(|first| first.key.starts_with(b"$")) else {
+            return Err(QueryError::location(
+                40_234,
+                format!("The field '{shown}' must be an accumulator object"),
+            ));
+        };
         if name.contains(&b'.') {
             return Err(QueryError::location(
                 40_235,
@@ -117,16 +127,6 @@ impl Spec {
                 format!("The field name '{shown}' cannot be an operator name"),
             ));
         }
-        let first = match value {
-            Value::Document(doc) => Elements::of_bytes(doc).next(),
-            _ => None,
-        };
-        let Some(first) = first.filter(|first| first.key.starts_with(b"$")) else {
-            return Err(QueryError::location(
-                40_234,
-                format!("The field '{shown}' must be an accumulator object"),
-            ));
-        };
         if value.elements().count() != 1 {
             return Err(QueryError::location(
                 40_238,
@@ -219,18 +219,18 @@ impl Spec {
             ));
         };
         let input = if matches!(self.kind, Kind::TopN { .. }) { "output" } else { "input" };
-        let mut found = false;
+        let (mut found, mut sort) = (false, None);
         for field in Elements::of_bytes(doc) {
             match field.key {
                 b"n" if self.kind.takes_n() => self.n = Some(Expr::parse(field.value(), scope)?),
                 b"sortBy" if matches!(self.kind, Kind::TopN { .. }) => {
-                    let Value::Document(sort) = field.value() else {
+                    if !matches!(field.value(), Value::Document(_) | Value::Array(_)) {
                         return Err(QueryError::location(
                             10_065,
                             "invalid parameter: expected an object (sortBy)",
                         ));
-                    };
-                    self.sort = Some(SortPattern::parse(super::raw(sort)?, scope.collator())?);
+                    }
+                    sort = Some(field.value());
                 }
                 key if key == input.as_bytes() => {
                     found = true;
@@ -260,8 +260,22 @@ impl Spec {
             let code = if sorts { 5_788_004 } else { 5_787_907 };
             return Err(QueryError::location(code, format!("Missing value for '{input}'")));
         }
-        if sorts && self.sort.is_none() {
-            return Err(QueryError::location(5_788_005, "Missing value for 'sortBy'"));
+        match sort {
+            Some(Value::Document(sort)) => {
+                self.sort = Some(SortPattern::parse(super::raw(sort)?, scope.collator())?);
+            }
+            Some(_) => {
+                return Err(QueryError::location(
+                    5_788_604,
+                    format!(
+                        "expected 'sortBy' to already be an object in the arguments to {operator}"
+                    ),
+                ));
+            }
+            None if sorts => {
+                return Err(QueryError::location(5_788_005, "Missing value for 'sortBy'"));
+            }
+            None => {}
         }
         Ok(())
     }

@@ -39,12 +39,13 @@ struct Bucket {
     done: Option<std::vec::IntoIter<RawDoc>>,
 }
 
-fn output(value: Value<'_>, cx: &StageContext) -> Result<Vec<Spec>, QueryError> {
+fn output(stage: &str, value: Value<'_>, cx: &StageContext) -> Result<Vec<Spec>, QueryError> {
     let Value::Document(doc) = value else {
+        let (code, end) = if stage == "$bucket" { (40_196, ".") } else { (40_244, "") };
         return Err(QueryError::location(
-            40_196,
+            code,
             format!(
-                "The $bucket 'output' field must be an object, but found type: {}.",
+                "The {stage} 'output' field must be an object, but found type: {}{end}",
                 value.type_name()
             ),
         ));
@@ -105,7 +106,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
                     QueryError::location(40_195, format!("The $bucket 'default' field must be a constant expression, but found: {}.", Shown(field.value())))
                 })?);
             }
-            b"output" => specs = Some(output(field.value(), cx)?),
+            b"output" => specs = Some(output("$bucket", field.value(), cx)?),
             other => {
                 return Err(QueryError::location(
                     40_197,
@@ -372,7 +373,7 @@ pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, 
                 };
                 buckets = Some(n);
             }
-            b"output" => specs = Some(output(field.value(), cx)?),
+            b"output" => specs = Some(output("$bucketAuto", field.value(), cx)?),
             b"granularity" => {
                 let Value::String(name) = field.value() else {
                     return Err(QueryError::location(

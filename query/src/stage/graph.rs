@@ -42,6 +42,22 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         )));
     };
     idl::once("$graphLookup", doc)?;
+    // Where it leads to is looked at before the rest.
+    match Elements::of_bytes(doc).find(b"from").map(|field| field.value()) {
+        Some(Value::String(_)) => {}
+        Some(other) => {
+            return Err(QueryError::failed_to_parse(format!(
+                "$graphLookup 'from' field must be a string, but found {}",
+                other.type_name()
+            )));
+        }
+        None => {
+            return Err(QueryError::failed_to_parse(format!(
+                "missing 'from' option to $graphLookup stage specification: {}",
+                Shown(value)
+            )));
+        }
+    }
     let (mut from, mut into, mut start, mut path, mut to) = (None, None, None, None, None);
     let (mut depth_max, mut depth_field, mut restrict) = (None, None, None);
     for field in Elements::of_bytes(doc) {
@@ -99,12 +115,6 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
                     _ => &mut depth_field,
                 };
                 *place = Some(text);
-            }
-            (b"from", other) => {
-                return Err(QueryError::failed_to_parse(format!(
-                    "$graphLookup 'from' field must be a string, but found {}",
-                    other.type_name()
-                )));
             }
             (b"as" | b"connectFromField" | b"connectToField" | b"depthField", other) => {
                 return Err(QueryError::location(

@@ -339,26 +339,24 @@ pub(super) fn parse_union_with(value: Value<'_>, cx: &StageContext) -> Result<Pa
         Value::String(name) => (Some(name), empty),
         Value::Document(doc) => {
             const NAME: &str = "$unionWith";
+            let (mut coll, mut pipeline) = (None, empty);
             for field in Elements::of_bytes(doc) {
-                if !matches!(field.key, b"coll" | b"pipeline") {
-                    return Err(idl::unknown(NAME, field.key));
+                match (field.key, field.value()) {
+                    (b"coll", Value::Null) => {}
+                    (b"coll", _) => coll = Some(idl::string(NAME, &field)?),
+                    (b"pipeline", list @ Value::Array(_)) => pipeline = list,
+                    (b"pipeline", _) => {
+                        let text = "A pipeline must be an array of objects";
+                        return Err(QueryError::type_mismatch(text));
+                    }
+                    _ => return Err(idl::unknown(NAME, field.key)),
                 }
             }
             idl::once(NAME, doc)?;
-            let part = |name: &[u8]| Elements::of_bytes(doc).find(name).map(|e| e.value());
-            let pipeline = part(b"pipeline").unwrap_or(empty);
-            let Value::Array(_) = pipeline else {
-                let text = "A pipeline must be an array of objects";
-                return Err(QueryError::type_mismatch(text));
-            };
-            match part(b"coll") {
-                Some(Value::String(name)) => (Some(name), pipeline),
-                Some(Value::Null) | None => {
-                    brings_documents(NAME, pipeline)?;
-                    (None, pipeline)
-                }
-                Some(other) => return Err(idl::wrong_type(NAME, b"coll", other, "type 'string'")),
+            if coll.is_none() {
+                brings_documents(NAME, pipeline)?;
             }
+            (coll, pipeline)
         }
         other => {
             return Err(QueryError::failed_to_parse(format!(
@@ -434,6 +432,24 @@ pub(super) fn check_inner(stage: &Element<'_>) -> Result<(), QueryError> {
     }
 }
 
+/// The name of a facet is that of a field.
+fn check_facet_name(name: &[u8]) -> Result<(), QueryError> {
+    let shown = String::from_utf8_lossy(name);
+    let (code, why) = match name {
+        b"" => (15_998, "be empty strings.".to_owned()),
+        [b'$', ..] => (16_410, format!("start with '$', given '{shown}'.")),
+        _ if name.contains(&b'.') => (16_412, format!("contain '.', given '{shown}'.")),
+        _ => return Ok(()),
+    };
+    Err(QueryError::location(
+        code,
+        format!(
+            "$facet pipeline names must follow the naming rules of field path expressions. :: \
+             caused by :: FieldPath field names may not {why}"
+        ),
+    ))
+}
+
 /// The shape of `$facet`, which mongod looks at before it looks into any stage of the pipeline.
 pub(super) fn check_facet(value: Value<'_>) -> Result<(), QueryError> {
     let empty = || {
@@ -451,6 +467,7 @@ pub(super) fn check_facet(value: Value<'_>) -> Result<(), QueryError> {
     }
     for field in Elements::of_bytes(doc) {
         let name = String::from_utf8_lossy(field.key);
+        check_facet_name(field.key)?;
         let Value::Array(_) = field.value() else {
             return Err(QueryError::location(
                 40_170,

@@ -367,7 +367,7 @@ pub(super) fn with_hint(
     }
     let Some(hint) = hint.and_then(|hint| hint.get("").ok().flatten()) else { return Ok(()) };
     if let RawBsonRef::Document(doc) = hint
-        && let Some(direction) = planner::natural(doc)?
+        && let Some(direction) = planner::natural(doc, "hint")?
     {
         request.natural = Some(direction);
         return Ok(());

@@ -28,7 +28,11 @@ pub(in crate::stage) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Par
             b"field" | b"partitionByFields" | b"range" if idl::is_absent(&part) => {}
             b"field" => field = Some(idl::string(NAME, &part)?),
             b"partitionByFields" => names = idl::strings(NAME, &part)?,
-            b"range" => range = Some(idl::object(NAME, &part)?),
+            b"range" => {
+                let parts = idl::object(NAME, &part)?;
+                check_range(parts)?;
+                range = Some(parts);
+            }
             other => return Err(idl::unknown(NAME, other)),
         }
     }
@@ -111,12 +115,13 @@ fn no_bounds() -> QueryError {
     )
 }
 
-fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
-    let (mut step, mut bounds, mut unit) = (None, None, None);
+/// The parts of a range are known and of their types before the rest of the stage is looked at.
+fn check_range(range: &[u8]) -> Result<(), QueryError> {
     for part in Elements::of_bytes(range) {
         match part.key {
+            b"bounds" => {}
             b"step" | b"unit" if idl::is_absent(&part) => {}
-            b"step" if part.value().is_number() => step = Some(part.value()),
+            b"step" if part.value().is_number() => {}
             b"step" => {
                 return Err(idl::wrong_type(
                     RANGE,
@@ -125,8 +130,21 @@ fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
                     "types '[decimal, long, int, double]'",
                 ));
             }
+            b"unit" => drop(idl::string(RANGE, &part)?),
+            other => return Err(idl::unknown(RANGE, other)),
+        }
+    }
+    Ok(())
+}
+
+fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
+    let (mut step, mut bounds, mut unit) = (None, None, None);
+    for part in Elements::of_bytes(range) {
+        match part.key {
+            b"step" | b"unit" if idl::is_absent(&part) => {}
+            b"step" => step = Some(part.value()),
             b"bounds" => bounds = Some(part.value()),
-            b"unit" => {
+            _ => {
                 let name = idl::string(RANGE, &part)?;
                 unit = Some(unit_named(name).ok_or_else(|| {
                     QueryError::failed_to_parse(format!(
@@ -135,7 +153,6 @@ fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
                     ))
                 })?);
             }
-            other => return Err(idl::unknown(RANGE, other)),
         }
     }
     let bounds = bounds.ok_or_else(|| idl::missing(RANGE, "bounds"))?;

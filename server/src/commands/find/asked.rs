@@ -178,7 +178,7 @@ impl Asked {
 
     fn natural_hint(&self) -> Result<Option<Direction>, Failure> {
         match self.hint_value() {
-            Some(RawBsonRef::Document(hint)) => Ok(planner::natural(hint)?),
+            Some(RawBsonRef::Document(hint)) => Ok(planner::natural(hint, "hint")?),
             _ => Ok(None),
         }
     }
@@ -190,7 +190,7 @@ impl Asked {
 
     pub(super) fn natural_sort(&self) -> Result<Option<Direction>, Failure> {
         match &self.sort {
-            Some(sort) => Ok(planner::natural(sort)?),
+            Some(sort) => Ok(planner::natural(sort, "sort")?),
             None => Ok(None),
         }
     }
@@ -219,8 +219,12 @@ impl Asked {
 
     /// The same as an aggregation.
     pub(in crate::commands) fn aggregation(&self) -> Result<aggregate::Asked, Failure> {
-        for (asked, name) in [(self.return_key, "returnKey"), (self.show_record_id, "showRecordId")]
-        {
+        let refused = [
+            (self.return_key, "returnKey"),
+            (self.show_record_id, "showRecordId"),
+            (self.single_batch, "singleBatch"),
+        ];
+        for (asked, name) in refused {
             if asked {
                 let text = format!("Option {name} not supported in aggregation.");
                 return Err(Failure::said(ErrorCode::InvalidPipelineOperator, text));
