@@ -3,6 +3,7 @@
 use super::{
     Env, Evaluated,
     date::{Civil, DAY_MS, Zone, as_date, days_from_civil, read_iso},
+    date_text::read_by_format,
 };
 use crate::{
     error::QueryError,
@@ -183,82 +184,6 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
         None if given(on_error) => Ok(on_error),
         None => error(241, format!("Error parsing date string '{shown}'")),
     }
-}
-
-fn read_by_format(text: &str, format: &str) -> Option<(i64, Option<i64>)> {
-    let mut civil = Civil { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 0, milli: 0 };
-    let (mut day_of_year, mut offset) = (None, None);
-    let mut rest = text;
-    let number = |rest: &mut &str, max: usize| -> Option<i64> {
-        let len = rest.bytes().take(max).take_while(u8::is_ascii_digit).count();
-        let (digits, after) = rest.split_at_checked(len)?;
-        *rest = after;
-        digits.parse().ok()
-    };
-    let mut chars = format.chars();
-    while let Some(ch) = chars.next() {
-        if ch != '%' {
-            rest = rest.strip_prefix(ch)?;
-            continue;
-        }
-        match chars.next()? {
-            'Y' => civil.year = number(&mut rest, 4)?,
-            'm' => civil.month = number(&mut rest, 2).filter(|n| (1..=12).contains(n))?,
-            'd' => civil.day = number(&mut rest, 2).filter(|n| (1..=31).contains(n))?,
-            'H' => civil.hour = number(&mut rest, 2).filter(|n| *n < 25)?,
-            'M' => civil.minute = number(&mut rest, 2).filter(|n| *n < 60)?,
-            'S' => civil.second = number(&mut rest, 2).filter(|n| *n < 61)?,
-            'L' => civil.milli = number(&mut rest, 3)?,
-            'j' => day_of_year = Some(number(&mut rest, 3)?),
-            'b' | 'B' => {
-                let (at, len) = month_name(rest)?;
-                civil.month = at;
-                rest = rest.get(len..)?;
-            }
-            'z' => {
-                let sign = if rest.starts_with('-') { -1 } else { 1 };
-                rest = rest.strip_prefix(['+', '-'])?;
-                let hours = number(&mut rest, 2)?;
-                rest = rest.strip_prefix(':').unwrap_or(rest);
-                offset = Some(sign * (hours * 60 + number(&mut rest, 2)?) * 60_000);
-            }
-            'Z' => {
-                let sign = if rest.starts_with('-') { -1 } else { 1 };
-                rest = rest.strip_prefix(['+', '-'])?;
-                offset = Some(sign * number(&mut rest, 4)? * 60_000);
-            }
-            '%' => rest = rest.strip_prefix('%')?,
-            _ => return None,
-        }
-    }
-    if let Some(day) = day_of_year {
-        (civil.month, civil.day) = (1, day);
-    }
-    rest.is_empty().then(|| (civil.to_local(), offset))
-}
-
-fn month_name(text: &str) -> Option<(i64, usize)> {
-    const NAMES: [&str; 12] = [
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ];
-    let lower = text.to_ascii_lowercase();
-    (1i64..).zip(NAMES).find_map(|(at, name)| {
-        if lower.starts_with(name) {
-            return Some((at, name.len()));
-        }
-        lower.starts_with(name.get(..3)?).then_some((at, 3))
-    })
 }
 
 /// A unit of time.

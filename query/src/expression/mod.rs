@@ -24,6 +24,7 @@ mod convert;
 mod convert_binary;
 mod date;
 mod date_math;
+mod date_text;
 mod decimal;
 mod fold;
 mod functions;

@@ -467,6 +467,10 @@ fn check_field_name(name: &str, doc: &[u8]) -> Result<(), QueryError> {
         let text = "$setField requires 'value' to be specified";
         return Err(QueryError::location(4_161_103, text));
     }
+    if Elements::of_bytes(doc).find(b"input").is_none() {
+        let text = format!("{name} requires 'input' to be specified");
+        return Err(QueryError::location(4_161_109, text));
+    }
     let constant = match field.value() {
         Value::String(path) if path.starts_with(b"$") => {
             let path = match path.strip_prefix(b"$$") {

@@ -496,7 +496,7 @@ fn positive(n: Value<'_>, pushed: bool) -> Result<usize, QueryError> {
             QueryError::location(5_787_908, format!("'n' must be greater than 0, found {n}"))
         }
         None => QueryError::location(
-            5_787_902,
+            if n.is_number() { 5_787_903 } else { 5_787_902 },
             format!("Value for 'n' must be of integral type, but found {}", Spelled(n)),
         ),
     })

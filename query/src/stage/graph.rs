@@ -33,31 +33,36 @@ struct GraphLookup {
     cx: StageContext,
 }
 
+fn specification(value: Value<'_>) -> Result<&[u8], QueryError> {
+    match value {
+        Value::Document(doc) => Ok(doc),
+        other => Err(QueryError::failed_to_parse(format!(
+            "the $graphLookup stage specification must be an object, but found {}",
+            other.type_name()
+        ))),
+    }
+}
+
+/// Where it leads to is looked at before any stage of the pipeline.
+pub(super) fn check_from(value: Value<'_>) -> Result<(), QueryError> {
+    let doc = specification(value)?;
+    match Elements::of_bytes(doc).find(b"from").map(|field| field.value()) {
+        Some(Value::String(_)) => Ok(()),
+        Some(other) => Err(QueryError::failed_to_parse(format!(
+            "$graphLookup 'from' field must be a string, but found {}",
+            other.type_name()
+        ))),
+        None => Err(QueryError::failed_to_parse(format!(
+            "missing 'from' option to $graphLookup stage specification: {}",
+            Shown(value)
+        ))),
+    }
+}
+
 /// Parses `$graphLookup`.
 pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::failed_to_parse(format!(
-            "the $graphLookup stage specification must be an object, but found {}",
-            value.type_name()
-        )));
-    };
+    let doc = specification(value)?;
     idl::once("$graphLookup", doc)?;
-    // Where it leads to is looked at before the rest.
-    match Elements::of_bytes(doc).find(b"from").map(|field| field.value()) {
-        Some(Value::String(_)) => {}
-        Some(other) => {
-            return Err(QueryError::failed_to_parse(format!(
-                "$graphLookup 'from' field must be a string, but found {}",
-                other.type_name()
-            )));
-        }
-        None => {
-            return Err(QueryError::failed_to_parse(format!(
-                "missing 'from' option to $graphLookup stage specification: {}",
-                Shown(value)
-            )));
-        }
-    }
     let (mut from, mut into, mut start, mut path, mut to) = (None, None, None, None, None);
     let (mut depth_max, mut depth_field, mut restrict) = (None, None, None);
     for field in Elements::of_bytes(doc) {

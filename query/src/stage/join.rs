@@ -422,10 +422,17 @@ pub(super) fn check_inner(stage: &Element<'_>) -> Result<(), QueryError> {
             check_facet(spec)?;
             spec.elements().try_for_each(|facet| named(facet.value()).map(|_| ()))
         }
+        (b"$graphLookup", spec) => super::graph::check_from(spec),
         (b"$lookup" | b"$unionWith", Value::Document(spec)) => {
-            match Elements::of_bytes(spec).find(b"pipeline").map(|field| field.value()) {
+            let part = |name: &[u8]| Elements::of_bytes(spec).find(name).map(|field| field.value());
+            match part(b"pipeline") {
                 Some(pipeline @ Value::Array(_)) => named(pipeline).map(|_| ()),
-                _ => Ok(()),
+                Some(_) => Err(QueryError::type_mismatch("A pipeline must be an array of objects")),
+                None if stage.key == b"$lookup" && part(b"from").is_none() => {
+                    let text = "must specify 'pipeline' when 'from' is empty";
+                    Err(QueryError::failed_to_parse(text))
+                }
+                None => Ok(()),
             }
         }
         _ => Ok(()),

@@ -222,7 +222,8 @@ impl Asked {
         let refused = [
             (self.return_key, "returnKey"),
             (self.show_record_id, "showRecordId"),
-            (self.single_batch, "singleBatch"),
+            // One document is one batch, however it is asked for.
+            (self.single_batch && self.limit != Some(1), "singleBatch"),
         ];
         for (asked, name) in refused {
             if asked {
