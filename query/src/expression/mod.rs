@@ -15,6 +15,7 @@ macro_rules! not_given {
 }
 
 mod arithmetic;
+mod arity;
 mod arrange;
 mod array;
 mod bit_operators;

@@ -2,8 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Base, Call, Expr, FieldPath, fold, special, table};
+use super::{
+    Base, Call, Expr, FieldPath,
+    arity::{check_arguments, check_field_name},
+    fold, special, table,
+};
 use crate::{
+    Release,
     collation::Collator,
     error::QueryError,
     field_path,
@@ -29,6 +34,8 @@ pub struct Scope {
     /// In a filter, which mongod reads once more after it was optimised.
     pub(super) in_filter: bool,
     pub(super) known: Known,
+    /// What came later is unknown.
+    pub(crate) release: Release,
     /// The first constant that failed. Clones share it.
     fault: Arc<OnceLock<QueryError>>,
 }
@@ -68,15 +75,21 @@ impl Scope {
     /// The scope of a command at a time, with the variables of its `let` in slots from 0 on.
     pub fn of_command<'n>(
         now: i64,
+        release: Release,
         variables: impl IntoIterator<Item = (&'n [u8], OwnedValue)>,
     ) -> Self {
-        let mut scope = Self::default();
+        let mut scope = Self::of_release(release);
         scope.known.now = Some(now);
         for (name, value) in variables {
             scope.declare(name);
             scope.known.variables.push(value);
         }
         scope
+    }
+
+    /// A scope without names.
+    pub fn of_release(release: Release) -> Self {
+        Self { release, ..Self::default() }
     }
 
     /// The same names under a collation, with faults of its own.
@@ -264,6 +277,15 @@ fn object_inner(doc: &[u8], scope: &mut Scope) -> Parsed {
 
 /// `{$operator: value}`.
 pub(super) fn operator(name: &[u8], value: Value<'_>, scope: &mut Scope) -> Parsed {
+    let unknown = || {
+        QueryError::new(
+            protocol::ErrorCode::from_code(168),
+            format!("Unrecognized expression '{}'", lossy(name)),
+        )
+    };
+    if !scope.release.has_expression(name) {
+        return Err(unknown());
+    }
     if let Some(row) = table::positional(name) {
         return positional(row, value, scope);
     }
@@ -273,12 +295,7 @@ pub(super) fn operator(name: &[u8], value: Value<'_>, scope: &mut Scope) -> Pars
     if name == b"$getField" {
         return get_field(value, scope);
     }
-    special::parse(name, value, scope)?.ok_or_else(|| {
-        QueryError::new(
-            protocol::ErrorCode::from_code(168),
-            format!("Unrecognized expression '{}'", lossy(name)),
-        )
-    })
+    special::parse(name, value, scope)?.ok_or_else(unknown)
 }
 
 /// The arguments of an operator: an array of them, or one that needs no array.
@@ -362,63 +379,6 @@ fn date_and_zone(
     Ok(Some(vec![date, zone.unwrap_or(Expr::Literal(OwnedValue::from(super::NOT_GIVEN)))]))
 }
 
-/// The conversions and one comparison of sets count their arguments in words of their own.
-fn check_arguments(row: &table::Positional, given: usize) -> Result<(), QueryError> {
-    const CONVERSIONS: [&str; 9] = [
-        "$toBool",
-        "$toDate",
-        "$toDecimal",
-        "$toDouble",
-        "$toInt",
-        "$toLong",
-        "$toObjectId",
-        "$toString",
-        "$toUUID",
-    ];
-    match row.name {
-        name if given != 1 && CONVERSIONS.contains(&name) => Err(QueryError::location(
-            50_723,
-            format!("{name} requires a single argument, got {given}"),
-        )),
-        "$setEquals" if given < row.min => Err(QueryError::location(
-            17_045,
-            format!("$setEquals needs at least two arguments had: {given}"),
-        )),
-        "$substr" => check_count("$substrBytes", given, row.min, row.max),
-        name => check_count(name, given, row.min, row.max),
-    }
-}
-
-pub(super) fn check_count(
-    name: &str,
-    given: usize,
-    min: usize,
-    max: usize,
-) -> Result<(), QueryError> {
-    if (min..=max).contains(&given) {
-        return Ok(());
-    }
-    if min == max {
-        return Err(QueryError::location(
-            16_020,
-            format!("Expression {name} takes exactly {min} arguments. {given} were passed in."),
-        ));
-    }
-    if max == usize::MAX {
-        return Err(QueryError::location(
-            16_020,
-            format!("Expression {name} takes at least {min} arguments. {given} were passed in."),
-        ));
-    }
-    Err(QueryError::location(
-        28_667,
-        format!(
-            "Expression {name} takes at least {min} arguments, and at most {max}, but {given} were \
-             passed in."
-        ),
-    ))
-}
-
 /// `{$operator: {name: expression, ...}}`, made positional.
 fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
     let Value::Document(doc) = value else {
@@ -427,7 +387,8 @@ fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
         return Err(QueryError::location(row.not_object.0, text.replace("{shown}", &shown)));
     };
     for field in Elements::of_bytes(doc) {
-        if !row.fields.iter().any(|f| f.name.as_bytes() == field.key) {
+        let known = row.fields.iter().any(|f| f.name.as_bytes() == field.key);
+        if !known || !scope.release.has_argument(row.name, field.key) {
             return Err(QueryError::location(
                 row.unknown.0,
                 row.unknown.1.replace("{}", &lossy(field.key)),
@@ -458,52 +419,6 @@ fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
         }
     }
     Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }))
-}
-
-/// The `field` of `$setField` and `$unsetField` is a constant, told by the look of it.
-fn check_field_name(name: &str, doc: &[u8]) -> Result<(), QueryError> {
-    let Some(field) = Elements::of_bytes(doc).find(b"field") else { return Ok(()) };
-    if name == "$setField" && Elements::of_bytes(doc).find(b"value").is_none() {
-        let text = "$setField requires 'value' to be specified";
-        return Err(QueryError::location(4_161_103, text));
-    }
-    if Elements::of_bytes(doc).find(b"input").is_none() {
-        let text = format!("{name} requires 'input' to be specified");
-        return Err(QueryError::location(4_161_109, text));
-    }
-    let constant = match field.value() {
-        Value::String(path) if path.starts_with(b"$") => {
-            let path = match path.strip_prefix(b"$$") {
-                Some(variable) => lossy(variable),
-                None => format!("CURRENT.{}", lossy(path.get(1..).unwrap_or_default())),
-            };
-            let text = format!(
-                "'${path}' is a field path reference which is not allowed in this context. Did you \
-                 mean {{$literal: '${path}'}}?"
-            );
-            return Err(QueryError::location(4_161_108, text));
-        }
-        Value::Document(inner) => Elements::of_bytes(inner)
-            .next()
-            .filter(|operator| matches!(operator.key, b"$literal" | b"$const"))
-            .map(|operator| operator.value()),
-        Value::Array(_) => None,
-        other => Some(other),
-    };
-    match constant {
-        Some(Value::String(_)) => Ok(()),
-        Some(other) => Err(QueryError::location(
-            4_161_107,
-            format!(
-                "$setField requires 'field' to evaluate to type String, but got {}",
-                other.type_name()
-            ),
-        )),
-        None => Err(QueryError::location(
-            4_161_106,
-            "$setField requires 'field' to evaluate to a constant, but got a non-constant argument",
-        )),
-    }
 }
 
 /// `$getField` takes a name, or `{field, input}`.

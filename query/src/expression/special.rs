@@ -2,12 +2,14 @@
 
 use super::{
     Base, Call, Env, Evaluated, Expr, FieldPath, Percentile,
+    arity::check_count,
     arrange::{self, SortBy},
     conditional, convert, logic,
     parse::{Scope, arguments, lossy, operand},
     scoped, vector,
 };
 use crate::{
+    Release,
     error::QueryError,
     exec::{INDEX_KEY, NOTES, RECORD_ID, SORT_KEY, TEXT_SCORE},
     matcher::Regex,
@@ -105,6 +107,9 @@ pub(super) fn parse(
         b"$cond" => conditional::cond(value, scope)?,
         b"$ifNull" => {
             let args = arguments(value, scope)?;
+            if scope.release < Release(5, 0) {
+                check_count("$ifNull", args.len(), 2, 2)?;
+            }
             if args.len() < 2 {
                 return Err(QueryError::location(
                     1_257_300,

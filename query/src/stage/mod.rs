@@ -8,6 +8,7 @@
 mod accumulator;
 mod bucket;
 mod densify;
+mod facet;
 mod fill;
 mod geo_near;
 mod granularity;
@@ -35,6 +36,7 @@ pub use write::{Merge, Write, WriteKind, prepend_id};
 use bson::RawDocument;
 
 use crate::{
+    Release,
     context::Context,
     error::QueryError,
     exec::{self, Access, Examined, Limit, Pipeline, Skip, Sort, Stage},
@@ -155,7 +157,7 @@ fn parse_inner(
     cx: &StageContext,
     over: &Over,
 ) -> Result<Vec<Parsed>, QueryError> {
-    if named(pipeline)?.len() > STAGES_MAX {
+    if named(pipeline, cx.scope.release)?.len() > STAGES_MAX {
         return Err(QueryError::location(
             7_749_501,
             format!("Pipeline length must be no longer than {STAGES_MAX} stages."),
@@ -169,7 +171,7 @@ fn parse_over(
     cx: &StageContext,
     over: &Over,
 ) -> Result<Vec<Parsed>, QueryError> {
-    let stages = named(pipeline)?;
+    let stages = named(pipeline, cx.scope.release)?;
     let mut parsed = Vec::with_capacity(stages.len());
     let (mut after, mut above) = (None::<StageContext>, false);
     let mut cx = std::borrow::Cow::Borrowed(cx);
@@ -200,7 +202,10 @@ fn parse_over(
 }
 
 /// The stages by name: all of them are known, those in others too, before the first is looked into.
-fn named(pipeline: Value<'_>) -> Result<Vec<(table::Parse, Element<'_>)>, QueryError> {
+fn named(
+    pipeline: Value<'_>,
+    release: Release,
+) -> Result<Vec<(table::Parse, Element<'_>)>, QueryError> {
     let mut stages = Vec::new();
     for element in pipeline.elements() {
         let Value::Document(doc) = element.value() else {
@@ -215,8 +220,8 @@ fn named(pipeline: Value<'_>) -> Result<Vec<(table::Parse, Element<'_>)>, QueryE
                 "A pipeline stage specification object must contain exactly one field.",
             ));
         };
-        let parse = table::named(field.key)?;
-        join::check_inner(&field)?;
+        let parse = table::named(field.key, release)?;
+        join::check_inner(&field, release)?;
         stages.push((parse, field));
     }
     Ok(stages)

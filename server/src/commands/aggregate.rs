@@ -161,6 +161,9 @@ impl Asked {
     pub(super) fn parse(call: &Call) -> Result<Self, Failure> {
         let fields = Fields::idl("aggregate", &call.body);
         fields.only(KNOWN)?;
+        if !call.profile().takes_let && fields.get("let")?.is_some() {
+            return Err(Failure::said(ErrorCode::FailedToParse, "unrecognized field 'let'"));
+        }
         let RawBsonRef::Array(stages) = fields.required("pipeline")?.raw() else {
             let text = "A pipeline must be an array of objects";
             return Err(Failure::said(ErrorCode::TypeMismatch, text));

@@ -8,6 +8,7 @@ use query::{
     collation::Collator,
     context::Context,
     exec::Input,
+    expression::Scope,
     matcher::{Matcher, ParseContext},
     planner::{self, Request},
     source::{Direction, Edge, IndexInfo, IndexKind, KeyRange, Source},
@@ -87,7 +88,8 @@ impl Asked {
         let collator =
             collation::of_collection(self.collation.as_ref(), Some(source.collection()))?;
         let parsing = ParseContext { collator: collator.clone() };
-        let filter = Matcher::parse(&self.query, &parsing)?;
+        let scope = Scope::of_release(node.profile().release());
+        let filter = Matcher::parse_scoped(&self.query, &parsing, &scope)?;
         planner::check_text_request(&filter, false, self.hint.is_some(), false)?;
         let mut request = Request::new(filter);
         let hint = self.hint.as_ref();

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use super::bounds::Bounds;
 use crate::{
+    Release,
     error::QueryError,
     expression::{Expr, as_decimal, decimal_div},
     matcher::operands::integer,
@@ -107,6 +108,7 @@ impl Function {
         }
         let call = Call { doc, function, sort, cx };
         match function.key {
+            name if !cx.scope.release.has_window_function(name) => call.unknown(),
             b"$rank" => call.place(Place::Rank),
             b"$denseRank" => call.place(Place::DenseRank),
             b"$documentNumber" => call.place(Place::Number),
@@ -122,9 +124,7 @@ impl Function {
             b"$first" => call.edge(false),
             b"$last" => call.edge(true),
             name if ACCUMULATORS.contains(&name) => call.accumulator(),
-            other => {
-                refuse(format!("Unrecognized window function, {}", String::from_utf8_lossy(other)))
-            }
+            _ => call.unknown(),
         }
     }
 }
@@ -138,6 +138,14 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    fn unknown(&self) -> Result<Function, QueryError> {
+        // The first releases with windows did not name what they did not know.
+        match self.cx.scope.release < Release(5, 1) {
+            true => refuse("Unrecognized window function"),
+            false => refuse(format!("Unrecognized window function, {}", self.name())),
+        }
+    }
+
     fn name(&self) -> String {
         String::from_utf8_lossy(self.function.key).into_owned()
     }

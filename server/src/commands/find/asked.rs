@@ -2,7 +2,11 @@
 
 use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, raw::cstr};
 use protocol::{ErrorCode, Fields, RawDoc};
-use query::{planner, source::Direction};
+use query::{
+    planner,
+    source::Direction,
+    value::{Shown, Value},
+};
 
 use super::super::{
     aggregate,
@@ -73,6 +77,11 @@ impl Asked {
     pub(in crate::commands) fn parse(call: &Call) -> Result<Self, Failure> {
         let fields = Fields::idl("FindCommandRequest", &call.body);
         fields.only(KNOWN)?;
+        if !call.profile().takes_let && fields.get("let")?.is_some() {
+            let body = Shown(Value::from(&*call.body));
+            let text = format!("Failed to parse: {body}. Unrecognized field 'let'.");
+            return Err(Failure::said(ErrorCode::FailedToParse, text));
+        }
         // Members of 4.4 and 5.0 alone speak of it.
         if call.profile().wire_version > 13 && fields.get("ntoreturn")?.is_some() {
             return Err(protocol::fields::FieldError::Unknown {
@@ -126,6 +135,7 @@ impl Asked {
     }
 
     fn check(&self) -> Result<(), Failure> {
+        self.natural_hint()?;
         if self.await_data && !self.tailable {
             let text = "Cannot set 'awaitData' without also setting 'tailable'";
             return Err(Failure::said(ErrorCode::FailedToParse, text));
