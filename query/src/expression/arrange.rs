@@ -152,6 +152,11 @@ pub(super) fn zip(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryE
             "cannot specify defaults unless useLongestLength is true",
         ));
     }
+    let lengths = [b"inputs".as_slice(), b"defaults"]
+        .map(|name| Elements::of_bytes(doc).find(name).map(|list| list.value().elements().count()));
+    if defaults.is_some() && lengths.first() != lengths.last() {
+        return Err(QueryError::location(34_467, "defaults and inputs must have the same length"));
+    }
     Ok(Special::Zip { inputs, longest, defaults })
 }
 

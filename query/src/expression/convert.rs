@@ -123,7 +123,7 @@ pub(super) fn op_convert<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated
         other => (other, Value::Missing),
     };
     if target.is_nullish() {
-        return Ok(Value::Null);
+        return Ok(if input.is_nullish() { or(on_null, Value::Null) } else { Value::Null });
     }
     let type_byte = target_type(wanted)?;
     // Whatever else is wrong does not matter to null.

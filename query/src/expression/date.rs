@@ -141,7 +141,7 @@ impl Zone {
         {
             return offset_minutes(sign.1).map(|minutes| Self::Fixed(sign.0 * minutes * 60_000));
         }
-        TimeZone::get(name).ok().map(|zone| Self::Rules(Box::new(zone)))
+        TimeZone::get(of_a_place(name)).ok().map(|zone| Self::Rules(Box::new(zone)))
     }
 
     /// Milliseconds to add to a moment for its local time.
@@ -219,6 +219,23 @@ fn not_a_date(value: Value<'_>) -> QueryError {
         16_006,
         format!("can't convert from BSON type {} to Date", value.type_name()),
     )
+}
+
+/// Zones that were rules without a place, and have one by now: before there were rules its own time counts.
+fn of_a_place(name: &str) -> &str {
+    match name {
+        "CET" | "MET" => "Europe/Brussels",
+        "CST6CDT" => "America/Chicago",
+        "EET" => "Europe/Athens",
+        "EST" => "America/Panama",
+        "EST5EDT" => "America/New_York",
+        "HST" => "Pacific/Honolulu",
+        "MST" => "America/Phoenix",
+        "MST7MDT" => "America/Denver",
+        "PST8PDT" => "America/Los_Angeles",
+        "WET" => "Europe/Lisbon",
+        other => other,
+    }
 }
 
 /// The moment and zone of an operator that takes a date or `{date, timezone}`.

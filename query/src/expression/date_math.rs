@@ -129,7 +129,6 @@ pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Eva
 /// `{dateString, format, timezone, onNull, onError}`.
 pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let [text, format, zone_value, on_null, on_error] = *args else { return Ok(Value::Null) };
-    let zone = Zone::parse(zone_value)?;
     let format = match format {
         not_given!() => None,
         Value::String(format) => Some(String::from_utf8_lossy(format).into_owned()),
@@ -145,6 +144,7 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
             );
         }
     };
+    let zone = Zone::parse(zone_value)?;
     if text.is_nullish() {
         return Ok(if given(on_null) { on_null } else { Value::Null });
     }

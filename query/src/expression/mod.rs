@@ -127,6 +127,7 @@ const ONE_BY_ONE: &[&str] = &[
     "$dateFromParts",
     "$dateSubtract",
     "$dateTrunc",
+    "$getField",
     "$indexOfArray",
     "$indexOfBytes",
     "$indexOfCP",
@@ -169,6 +170,7 @@ impl Call {
             "$atan2" => args.resize(2, Value::Int32(0)),
             // An array alone would be taken for the list of documents.
             "$mergeObjects" => args.push(Value::Null),
+            "$getField" => args.resize(2, Value::Null),
             "$indexOfBytes" | "$indexOfCP" => args.resize(2, Value::String(b"")),
             "$indexOfArray" => {
                 // The value to look for comes last.

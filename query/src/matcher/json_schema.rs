@@ -163,7 +163,18 @@ fn rule<'d>(
             check_type_names(name, value)?;
             Rule::Types(json_types(value)?)
         }
-        "enum" => Rule::Enum(items(name, value)?.into_iter().map(OwnedValue::from).collect()),
+        "enum" => {
+            let values = items(name, value)?;
+            let again = |(at, one): (usize, &Value<'_>)| {
+                values.iter().take(at).any(|other| compare_values(*one, *other, None).is_eq())
+            };
+            if values.iter().enumerate().any(again) {
+                return Err(QueryError::failed_to_parse(
+                    "$jsonSchema keyword 'enum' array cannot contain duplicate values.",
+                ));
+            }
+            Rule::Enum(values.into_iter().map(OwnedValue::from).collect())
+        }
         "minimum" | "maximum" => return bound(name, value, get).map(Some),
         "exclusiveMinimum" | "exclusiveMaximum" => {
             let partner = name.trim_start_matches("exclusive").to_lowercase();
@@ -203,6 +214,13 @@ fn rule<'d>(
         "additionalItems" if !matches!(value, Value::Document(_) | Value::Bool(_)) => {
             let got = value.type_name();
             return Err(must(name, &format!("either an object or a boolean, but got a {got}")));
+        }
+        // Without items it says nothing, but must be sound.
+        "additionalItems" => {
+            if let Value::Document(doc) = value {
+                Schema::of(doc, depth + 1)?;
+            }
+            return Ok(None);
         }
         "items" => return item_rule(value, get("additionalItems"), depth).map(Some),
         "uniqueItems" => match value {
@@ -357,6 +375,11 @@ fn schemas(name: &str, value: Value<'_>, depth: usize) -> Parsed<Vec<Schema>> {
         .elements()
         .map(|element| match element.value() {
             Value::Document(doc) => Schema::of(doc, depth + 1),
+            other if name == "items" => Err(QueryError::type_mismatch(format!(
+                "$jsonSchema keyword 'items' requires that each element of the array is an object, \
+                 but found a {}",
+                other.type_name()
+            ))),
             other => Err(must(
                 name,
                 &format!("an array of objects, but found an element of type {}", other.type_name()),

@@ -82,7 +82,9 @@ impl<'s> Parser<'s> {
         written: &[u8],
         value: Value<'_>,
     ) -> Result<(), QueryError> {
-        field_path::check(path)?;
+        if !matches!(value, Value::Document(doc) if Elements::of_bytes(doc).next().is_none()) {
+            field_path::check(path)?;
+        }
         match value {
             Value::Document(doc) => self.nested(path, value, doc),
             _ if self.style == Style::Project

@@ -25,7 +25,7 @@ use crate::{
     exec::{Sort, Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr},
     sort::{SortPart, SortPattern},
-    value::{Elements, OwnedValue, Shown, Value, compare_values, path::Path},
+    value::{Elements, OwnedValue, Shown, Spelled, Value, compare_values, path::Path},
 };
 
 #[derive(Debug)]
@@ -187,8 +187,8 @@ fn parse_boundaries(value: Value<'_>, cx: &StageContext) -> Result<Vec<OwnedValu
                     "The 'boundaries' option to $bucket must be sorted, but elements {} and {} are not in ascending order ({} is not less than {}).",
                     at,
                     at + 1,
-                    Shown(a.get()),
-                    Shown(b.get())
+                    Spelled(a.get()),
+                    Spelled(b.get())
                 ),
             ));
         }

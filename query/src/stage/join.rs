@@ -133,13 +133,6 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
                     other.type_name()
                 )));
             }
-            (b"from", Value::Document(spec)) => return Err(elsewhere(spec)),
-            (b"from", other) => {
-                return Err(QueryError::failed_to_parse(format!(
-                    "$lookup '{name}' field must be a string, but found {}",
-                    other.type_name()
-                )));
-            }
             _ => {
                 return Err(QueryError::location(
                     40_415,
@@ -148,9 +141,6 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
             }
         }
     }
-    let into = into.ok_or_else(|| {
-        QueryError::location(40_414, "BSON field '$lookup.as' is missing but a required field")
-    })?;
     if from.is_none() {
         let Some(pipeline) = pipeline else {
             let text = "must specify 'pipeline' when 'from' is empty";
@@ -158,6 +148,9 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
         };
         brings_documents("$lookup", pipeline)?;
     }
+    let into = into.ok_or_else(|| {
+        QueryError::location(40_414, "BSON field '$lookup.as' is missing but a required field")
+    })?;
     if cx.scope.release < Release(5, 0)
         && pipeline.is_some()
         && (local.is_some() || foreign.is_some())
@@ -413,9 +406,23 @@ pub(super) fn check_inner(stage: &Element<'_>, release: Release) -> Result<(), Q
                     Shown(stage.value())
                 )));
             }
+            match part(b"from") {
+                Some(Value::Document(spec)) if lookup => return Err(elsewhere(spec)),
+                Some(Value::String(_)) | None => {}
+                Some(other) if lookup => {
+                    return Err(QueryError::failed_to_parse(format!(
+                        "$lookup 'from' field must be a string, but found {}",
+                        other.type_name()
+                    )));
+                }
+                Some(_) => {}
+            }
             match part(b"pipeline") {
                 Some(pipeline @ Value::Array(_)) => named(pipeline, release).map(|_| ()),
-                Some(_) => Err(QueryError::type_mismatch("A pipeline must be an array of objects")),
+                Some(_) if lookup => {
+                    Err(QueryError::type_mismatch("A pipeline must be an array of objects"))
+                }
+                Some(_) => Ok(()),
                 None if lookup && part(b"from").is_none() => {
                     let text = "must specify 'pipeline' when 'from' is empty";
                     Err(QueryError::failed_to_parse(text))

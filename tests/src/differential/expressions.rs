@@ -387,7 +387,7 @@ impl Random {
                 doc! { "$trim": { "input": self.expression_of(Text, depth), "chars": self.leaf(Text) } }
             }
             3 => doc! { self.pick(&["$replaceOne", "$replaceAll"]): {
-                "input": self.expression_of(Text, depth), "find": self.leaf(Text), "replacement": "_",
+                "input": self.expression_of(Text, depth), "find": self.sought(), "replacement": "_",
             } },
             4 => {
                 doc! { "$regexFind": { "input": self.expression_of(Text, depth), "regex": self.pattern() } }

@@ -183,11 +183,16 @@ impl Random {
         }
     }
 
+    /// Text to look for. Not the empty one: mongod finds it between the bytes of a character, and its answer is no UTF-8.
+    pub(super) fn sought(&mut self) -> Bson {
+        self.pick(&["a".into(), "x y".into(), "ä".into(), "$s".into(), Bson::Null, Bson::Int32(1)])
+    }
+
     /// Operators that change text.
     pub(super) fn text_operator(&mut self, depth: u32) -> Document {
         match self.below(3) {
             0 => doc! { self.pick(&["$replaceOne", "$replaceAll"]): {
-                "input": self.expression_of(Text, depth), "find": self.leaf(Text),
+                "input": self.expression_of(Text, depth), "find": self.sought(),
                 "replacement": self.pick(&[Bson::Null, "".into(), "$c".into(), "$missing".into(), Bson::Int32(1)]),
             } },
             1 => doc! { self.pick(&["$ltrim", "$rtrim", "$trim"]): {

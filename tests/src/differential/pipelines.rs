@@ -121,7 +121,7 @@ impl Random {
                 growing.push(doc! { "$count": "n" });
                 growing.ordered = true;
             }
-            17 => {
+            17 if growing.unique => {
                 // Which of equal values stands for a group depends on which was met first.
                 if !growing.ordered {
                     growing.sort_by_id();

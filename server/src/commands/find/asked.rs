@@ -229,6 +229,9 @@ impl Asked {
 
     /// The same as an aggregation.
     pub(in crate::commands) fn aggregation(&self) -> Result<aggregate::Asked, Failure> {
+        if let Some(sort) = self.sort.as_ref().filter(|_| self.single_batch) {
+            query::sort::SortPattern::parse(sort, None)?;
+        }
         let refused = [
             (self.return_key, "returnKey"),
             (self.show_record_id, "showRecordId"),
