@@ -82,7 +82,9 @@ impl<'s> Parser<'s> {
         written: &[u8],
         value: Value<'_>,
     ) -> Result<(), QueryError> {
-        if !matches!(value, Value::Document(doc) if Elements::of_bytes(doc).next().is_none()) {
+        let empty =
+            matches!(value, Value::Document(doc) if Elements::of_bytes(doc).next().is_none());
+        if !(empty && self.style == Style::Project) {
             field_path::check(path)?;
         }
         match value {

@@ -229,7 +229,8 @@ impl Asked {
 
     /// The same as an aggregation.
     pub(in crate::commands) fn aggregation(&self) -> Result<aggregate::Asked, Failure> {
-        if let Some(sort) = self.sort.as_ref().filter(|_| self.single_batch) {
+        let sorted = self.single_batch && self.natural_sort()?.is_none();
+        if let Some(sort) = self.sort.as_ref().filter(|_| sorted) {
             query::sort::SortPattern::parse(sort, None)?;
         }
         let refused = [
