@@ -6,7 +6,8 @@ use protocol::{RawDoc, Timestamp};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
-    collation::Collator, error::QueryError, source::Source, stage::Outside, value::OwnedValue,
+    Release, collation::Collator, error::QueryError, source::Source, stage::Outside,
+    value::OwnedValue,
 };
 
 /// The other collections of the moment, for `$lookup` and its like.
@@ -49,6 +50,8 @@ pub struct Context {
     random: RefCell<StdRng>,
     /// `$$NOW`, in milliseconds since 1970.
     pub now: i64,
+    /// What came later is unknown.
+    pub release: Release,
     /// `$$CLUSTER_TIME`.
     pub cluster_time: Option<Timestamp>,
     /// The values of the command's `let`, in the order of their names in the scope.
@@ -81,6 +84,7 @@ impl Context {
         Self {
             random: RefCell::new(StdRng::seed_from_u64(seed)),
             now,
+            release: Release::NEWEST,
             cluster_time: None,
             variables: Vec::new(),
             collator: None,
@@ -95,6 +99,7 @@ impl Context {
         Self {
             random: RefCell::new(StdRng::seed_from_u64(self.random.borrow_mut().random())),
             now: self.now,
+            release: self.release,
             cluster_time: self.cluster_time,
             variables,
             interrupt: self.interrupt.clone(),

@@ -24,6 +24,7 @@ pub mod geo;
 pub mod matcher;
 pub mod planner;
 pub mod projection;
+mod release;
 pub mod sort;
 pub mod source;
 pub mod stage;
@@ -33,6 +34,7 @@ pub mod update;
 pub mod value;
 
 pub use error::QueryError;
+pub use release::Release;
 
 #[cfg(test)]
 mod testdata;

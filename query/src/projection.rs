@@ -19,7 +19,7 @@ use crate::{
     exec::with_notes_of,
     expression::{Bump, Env, Scope},
     matcher::{Matcher, ParseContext},
-    value::Value,
+    value::{Elements, Shown, Value},
 };
 use find::FindSpec;
 use tree::{Parser, Style, Tree};
@@ -76,16 +76,17 @@ impl Projection {
         }
         let mut scope = scope.clone();
         let mut parser = Parser::new(Style::Project, &mut scope);
-        parser.fields(Value::from(spec))?;
+        parser.stage_fields(Value::from(spec))?;
         let parsed = Self::of_parser(parser, FindSpec::default());
         Ok(Self { noted: scope.has_scores(), ..parsed })
     }
 
     /// `$addFields` and `$set`.
     pub fn parse_add_fields(spec: &RawDocument, scope: &Scope) -> Result<Self, QueryError> {
+        check_conflicts(spec, b"", Value::from(spec), &mut Vec::new())?;
         let mut scope = scope.clone();
         let mut parser = Parser::new(Style::AddFields, &mut scope);
-        parser.fields(Value::from(spec))?;
+        parser.stage_fields(Value::from(spec))?;
         let kind = Kind::Add(parser.tree);
         Ok(Self { kind, find: FindSpec::default(), noted: scope.has_scores() })
     }
@@ -142,6 +143,43 @@ impl Projection {
             _ => None,
         }
     }
+}
+
+/// No path of `$addFields` may be another one, or lead to it: looked at before any expression.
+fn check_conflicts(
+    spec: &RawDocument,
+    above: &[u8],
+    fields: Value<'_>,
+    seen: &mut Vec<Vec<u8>>,
+) -> Result<(), QueryError> {
+    for field in fields.elements() {
+        let path = [above, field.key].concat();
+        let first = match field.value() {
+            Value::Document(inner) => Elements::of_bytes(inner).next(),
+            _ => None,
+        };
+        if first.is_some_and(|first| !first.key.starts_with(b"$")) {
+            let above = [path.as_slice(), b"."].concat();
+            check_conflicts(spec, &above, field.value(), seen)?;
+            continue;
+        }
+        let leads = |a: &[u8], b: &[u8]| {
+            b.strip_prefix(a).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+        };
+        if let Some(other) = seen.iter().find(|other| leads(other, &path) || leads(&path, other)) {
+            let (path, other) = (String::from_utf8_lossy(&path), String::from_utf8_lossy(other));
+            return Err(QueryError::location(
+                40_176,
+                format!(
+                    "specification contains two conflicting paths. Cannot specify both '{path}' and \
+                     '{other}': {}",
+                    Shown(Value::from(spec))
+                ),
+            ));
+        }
+        seen.push(path);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -68,6 +68,8 @@ pub struct Profile {
     pub sessions_show_transactions: bool,
     /// explain takes every read concern.
     pub explain_takes_concerns: bool,
+    /// Commands that read take variables.
+    pub takes_let: bool,
 }
 
 /// The order and spelling of buildInfo's fields.
@@ -80,6 +82,12 @@ pub enum BuildInfoShape {
 }
 
 impl Profile {
+    /// What its query language has.
+    pub fn release(&self) -> query::Release {
+        let [major, minor, ..] = self.version_array;
+        query::Release(major, minor)
+    }
+
     /// All profiles, oldest first.
     pub fn all() -> &'static [Profile] {
         PROFILES
@@ -138,6 +146,7 @@ const V4_4: Profile = Profile {
     pipelines_are_bounded: false,
     sessions_show_transactions: false,
     explain_takes_concerns: false,
+    takes_let: false,
 };
 
 const V5_0: Profile = Profile {
@@ -154,6 +163,7 @@ const V5_0: Profile = Profile {
     typed_index_specs: true,
     snapshot_reads: true,
     pipelines_are_bounded: true,
+    takes_let: true,
     ..V4_4
 };
 

@@ -53,6 +53,7 @@ mod past;
 mod prepared;
 mod privileges;
 mod reads;
+mod releases;
 mod replies;
 mod staleness;
 mod steady;

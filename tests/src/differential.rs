@@ -13,14 +13,19 @@
 pub mod accepted;
 pub mod commands;
 pub mod data;
+pub mod dates;
 pub mod expressions;
 pub mod filters;
+pub mod joins;
 pub mod judge;
+pub mod operators;
 pub mod pipelines;
 pub mod places;
 pub mod random;
 pub mod series;
 pub mod text;
+pub mod windows;
+pub mod wrong;
 
 use bson::Document;
 

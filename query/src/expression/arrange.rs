@@ -3,7 +3,6 @@
 use super::{
     Env, Evaluated, Expr, build, logic,
     parse::{Scope, lossy, operand},
-    scoped::{fields, required},
     special::Special,
 };
 use crate::{
@@ -26,14 +25,35 @@ pub enum SortBy {
 }
 
 pub(super) fn sort_array(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
-    let not_object = (
-        2_942_500,
-        format!("$sortArray requires an object as an argument, found: {}", value.type_name()),
-    );
-    let [input, by] = fields("$sortArray", value, ["input", "sortBy"], not_object, 2_942_501)?;
-    let input = required(input, 2_942_502, "$sortArray requires 'input' to be specified")?;
-    let by = required(by, 2_942_503, "$sortArray requires 'sortBy' to be specified")?;
-    let by = match by {
+    let Value::Document(doc) = value else {
+        return Err(QueryError::location(
+            2_942_500,
+            format!("$sortArray requires an object as an argument, found: {}", value.type_name()),
+        ));
+    };
+    let (mut input, mut by) = (None, None);
+    for field in Elements::of_bytes(doc) {
+        match field.key {
+            b"input" => input = Some(operand(field.value(), scope)?),
+            b"sortBy" => by = Some(sort_by(field.value())?),
+            other => {
+                return Err(QueryError::location(
+                    2_942_501,
+                    format!("$sortArray found an unknown argument: {}", lossy(other)),
+                ));
+            }
+        }
+    }
+    let missing = |code, name| {
+        QueryError::location(code, format!("$sortArray requires '{name}' to be specified"))
+    };
+    let input = input.ok_or_else(|| missing(2_942_502, "input"))?;
+    let by = by.ok_or_else(|| missing(2_942_503, "sortBy"))?;
+    Ok(Special::SortArray(input, by))
+}
+
+fn sort_by(value: Value<'_>) -> Result<SortBy, QueryError> {
+    match value {
         Value::Document(doc) => {
             let doc = bson::RawDocument::from_bytes(doc)
                 .map_err(|_| QueryError::bad_value("malformed sortBy"))?;
@@ -55,27 +75,22 @@ pub(super) fn sort_array(value: Value<'_>, scope: &mut Scope) -> Result<Special,
                     return Err(refuse(why));
                 }
             }
-            SortBy::Pattern(SortPattern::parse(doc, None)?)
+            SortPattern::parse(doc, None).map(SortBy::Pattern)
         }
-        other if !other.is_number() => {
-            return Err(QueryError::location(
-                2_942_507,
-                "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} to sort \
-                 embedded fields",
-            ));
-        }
+        other if !other.is_number() => Err(QueryError::location(
+            2_942_507,
+            "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} to sort \
+             embedded fields",
+        )),
         other => match integer("sortBy", other) {
-            Ok(1) => SortBy::Value { ascending: true },
-            Ok(-1) => SortBy::Value { ascending: false },
-            _ => {
-                return Err(QueryError::location(
-                    2_942_506,
-                    "The $sort element value must be either 1 or -1",
-                ));
-            }
+            Ok(1) => Ok(SortBy::Value { ascending: true }),
+            Ok(-1) => Ok(SortBy::Value { ascending: false }),
+            _ => Err(QueryError::location(
+                2_942_506,
+                "The $sort element value must be either 1 or -1",
+            )),
         },
-    };
-    Ok(Special::SortArray(operand(input, scope)?, by))
+    }
 }
 
 pub(super) fn zip(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
@@ -106,7 +121,11 @@ pub(super) fn zip(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryE
                     format!("useLongestLength must be a bool, found {}", other.type_name()),
                 ));
             }
-            (b"defaults", list @ Value::Array(_)) => defaults = Some(operand(list, scope)?),
+            // No defaults at all are as good as none given.
+            (b"defaults", list @ Value::Array(_)) => {
+                let some = list.elements().next().is_some();
+                defaults = some.then(|| operand(list, scope)).transpose()?;
+            }
             (b"defaults", other) => {
                 return Err(QueryError::location(
                     34_462,
@@ -132,6 +151,11 @@ pub(super) fn zip(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryE
             34_466,
             "cannot specify defaults unless useLongestLength is true",
         ));
+    }
+    let lengths = [b"inputs".as_slice(), b"defaults"]
+        .map(|name| Elements::of_bytes(doc).find(name).map(|list| list.value().elements().count()));
+    if defaults.is_some() && lengths.first() != lengths.last() {
+        return Err(QueryError::location(34_467, "defaults and inputs must have the same length"));
     }
     Ok(Special::Zip { inputs, longest, defaults })
 }

@@ -443,7 +443,7 @@ fn n_of<'a>(
     let [n, input] = *args else { return Ok(Value::Null) };
     let Some(whole) = crate::matcher::operands::integer("n", n).ok() else {
         return error(
-            5_787_902,
+            if n.is_number() { 5_787_903 } else { 5_787_902 },
             format!("Value for 'n' must be of integral type, but found {}", Spelled(n)),
         );
     };

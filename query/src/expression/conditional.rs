@@ -1,8 +1,10 @@
 //! `$cond` and `$switch`.
 
 use super::{
-    Env, Evaluated, Expr, logic,
-    parse::{Scope, arguments, check_count, lossy, operand},
+    Env, Evaluated, Expr,
+    arity::check_count,
+    logic,
+    parse::{Scope, arguments, lossy, operand},
     special::Special,
 };
 use crate::{

@@ -122,39 +122,49 @@ pub(super) fn op_convert<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated
         Value::Document(_) => (part(b"type"), part(b"subtype")),
         other => (other, Value::Missing),
     };
-    if wanted.is_nullish() && !matches!((target, wanted), (Value::Document(_), Value::Missing)) {
-        return Ok(Value::Null);
+    if target.is_nullish() {
+        return Ok(if input.is_nullish() { or(on_null, Value::Null) } else { Value::Null });
     }
     let type_byte = target_type(wanted)?;
+    // Whatever else is wrong does not matter to null.
+    if input.is_nullish() {
+        return Ok(or(on_null, Value::Null));
+    }
+    let format = Format::parse(format)?;
     let subtype = match subtype {
         Value::Missing => 0,
         _ if type_byte != 0x05 => 0,
         given => convert_binary::subtype(given)?,
     };
-    let format = Format::parse(format)?;
     let big_endian = convert_binary::is_big_endian(byte_order)?;
-    if input.is_nullish() {
-        return Ok(or(on_null, Value::Null));
-    }
     match to(env, input, Target { type_byte, subtype, format, big_endian }) {
         Err(error) if error.code.code() == 241 && !matches!(on_error, not_given!()) => Ok(on_error),
         outcome => outcome,
     }
 }
 
+/// The type of a field that is not there: nothing converts to it.
+const MISSING: u8 = 0;
+/// MinKey as people number it.
+const MIN_KEY: i64 = -1;
+
 fn target_type(target: Value<'_>) -> Result<u8, QueryError> {
     let unknown = |name: String| QueryError::bad_value(format!("Unknown type name: {name}"));
     match target {
+        Value::String(b"missing") => Ok(MISSING),
         Value::String(name) => TYPE_NAMES
             .iter()
             .find(|(known, _)| known.as_bytes() == name)
             .map(|(_, byte)| *byte)
             .ok_or_else(|| unknown(String::from_utf8_lossy(name).into_owned())),
         _ if target.is_number() => {
-            let code = crate::matcher::operands::integer("to", target)
-                .ok()
-                .and_then(|n| u8::try_from(n).ok())
-                .filter(|n| TYPE_NAMES.iter().any(|(_, byte)| byte == n));
+            let Ok(n) = crate::matcher::operands::integer("to", target) else {
+                let text = "In $convert, numeric 'to' argument is not an integer";
+                return Err(QueryError::failed_to_parse(text));
+            };
+            let code = if n == MIN_KEY { Some(0xff) } else { u8::try_from(n).ok() };
+            let code =
+                code.filter(|n| *n == MISSING || TYPE_NAMES.iter().any(|(_, byte)| byte == n));
             code.ok_or_else(|| {
                 QueryError::failed_to_parse(format!(
                     "In $convert, numeric value for 'to' does not correspond to a BSON type: {}",
@@ -191,7 +201,8 @@ fn to<'a>(env: &Env<'a>, value: Value<'a>, target: Target) -> Evaluated<'a> {
         _ => Ok(None),
     };
     outcome?.ok_or_else(|| {
-        let name = TYPE_NAMES.iter().find(|(_, b)| *b == type_byte).map_or("", |(name, _)| name);
+        let known = TYPE_NAMES.iter().find(|(_, b)| *b == type_byte);
+        let name = known.map_or("missing", |(name, _)| name);
         failed(format!(
             "Unsupported conversion from {} to {name} in $convert with no onError value",
             value.type_name()
@@ -330,7 +341,9 @@ fn to_f64(value: Value<'_>) -> Converted<'_> {
         Value::Bool(b) => f64::from(u8::from(b)),
         Value::Decimal(n) => {
             let double = decimal::to_f64(n);
-            if double.is_infinite() && n.is_finite() {
+            // Too small for the full precision is out of range as well.
+            let inexact = double.is_subnormal() || (double == 0.0 && logic::truth(value));
+            if n.is_finite() && (double.is_infinite() || inexact) {
                 return Err(overflow(value));
             }
             double

@@ -141,7 +141,7 @@ impl Zone {
         {
             return offset_minutes(sign.1).map(|minutes| Self::Fixed(sign.0 * minutes * 60_000));
         }
-        TimeZone::get(name).ok().map(|zone| Self::Rules(Box::new(zone)))
+        TimeZone::get(of_a_place(name)).ok().map(|zone| Self::Rules(Box::new(zone)))
     }
 
     /// Milliseconds to add to a moment for its local time.
@@ -221,6 +221,23 @@ fn not_a_date(value: Value<'_>) -> QueryError {
     )
 }
 
+/// Zones that were rules without a place, and have one by now: before there were rules its own time counts.
+fn of_a_place(name: &str) -> &str {
+    match name {
+        "CET" | "MET" => "Europe/Brussels",
+        "CST6CDT" => "America/Chicago",
+        "EET" => "Europe/Athens",
+        "EST" => "America/Panama",
+        "EST5EDT" => "America/New_York",
+        "HST" => "Pacific/Honolulu",
+        "MST" => "America/Phoenix",
+        "MST7MDT" => "America/Denver",
+        "PST8PDT" => "America/Los_Angeles",
+        "WET" => "Europe/Lisbon",
+        other => other,
+    }
+}
+
 /// The moment and zone of an operator that takes a date or `{date, timezone}`.
 fn part<'a>(args: &[Value<'a>], of: impl Fn(Civil) -> i64, long: bool) -> Evaluated<'a> {
     let (value, zone) = match *args {
@@ -228,12 +245,11 @@ fn part<'a>(args: &[Value<'a>], of: impl Fn(Civil) -> i64, long: bool) -> Evalua
         [value] => (value, super::NOT_GIVEN),
         _ => return Ok(Value::Null),
     };
-    let zone = Zone::parse(zone)?;
     if value.is_nullish() {
         return Ok(Value::Null);
     }
-    let Some(zone) = zone else { return Ok(Value::Null) };
     let ms = as_date(value).ok_or_else(|| not_a_date(value))?;
+    let Some(zone) = Zone::parse(zone)? else { return Ok(Value::Null) };
     let n = of(zone.civil(ms));
     Ok(match i32::try_from(n) {
         Ok(n) if !long => Value::Int32(n),
@@ -346,6 +362,7 @@ pub(super) fn op_date_to_string<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Ev
             );
         }
     };
+    format.as_deref().map_or(Ok(()), check_format)?;
     let zone = Zone::parse(zone_value)?;
     if value.is_nullish() {
         return Ok(if matches!(on_null, not_given!()) { Value::Null } else { on_null });
@@ -378,6 +395,28 @@ fn year_of(kind: char, civil: &Civil) -> i64 {
     if kind == 'G' { civil.iso_week().1 } else { civil.year }
 }
 
+/// Whether every `%` is followed by something that a date has.
+fn check_format(format: &str) -> Result<(), QueryError> {
+    let mut chars = format.chars();
+    while let Some(ch) = chars.next() {
+        match (ch, chars.clone().next()) {
+            ('%', None) => {
+                return Err(QueryError::location(18_535, "Unmatched '%' at end of format string"));
+            }
+            ('%', Some(kind)) if !"YmdHMSLjwUVuGbBzZ%".contains(kind) => {
+                return Err(QueryError::location(
+                    18_536,
+                    format!("Invalid format character '%{kind}' in format string"),
+                ));
+            }
+            ('%', Some(_)) => drop(chars.next()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A date in a format that was checked.
 fn formatted(ms: i64, zone: &Zone, format: &str) -> Result<String, QueryError> {
     use std::fmt::Write;
     let c = zone.civil(ms);
@@ -417,15 +456,7 @@ fn formatted(ms: i64, zone: &Zone, format: &str) -> Result<String, QueryError> {
             Some('Z') if offset == 0 => write!(out, "0"),
             Some('Z') => write!(out, "{offset:+}"),
             Some('%') => write!(out, "%"),
-            Some(other) => {
-                return Err(QueryError::location(
-                    18_536,
-                    format!("Invalid format character '%{other}' in format string"),
-                ));
-            }
-            None => {
-                return Err(QueryError::location(18_535, "Unmatched '%' at end of format string"));
-            }
+            Some(_) | None => Ok(()),
         };
         debug_assert!(written.is_ok(), "writing to a String does not fail");
     }

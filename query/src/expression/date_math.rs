@@ -3,10 +3,11 @@
 use super::{
     Env, Evaluated,
     date::{Civil, DAY_MS, Zone, as_date, days_from_civil, read_iso},
+    date_text::read_by_format,
 };
 use crate::{
     error::QueryError,
-    value::{Spelled, Value},
+    value::{Elements, Spelled, Value},
 };
 
 fn error<'a>(code: i32, message: impl Into<String>) -> Evaluated<'a> {
@@ -34,6 +35,24 @@ const PARTS: [&str; 10] = [
     "second",
     "millisecond",
 ];
+
+/// Which parts go together; mongod looks at their names before it reads any.
+pub(super) fn check_parts(doc: &[u8]) -> Result<(), QueryError> {
+    let has = |name: &str| Elements::of_bytes(doc).find(name.as_bytes()).is_some();
+    let (code, text) = match (has("year"), has("isoWeekYear")) {
+        (false, false) => {
+            (40_516, "$dateFromParts requires either 'year' or 'isoWeekYear' to be present")
+        }
+        (true, iso) if iso || has("isoWeek") || has("isoDayOfWeek") => {
+            (40_489, "$dateFromParts does not allow mixing natural dates with ISO dates")
+        }
+        (false, true) if has("month") || has("day") => {
+            (40_525, "$dateFromParts does not allow mixing ISO dates with natural dates")
+        }
+        _ => return Ok(()),
+    };
+    Err(QueryError::location(code, text))
+}
 
 pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let Some((zone, values)) = args.split_last() else { return Ok(Value::Null) };
@@ -70,47 +89,27 @@ pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Eva
     }
     let Some(zone) = Zone::parse(*zone)? else { return Ok(Value::Null) };
     let [year, month, day, iso_year, iso_week, iso_day, hour, minute, second, milli] = numbers;
-    if year.is_none() && iso_year.is_none() {
-        return error(
-            40_516,
-            "$dateFromParts requires either 'year' or 'isoWeekYear' to be present",
-        );
-    }
-    let natural = year.or(month).or(day).is_some();
-    if natural && iso_year.or(iso_week).or(iso_day).is_some() {
-        return error(40_489, "$dateFromParts does not allow mixing natural dates with ISO dates");
-    }
-    let days = match (year, iso_year) {
-        (Some(year), None) => {
-            if !(1..=9999).contains(&year) {
-                return error(
-                    40_523,
-                    format!(
-                        "'year' must evaluate to an integer in the range 1 to 9999, found {year}"
-                    ),
-                );
-            }
-            days_from_civil(year, month.unwrap_or(1), 1) + day.unwrap_or(1) - 1
-        }
-        (None, Some(year)) => {
-            if !(1..=9999).contains(&year) {
-                return error(
-                    31_095,
-                    format!(
-                        "'isoWeekYear' must evaluate to an integer in the range 1 to 9999, found {year}"
-                    ),
-                );
-            }
-            let fourth = days_from_civil(year, 1, 4);
-            let monday = fourth - (fourth + 3).rem_euclid(7);
-            monday + (iso_week.unwrap_or(1) - 1) * 7 + iso_day.unwrap_or(1) - 1
-        }
-        _ => {
+    let days = if let Some(year) = year {
+        if !(1..=9999).contains(&year) {
             return error(
-                40_489,
-                "$dateFromParts does not allow mixing natural dates with ISO dates",
+                40_523,
+                format!("'year' must evaluate to an integer in the range 1 to 9999, found {year}"),
             );
         }
+        days_from_civil(year, month.unwrap_or(1), 1) + day.unwrap_or(1) - 1
+    } else {
+        let year = iso_year.unwrap_or(1);
+        if !(1..=9999).contains(&year) {
+            return error(
+                31_095,
+                format!(
+                    "'isoWeekYear' must evaluate to an integer in the range 1 to 9999, found {year}"
+                ),
+            );
+        }
+        let fourth = days_from_civil(year, 1, 4);
+        let monday = fourth - (fourth + 3).rem_euclid(7);
+        monday + (iso_week.unwrap_or(1) - 1) * 7 + iso_day.unwrap_or(1) - 1
     };
     // mongod counts in microseconds, which end sooner.
     let micros = |n: Option<i64>, unit: i64| n.unwrap_or(0).checked_mul(unit);
@@ -130,7 +129,6 @@ pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Eva
 /// `{dateString, format, timezone, onNull, onError}`.
 pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let [text, format, zone_value, on_null, on_error] = *args else { return Ok(Value::Null) };
-    let zone = Zone::parse(zone_value)?;
     let format = match format {
         not_given!() => None,
         Value::String(format) => Some(String::from_utf8_lossy(format).into_owned()),
@@ -146,6 +144,7 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
             );
         }
     };
+    let zone = Zone::parse(zone_value)?;
     if text.is_nullish() {
         return Ok(if given(on_null) { on_null } else { Value::Null });
     }
@@ -171,6 +170,9 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     match read {
         Some((local, Some(offset))) => {
             if given(zone_value) && !matches!(zone, Zone::Fixed(0)) {
+                if given(on_error) {
+                    return Ok(on_error);
+                }
                 return error(
                     241,
                     "you cannot pass in a date/time string with GMT offset together with a timezone argument",
@@ -182,82 +184,6 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
         None if given(on_error) => Ok(on_error),
         None => error(241, format!("Error parsing date string '{shown}'")),
     }
-}
-
-fn read_by_format(text: &str, format: &str) -> Option<(i64, Option<i64>)> {
-    let mut civil = Civil { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 0, milli: 0 };
-    let (mut day_of_year, mut offset) = (None, None);
-    let mut rest = text;
-    let number = |rest: &mut &str, max: usize| -> Option<i64> {
-        let len = rest.bytes().take(max).take_while(u8::is_ascii_digit).count();
-        let (digits, after) = rest.split_at_checked(len)?;
-        *rest = after;
-        digits.parse().ok()
-    };
-    let mut chars = format.chars();
-    while let Some(ch) = chars.next() {
-        if ch != '%' {
-            rest = rest.strip_prefix(ch)?;
-            continue;
-        }
-        match chars.next()? {
-            'Y' => civil.year = number(&mut rest, 4)?,
-            'm' => civil.month = number(&mut rest, 2).filter(|n| (1..=12).contains(n))?,
-            'd' => civil.day = number(&mut rest, 2).filter(|n| (1..=31).contains(n))?,
-            'H' => civil.hour = number(&mut rest, 2).filter(|n| *n < 25)?,
-            'M' => civil.minute = number(&mut rest, 2).filter(|n| *n < 60)?,
-            'S' => civil.second = number(&mut rest, 2).filter(|n| *n < 61)?,
-            'L' => civil.milli = number(&mut rest, 3)?,
-            'j' => day_of_year = Some(number(&mut rest, 3)?),
-            'b' | 'B' => {
-                let (at, len) = month_name(rest)?;
-                civil.month = at;
-                rest = rest.get(len..)?;
-            }
-            'z' => {
-                let sign = if rest.starts_with('-') { -1 } else { 1 };
-                rest = rest.strip_prefix(['+', '-'])?;
-                let hours = number(&mut rest, 2)?;
-                rest = rest.strip_prefix(':').unwrap_or(rest);
-                offset = Some(sign * (hours * 60 + number(&mut rest, 2)?) * 60_000);
-            }
-            'Z' => {
-                let sign = if rest.starts_with('-') { -1 } else { 1 };
-                rest = rest.strip_prefix(['+', '-'])?;
-                offset = Some(sign * number(&mut rest, 4)? * 60_000);
-            }
-            '%' => rest = rest.strip_prefix('%')?,
-            _ => return None,
-        }
-    }
-    if let Some(day) = day_of_year {
-        (civil.month, civil.day) = (1, day);
-    }
-    rest.is_empty().then(|| (civil.to_local(), offset))
-}
-
-fn month_name(text: &str) -> Option<(i64, usize)> {
-    const NAMES: [&str; 12] = [
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ];
-    let lower = text.to_ascii_lowercase();
-    (1i64..).zip(NAMES).find_map(|(at, name)| {
-        if lower.starts_with(name) {
-            return Some((at, name.len()));
-        }
-        lower.starts_with(name.get(..3)?).then_some((at, 3))
-    })
 }
 
 /// A unit of time.
@@ -327,7 +253,14 @@ fn unit(name: &str, value: Value<'_>) -> Result<Option<Unit>, QueryError> {
     })
 }
 
+/// A moment moved. mongod takes one before 1970 apart into seconds rounded down and milliseconds that are negative,
+/// and so loses a second of those that have a fraction.
 fn moved(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
+    let lost = if ms < 0 && ms % 1000 != 0 && unit != Unit::Fixed(1) { 1000 } else { 0 };
+    moved_whole(ms, unit, amount, zone)?.checked_sub(lost)
+}
+
+fn moved_whole(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     let months = match unit {
         Unit::Fixed(length) => return ms.checked_add(amount.checked_mul(length)?),
         Unit::Day | Unit::Week => {

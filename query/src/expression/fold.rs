@@ -393,6 +393,19 @@ fn check_parameters(call: &Call) -> Result<(), QueryError> {
             Some(value) if !matches!(value, Value::Array(_)) => Err(super::set::no_superset(value)),
             _ => Ok(()),
         },
+        "$indexOfArray" => match literal(0) {
+            Some(value) if !matches!(value, Value::Array(_)) && !value.is_nullish() => {
+                Err(QueryError::location(
+                    50_809,
+                    format!(
+                        "First operand of $indexOfArray must be an array. First argument is of \
+                         type: {}",
+                        value.type_name()
+                    ),
+                ))
+            }
+            _ => Ok(()),
+        },
         name => date_math::check_parameters(name, literal),
     }
 }

@@ -15,6 +15,7 @@ macro_rules! not_given {
 }
 
 mod arithmetic;
+mod arity;
 mod arrange;
 mod array;
 mod bit_operators;
@@ -24,6 +25,7 @@ mod convert;
 mod convert_binary;
 mod date;
 mod date_math;
+mod date_text;
 mod decimal;
 mod fold;
 mod functions;
@@ -126,6 +128,7 @@ const ONE_BY_ONE: &[&str] = &[
     "$dateFromParts",
     "$dateSubtract",
     "$dateTrunc",
+    "$getField",
     "$indexOfArray",
     "$indexOfBytes",
     "$indexOfCP",
@@ -168,6 +171,7 @@ impl Call {
             "$atan2" => args.resize(2, Value::Int32(0)),
             // An array alone would be taken for the list of documents.
             "$mergeObjects" => args.push(Value::Null),
+            "$getField" => args.resize(2, Value::Null),
             "$indexOfBytes" | "$indexOfCP" => args.resize(2, Value::String(b"")),
             "$indexOfArray" => {
                 // The value to look for comes last.

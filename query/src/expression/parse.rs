@@ -2,8 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Base, Call, Expr, FieldPath, fold, special, table};
+use super::{
+    Base, Call, Expr, FieldPath,
+    arity::{check_arguments, check_field_name},
+    fold, special, table,
+};
 use crate::{
+    Release,
     collation::Collator,
     error::QueryError,
     field_path,
@@ -29,6 +34,8 @@ pub struct Scope {
     /// In a filter, which mongod reads once more after it was optimised.
     pub(super) in_filter: bool,
     pub(super) known: Known,
+    /// What came later is unknown.
+    pub(crate) release: Release,
     /// The first constant that failed. Clones share it.
     fault: Arc<OnceLock<QueryError>>,
 }
@@ -68,15 +75,21 @@ impl Scope {
     /// The scope of a command at a time, with the variables of its `let` in slots from 0 on.
     pub fn of_command<'n>(
         now: i64,
+        release: Release,
         variables: impl IntoIterator<Item = (&'n [u8], OwnedValue)>,
     ) -> Self {
-        let mut scope = Self::default();
+        let mut scope = Self::of_release(release);
         scope.known.now = Some(now);
         for (name, value) in variables {
             scope.declare(name);
             scope.known.variables.push(value);
         }
         scope
+    }
+
+    /// A scope without names.
+    pub fn of_release(release: Release) -> Self {
+        Self { release, ..Self::default() }
     }
 
     /// The same names under a collation, with faults of its own.
@@ -144,6 +157,16 @@ impl Scope {
     /// Keeps a constant that failed, if it is the first.
     pub(crate) fn note(&self, fault: QueryError) {
         let _ = self.fault.set(fault);
+    }
+
+    /// Lets constants fail apart, until [`Scope::share_faults`] is given what this gives.
+    pub(crate) fn own_faults(&mut self) -> Arc<OnceLock<QueryError>> {
+        std::mem::take(&mut self.fault)
+    }
+
+    /// Ends that; the first that failed meanwhile.
+    pub(crate) fn share_faults(&mut self, shared: Arc<OnceLock<QueryError>>) -> Option<QueryError> {
+        std::mem::replace(&mut self.fault, shared).get().cloned()
     }
 
     /// Raises the first constant that failed.
@@ -254,6 +277,15 @@ fn object_inner(doc: &[u8], scope: &mut Scope) -> Parsed {
 
 /// `{$operator: value}`.
 pub(super) fn operator(name: &[u8], value: Value<'_>, scope: &mut Scope) -> Parsed {
+    let unknown = || {
+        QueryError::new(
+            protocol::ErrorCode::from_code(168),
+            format!("Unrecognized expression '{}'", lossy(name)),
+        )
+    };
+    if !scope.release.has_expression(name) {
+        return Err(unknown());
+    }
     if let Some(row) = table::positional(name) {
         return positional(row, value, scope);
     }
@@ -263,12 +295,7 @@ pub(super) fn operator(name: &[u8], value: Value<'_>, scope: &mut Scope) -> Pars
     if name == b"$getField" {
         return get_field(value, scope);
     }
-    special::parse(name, value, scope)?.ok_or_else(|| {
-        QueryError::new(
-            protocol::ErrorCode::from_code(168),
-            format!("Unrecognized expression '{}'", lossy(name)),
-        )
-    })
+    special::parse(name, value, scope)?.ok_or_else(unknown)
 }
 
 /// The arguments of an operator: an array of them, or one that needs no array.
@@ -284,7 +311,7 @@ fn positional(row: &table::Positional, value: Value<'_>, scope: &mut Scope) -> P
         return Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }));
     }
     let args = arguments(value, scope)?;
-    check_count(row.name, args.len(), row.min, row.max)?;
+    check_arguments(row, args.len())?;
     Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }))
 }
 
@@ -352,36 +379,6 @@ fn date_and_zone(
     Ok(Some(vec![date, zone.unwrap_or(Expr::Literal(OwnedValue::from(super::NOT_GIVEN)))]))
 }
 
-pub(super) fn check_count(
-    name: &str,
-    given: usize,
-    min: usize,
-    max: usize,
-) -> Result<(), QueryError> {
-    if (min..=max).contains(&given) {
-        return Ok(());
-    }
-    if min == max {
-        return Err(QueryError::location(
-            16_020,
-            format!("Expression {name} takes exactly {min} arguments. {given} were passed in."),
-        ));
-    }
-    if max == usize::MAX {
-        return Err(QueryError::location(
-            16_020,
-            format!("Expression {name} takes at least {min} arguments. {given} were passed in."),
-        ));
-    }
-    Err(QueryError::location(
-        28_667,
-        format!(
-            "Expression {name} takes at least {min} arguments, and at most {max}, but {given} were \
-             passed in."
-        ),
-    ))
-}
-
 /// `{$operator: {name: expression, ...}}`, made positional.
 fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
     let Value::Document(doc) = value else {
@@ -390,15 +387,25 @@ fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
         return Err(QueryError::location(row.not_object.0, text.replace("{shown}", &shown)));
     };
     for field in Elements::of_bytes(doc) {
-        if !row.fields.iter().any(|f| f.name.as_bytes() == field.key) {
+        let known = row.fields.iter().any(|f| f.name.as_bytes() == field.key);
+        if !known || !scope.release.has_argument(row.name, field.key) {
             return Err(QueryError::location(
                 row.unknown.0,
                 row.unknown.1.replace("{}", &lossy(field.key)),
             ));
         }
     }
-    if matches!(row.name, "$setField" | "$unsetField") {
-        check_field_name(row.name, doc)?;
+    match row.name {
+        "$setField" | "$unsetField" => check_field_name(row.name, doc)?,
+        "$dateFromParts" => super::date_math::check_parts(doc)?,
+        _ => {}
+    }
+    // Most are read as they are met, and only then is one missed.
+    let late = row.name.starts_with("$date") && !matches!(row.name, "$dateAdd" | "$dateSubtract");
+    if !late {
+        for field in Elements::of_bytes(doc) {
+            operand(field.value(), &mut scope.clone())?;
+        }
     }
     let mut args = Vec::with_capacity(row.fields.len());
     for field in row.fields {
@@ -412,48 +419,6 @@ fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
         }
     }
     Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }))
-}
-
-/// The `field` of `$setField` and `$unsetField` is a constant, told by the look of it.
-fn check_field_name(name: &str, doc: &[u8]) -> Result<(), QueryError> {
-    let Some(field) = Elements::of_bytes(doc).find(b"field") else { return Ok(()) };
-    if name == "$setField" && Elements::of_bytes(doc).find(b"value").is_none() {
-        let text = "$setField requires 'value' to be specified";
-        return Err(QueryError::location(4_161_103, text));
-    }
-    let constant = match field.value() {
-        Value::String(path) if path.starts_with(b"$") => {
-            let path = match path.strip_prefix(b"$$") {
-                Some(variable) => lossy(variable),
-                None => format!("CURRENT.{}", lossy(path.get(1..).unwrap_or_default())),
-            };
-            let text = format!(
-                "'${path}' is a field path reference which is not allowed in this context. Did you \
-                 mean {{$literal: '${path}'}}?"
-            );
-            return Err(QueryError::location(4_161_108, text));
-        }
-        Value::Document(inner) => Elements::of_bytes(inner)
-            .next()
-            .filter(|operator| matches!(operator.key, b"$literal" | b"$const"))
-            .map(|operator| operator.value()),
-        Value::Array(_) => None,
-        other => Some(other),
-    };
-    match constant {
-        Some(Value::String(_)) => Ok(()),
-        Some(other) => Err(QueryError::location(
-            4_161_107,
-            format!(
-                "$setField requires 'field' to evaluate to type String, but got {}",
-                other.type_name()
-            ),
-        )),
-        None => Err(QueryError::location(
-            4_161_106,
-            "$setField requires 'field' to evaluate to a constant, but got a non-constant argument",
-        )),
-    }
 }
 
 /// `$getField` takes a name, or `{field, input}`.

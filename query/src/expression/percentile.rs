@@ -38,7 +38,7 @@ impl Percentile {
         let (mut input, mut places, mut method) = (None, None, None);
         for field in Elements::of_bytes(doc) {
             match field.key {
-                b"input" => input = Some(Expr::parse(field.value(), scope)?),
+                b"input" => input = Some(field.value()),
                 b"p" if !single => places = Some(field.value()),
                 b"method" => match field.value() {
                     Value::String(text) => method = Some(text),
@@ -66,12 +66,12 @@ impl Percentile {
             )
         };
         let input = input.ok_or_else(|| missing("input"))?;
-        let places = match (single, places) {
-            (true, _) => vec![0.5],
-            (false, None) => return Err(missing("p")),
-            (false, Some(value)) => parse_places(value, scope)?,
-        };
         let method = method.ok_or_else(|| missing("method"))?;
+        if !single && places.is_none() {
+            return Err(missing("p"));
+        }
+        let input = Expr::parse(input, scope)?;
+        let places = places.map_or(Ok(vec![0.5]), |value| parse_places(value, scope))?;
         if method != b"approximate" {
             return Err(QueryError::bad_value(
                 "Currently only 'approximate' can be used as a percentile 'method'.",

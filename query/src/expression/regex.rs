@@ -103,6 +103,9 @@ fn nothing(kind: Kind) -> Value<'static> {
 /// The regex of a value, `None` of null.
 fn compiled(name: &str, regex: Value<'_>, options: Value<'_>) -> Result<Option<Regex>, QueryError> {
     let fault = |code, text: &str| QueryError::location(code, format!("{name}{text}"));
+    if !matches!(regex, Value::Regex { .. } | Value::String(_)) && !regex.is_nullish() {
+        return Err(fault(51_105, NO_REGEX));
+    }
     let options = match options {
         Value::String(options) => Some(options),
         _ if options.is_nullish() => None,
@@ -119,8 +122,7 @@ fn compiled(name: &str, regex: Value<'_>, options: Value<'_>) -> Result<Option<R
             (pattern, options.unwrap_or(own))
         }
         Value::String(pattern) => (pattern, options.unwrap_or(b"")),
-        value if value.is_nullish() => return Ok(None),
-        _ => return Err(fault(51_105, NO_REGEX)),
+        _ => return Ok(None),
     };
     if pattern.contains(&0) {
         return Err(fault(51_109, ": regular expression cannot contain an embedded null byte"));

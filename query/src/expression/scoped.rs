@@ -66,12 +66,7 @@ pub(super) fn fields<'v, const N: usize>(
             None => {
                 return Err(QueryError::location(
                     unknown,
-                    match name {
-                        "$sortArray" => {
-                            format!("{name} found an unknown argument: {}", lossy(field.key))
-                        }
-                        _ => format!("Unrecognized parameter to {name}: {}", lossy(field.key)),
-                    },
+                    format!("Unrecognized parameter to {name}: {}", lossy(field.key)),
                 ));
             }
         }
@@ -92,9 +87,11 @@ fn with_variable(
     body: Value<'_>,
     scope: &mut Scope,
 ) -> Result<(usize, Expr), QueryError> {
+    // To mongod what is no text has the empty one.
     let name = match name {
         Some(Value::String(name)) => name,
-        _ => b"this",
+        Some(_) => b"".as_slice(),
+        None => b"this",
     };
     parse::check_variable(name)?;
     let mark = scope.enter();
@@ -118,6 +115,9 @@ pub(super) fn filter(value: Value<'_>, scope: &mut Scope) -> Result<Special, Que
     let not_object = (28_646, "$filter only supports an object as its argument".into());
     let known = ["input", "as", "cond", "limit"];
     let [input, name, cond, limit] = fields("$filter", value, known, not_object, 28_647)?;
+    if limit.is_some() && !scope.release.has_argument("$filter", b"limit") {
+        return Err(QueryError::location(28_647, "Unrecognized parameter to $filter: limit"));
+    }
     let input = required(input, 28_648, "Missing 'input' parameter to $filter")?;
     let cond = required(cond, 28_650, "Missing 'cond' parameter to $filter")?;
     let input = operand(input, scope)?;

@@ -2,12 +2,14 @@
 
 use super::{
     Base, Call, Env, Evaluated, Expr, FieldPath, Percentile,
+    arity::check_count,
     arrange::{self, SortBy},
     conditional, convert, logic,
     parse::{Scope, arguments, lossy, operand},
     scoped, vector,
 };
 use crate::{
+    Release,
     error::QueryError,
     exec::{INDEX_KEY, NOTES, RECORD_ID, SORT_KEY, TEXT_SCORE},
     matcher::Regex,
@@ -105,6 +107,9 @@ pub(super) fn parse(
         b"$cond" => conditional::cond(value, scope)?,
         b"$ifNull" => {
             let args = arguments(value, scope)?;
+            if scope.release < Release(5, 0) {
+                check_count("$ifNull", args.len(), 2, 2)?;
+            }
             if args.len() < 2 {
                 return Err(QueryError::location(
                     1_257_300,
@@ -135,7 +140,13 @@ pub(super) fn parse(
         }
         b"$median" => Special::Percentile(Percentile::parse("$median", value, 7_436_201, scope)?),
         b"$expr" => return operand(value, scope).map(Some),
-        b"$sigmoid" => return unary("$sigmoid", vector::op_sigmoid, value, scope).map(Some),
+        b"$sigmoid" => match value {
+            Value::Array(_) => return Err(vector::no_number("$sigmoid", value)),
+            Value::String(text) if !text.starts_with(b"$") => {
+                return Err(vector::no_number("$sigmoid", value));
+            }
+            _ => return unary("$sigmoid", vector::op_sigmoid, value, scope).map(Some),
+        },
         b"$toHashedIndexKey" => {
             let fun = convert::op_to_hashed_index_key;
             return unary("$toHashedIndexKey", fun, value, scope).map(Some);

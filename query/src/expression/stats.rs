@@ -76,19 +76,17 @@ impl Sum {
     /// In two halves, each of which is a double.
     #[allow(clippy::cast_precision_loss, reason = "both halves have at most 32 digits of two")]
     fn add_long(&mut self, n: i64) {
-        let low = n & 0xffff_ffff;
-        self.add_double((n - low) as f64);
+        let low = n % (1 << 32);
         self.add_double(low as f64);
+        self.add_double((n - low) as f64);
     }
 
-    /// The part that rounding drops is kept in `low` (Knuth's two-sum, renormalised).
+    /// What rounding drops is kept in `low`, step for step as in mongod: `high` alone is the sum as a double.
     fn add_double(&mut self, n: f64) {
         self.plain += n;
-        let sum = self.high + n;
-        let part = sum - self.high;
-        let error = (self.high - (sum - part)) + (n - part) + self.low;
-        self.high = sum + error;
-        self.low = error - (self.high - sum);
+        let (n, dropped) = two_sum(n, self.low);
+        let (high, low) = two_sum(self.high, n);
+        (self.high, self.low) = (high, low + dropped);
     }
 
     pub(crate) fn total(&self) -> Value<'static> {
@@ -106,8 +104,7 @@ impl Sum {
     }
 
     fn as_double(&self) -> f64 {
-        let sum = self.high + self.low;
-        if sum.is_finite() { sum } else { self.plain }
+        if self.high.is_finite() { self.high } else { self.plain }
     }
 
     fn as_decimal(&self) -> crate::value::Decimal {
@@ -121,6 +118,13 @@ impl Sum {
         let high = super::decimal::from_f64_exact(self.high);
         super::decimal::add(high, super::decimal::from_f64_exact(self.low))
     }
+}
+
+/// A sum and what rounding it drops (Knuth).
+fn two_sum(a: f64, b: f64) -> (f64, f64) {
+    let sum = a + b;
+    let part = sum - a;
+    (sum, (a - (sum - part)) + (b - part))
 }
 
 pub(super) fn op_sum<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {

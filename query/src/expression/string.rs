@@ -124,7 +124,7 @@ pub(super) fn op_substr_bytes<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Eval
     }
     let bytes = text.as_bytes();
     let coerced = |value: Value<'_>| match value {
-        Value::Double(n) => truncate(n.round_ties_even()).ok_or_else(|| {
+        Value::Double(n) => truncate(n).ok_or_else(|| {
             QueryError::location(
                 31_109,
                 format!("Can't coerce out of range value {} to long", crate::value::Spelled(value)),

@@ -344,7 +344,10 @@ static NAMED: &[Named] = &[
             Field { name: "startOfWeek", required: None },
         ],
         not_object: (5439007, "$dateTrunc only supports an object as its argument"),
-        unknown: (5439008, "Unrecognized argument to $dateTrunc: {}"),
+        unknown: (
+            5439008,
+            "Unrecognized argument to $dateTrunc: {}. Expected arguments are date, unit, and optionally, binSize, timezone, startOfWeek",
+        ),
     },
     Named {
         name: "$firstN",

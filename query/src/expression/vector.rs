@@ -22,16 +22,16 @@ pub(super) fn op_sigmoid<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
         _ if value.is_number() => {
             Ok(Value::Double(1.0 / (1.0 + (-arithmetic::as_f64(value)).exp())))
         }
-        Value::String(_) | Value::Array(_) => Err(QueryError::type_mismatch(format!(
-            "$sigmoid only supports numeric types, not {}",
-            value.type_name()
-        ))),
-        // mongod computes it by $multiply and sees these only there.
-        other => Err(QueryError::type_mismatch(format!(
-            "$multiply only supports numeric types, not {}",
-            other.type_name()
-        ))),
+        // mongod computes it by $multiply and sees it only there.
+        other => Err(no_number("$multiply", other)),
     }
+}
+
+pub(super) fn no_number(name: &str, value: Value<'_>) -> QueryError {
+    QueryError::type_mismatch(format!(
+        "{name} only supports numeric types, not {}",
+        value.type_name()
+    ))
 }
 
 /// Which similarity.

@@ -163,17 +163,28 @@ fn rule<'d>(
             check_type_names(name, value)?;
             Rule::Types(json_types(value)?)
         }
-        "enum" => Rule::Enum(items(name, value)?.into_iter().map(OwnedValue::from).collect()),
+        "enum" => {
+            let values = items(name, value)?;
+            let again = |(at, one): (usize, &Value<'_>)| {
+                values.iter().take(at).any(|other| compare_values(*one, *other, None).is_eq())
+            };
+            if values.iter().enumerate().any(again) {
+                return Err(QueryError::failed_to_parse(
+                    "$jsonSchema keyword 'enum' array cannot contain duplicate values.",
+                ));
+            }
+            Rule::Enum(values.into_iter().map(OwnedValue::from).collect())
+        }
         "minimum" | "maximum" => return bound(name, value, get).map(Some),
         "exclusiveMinimum" | "exclusiveMaximum" => {
             let partner = name.trim_start_matches("exclusive").to_lowercase();
-            if !matches!(value, Value::Bool(_)) {
-                return Err(must(name, "a boolean"));
-            }
             if get(&partner).is_none() {
                 return Err(QueryError::failed_to_parse(format!(
                     "$jsonSchema keyword '{partner}' must be a present if {name} is present"
                 )));
+            }
+            if !matches!(value, Value::Bool(_)) {
+                return Err(must(name, "a boolean"));
             }
             return Ok(None);
         }
@@ -200,6 +211,17 @@ fn rule<'d>(
         },
         "required" => Rule::Required(names(name, value)?),
         "dependencies" => Rule::Dependencies(dependencies(value, depth)?),
+        "additionalItems" if !matches!(value, Value::Document(_) | Value::Bool(_)) => {
+            let got = value.type_name();
+            return Err(must(name, &format!("either an object or a boolean, but got a {got}")));
+        }
+        // Without items it says nothing, but must be sound.
+        "additionalItems" => {
+            if let Value::Document(doc) = value {
+                Schema::of(doc, depth + 1)?;
+            }
+            return Ok(None);
+        }
         "items" => return item_rule(value, get("additionalItems"), depth).map(Some),
         "uniqueItems" => match value {
             Value::Bool(true) => Rule::UniqueItems,
@@ -353,6 +375,11 @@ fn schemas(name: &str, value: Value<'_>, depth: usize) -> Parsed<Vec<Schema>> {
         .elements()
         .map(|element| match element.value() {
             Value::Document(doc) => Schema::of(doc, depth + 1),
+            other if name == "items" => Err(QueryError::type_mismatch(format!(
+                "$jsonSchema keyword 'items' requires that each element of the array is an object, \
+                 but found a {}",
+                other.type_name()
+            ))),
             other => Err(must(
                 name,
                 &format!("an array of objects, but found an element of type {}", other.type_name()),
@@ -375,7 +402,8 @@ fn item_rule(items: Value<'_>, beyond: Option<Value<'_>>, depth: usize) -> Parse
             Ok(Rule::Items { first: Vec::new(), rest, none_beyond: false })
         }
         Value::Array(_) => {
-            let first = schemas("items", items, depth)?;
+            let none = items.elements().next().is_none();
+            let first = if none { Vec::new() } else { schemas("items", items, depth)? };
             let rest = match beyond {
                 Some(Value::Document(doc)) => Some(Box::new(Schema::of(doc, depth + 1)?)),
                 _ => None,

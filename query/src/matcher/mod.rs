@@ -132,6 +132,21 @@ impl Matcher {
         text_nodes(&self.root).into_iter().next()
     }
 
+    /// Whether an expression is part of the filter, wherever it stands.
+    pub fn has_expression(&self) -> bool {
+        fn has(node: &Node) -> bool {
+            match node {
+                Node::Expr(_) => true,
+                Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+                    children.iter().any(has)
+                }
+                Node::Not(child) => has(child),
+                _ => false,
+            }
+        }
+        has(&self.root)
+    }
+
     /// True for a filter that every document matches.
     pub fn is_trivial(&self) -> bool {
         matches!(&self.root, Node::And(children) if children.is_empty())

@@ -372,14 +372,16 @@ fn reading(candidate: &Candidate, filter: &Matcher, by_keys: bool) -> Pipeline {
     pipeline
 }
 
-/// Reads `{$natural: ±1}` out of a sort or hint document.
-pub fn natural(doc: &RawDocument) -> Result<Option<Direction>, QueryError> {
+/// Reads `{$natural: ±1}` out of a document; `what` it is: a sort or a hint.
+pub fn natural(doc: &RawDocument, what: &str) -> Result<Option<Direction>, QueryError> {
     let mut fields = Elements::new(doc);
     if fields.clone().find(b"$natural").is_none() {
         return Ok(None);
     }
-    let refused =
-        || QueryError::bad_value("$natural sort cannot be set to a value other than -1 or 1.");
+    let refused = || {
+        let text = format!("$natural {what} cannot be set to a value other than -1 or 1.");
+        QueryError::bad_value(text)
+    };
     let first = fields.next().filter(|_| fields.next().is_none()).ok_or_else(refused)?;
     match crate::matcher::operands::integer("", first.value()) {
         Ok(1) => Ok(Some(Direction::Forward)),

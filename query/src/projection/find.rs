@@ -455,6 +455,13 @@ fn positional(
     })?;
     parser.tree.insert(array, Item::Include)?;
     let filter = filter.cloned().ok_or_else(no_match)?;
+    // An expression does not tell which element it was.
+    if filter.has_expression() {
+        return Err(QueryError::new(
+            protocol::ErrorCode::QueryFeatureNotAllowed,
+            "$expr is not allowed in this context",
+        ));
+    }
     find.positional = Some((split(array), filter));
     Ok(())
 }

@@ -44,18 +44,31 @@ pub(super) struct Parser<'s> {
     pub(super) tree: Tree,
     style: Style,
     scope: &'s mut Scope,
+    /// Constants that failed, with the depth of their fields, where those at the top are worked out first.
+    faults: Option<Vec<(usize, QueryError)>>,
     /// Inclusion, exclusion, or not yet known.
     inclusion: Option<bool>,
 }
 
 impl<'s> Parser<'s> {
     pub(super) fn new(style: Style, scope: &'s mut Scope) -> Self {
-        Self { tree: Tree::default(), style, scope, inclusion: None }
+        Self { tree: Tree::default(), style, scope, inclusion: None, faults: None }
     }
 
     /// Whether it is an inclusion. With nothing but `_id`, that decides.
     pub(super) fn is_inclusion(&self) -> bool {
         self.inclusion.unwrap_or_else(|| matches!(self.tree.get(b"_id"), Some(Item::Include)))
+    }
+
+    /// The fields of a stage: mongod works out the constants of a document before those of the documents within it.
+    pub(super) fn stage_fields(&mut self, spec: Value<'_>) -> Result<(), QueryError> {
+        self.faults = Some(Vec::new());
+        self.fields(spec)?;
+        let faults = self.faults.take().unwrap_or_default();
+        if let Some((_, first)) = faults.into_iter().min_by_key(|(depth, _)| *depth) {
+            self.scope.note(first);
+        }
+        Ok(())
     }
 
     pub(super) fn fields(&mut self, spec: Value<'_>) -> Result<(), QueryError> {
@@ -69,7 +82,11 @@ impl<'s> Parser<'s> {
         written: &[u8],
         value: Value<'_>,
     ) -> Result<(), QueryError> {
-        field_path::check(path)?;
+        let empty =
+            matches!(value, Value::Document(doc) if Elements::of_bytes(doc).next().is_none());
+        if !(empty && self.style == Style::Project) {
+            field_path::check(path)?;
+        }
         match value {
             Value::Document(doc) => self.nested(path, value, doc),
             _ if self.style == Style::Project
@@ -92,10 +109,21 @@ impl<'s> Parser<'s> {
                     );
                     QueryError::location(31_310, message)
                 })?;
-                let expr = self.expression(value)?;
+                let expr = self.expression_at(path, value)?;
                 self.tree.insert(path, Item::Expr(expr))
             }
         }
+    }
+
+    fn expression_at(&mut self, path: &[u8], value: Value<'_>) -> Result<Expr, QueryError> {
+        let Some(mut faults) = self.faults.take() else { return self.expression(value) };
+        let shared = self.scope.own_faults();
+        let parsed = self.expression(value);
+        if let Some(fault) = self.scope.share_faults(shared) {
+            faults.push((path.iter().filter(|&&b| b == b'.').count(), fault));
+        }
+        self.faults = Some(faults);
+        parsed
     }
 
     /// An expression in the scope of the projection.
@@ -121,7 +149,7 @@ impl<'s> Parser<'s> {
                     "Cannot use expression other than $meta in exclusion projection",
                 )
             })?;
-            let expr = self.expression(value)?;
+            let expr = self.expression_at(path, value)?;
             return self.tree.insert(path, Item::Expr(expr));
         }
         for field in Elements::of_bytes(doc) {

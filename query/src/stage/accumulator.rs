@@ -89,11 +89,6 @@ impl Kind {
         })
     }
 
-    /// Takes one expression, which can't be written as an array in `$group`.
-    fn is_unary(self) -> bool {
-        !self.takes_n() && !matches!(self, Self::TopN { .. } | Self::Percentile)
-    }
-
     fn takes_n(self) -> bool {
         matches!(
             self,
@@ -110,6 +105,16 @@ impl Spec {
         scope: &mut Scope,
     ) -> Result<Self, QueryError> {
         let shown = String::from_utf8_lossy(name);
+        let first = match value {
+            Value::Document(doc) => Elements::of_bytes(doc).next(),
+            _ => None,
+        };
+        let Some(first) = first.filter(|first| first.key.starts_with(b"$")) else {
+            return Err(QueryError::location(
+                40_234,
+                format!("The field '{shown}' must be an accumulator object"),
+            ));
+        };
         if name.contains(&b'.') {
             return Err(QueryError::location(
                 40_235,
@@ -122,16 +127,6 @@ impl Spec {
                 format!("The field name '{shown}' cannot be an operator name"),
             ));
         }
-        let first = match value {
-            Value::Document(doc) => Elements::of_bytes(doc).next(),
-            _ => None,
-        };
-        let Some(first) = first else {
-            return Err(QueryError::location(
-                40_234,
-                format!("The field '{shown}' must be an accumulator object"),
-            ));
-        };
         if value.elements().count() != 1 {
             return Err(QueryError::location(
                 40_238,
@@ -141,9 +136,7 @@ impl Spec {
                 ),
             ));
         }
-        if matches!(first.value(), Value::Array(_))
-            && Kind::of(first.key).is_some_and(Kind::is_unary)
-        {
+        if matches!(first.value(), Value::Array(_)) {
             return Err(QueryError::location(
                 40_237,
                 format!(
@@ -173,7 +166,7 @@ impl Spec {
         scope: &mut Scope,
     ) -> Result<Self, QueryError> {
         let is_count = operator == b"$count";
-        let kind = Kind::of(operator);
+        let kind = Kind::of(operator).filter(|_| scope.release.has_accumulator(operator));
         let operator = String::from_utf8_lossy(operator);
         let Some(kind) = kind else {
             return Err(QueryError::location(
@@ -226,44 +219,63 @@ impl Spec {
             ));
         };
         let input = if matches!(self.kind, Kind::TopN { .. }) { "output" } else { "input" };
-        let mut found = false;
+        let (mut found, mut sort) = (false, None);
         for field in Elements::of_bytes(doc) {
             match field.key {
                 b"n" if self.kind.takes_n() => self.n = Some(Expr::parse(field.value(), scope)?),
                 b"sortBy" if matches!(self.kind, Kind::TopN { .. }) => {
-                    let Value::Document(sort) = field.value() else {
+                    if !matches!(field.value(), Value::Document(_) | Value::Array(_)) {
                         return Err(QueryError::location(
-                            5_788_604,
-                            "expected 'sortBy' to already be an object",
+                            10_065,
+                            "invalid parameter: expected an object (sortBy)",
                         ));
-                    };
-                    self.sort = Some(SortPattern::parse(super::raw(sort)?, scope.collator())?);
+                    }
+                    sort = Some(field.value());
                 }
                 key if key == input.as_bytes() => {
                     found = true;
                     self.input = Expr::parse(field.value(), scope)?;
                 }
                 other => {
-                    return Err(QueryError::location(
-                        5_787_901,
-                        format!(
-                            "Unknown argument for {operator} operator: {}",
-                            String::from_utf8_lossy(other)
+                    let other = String::from_utf8_lossy(other);
+                    return Err(match self.kind {
+                        Kind::TopN { .. } => QueryError::location(
+                            5_788_002,
+                            format!("Unknown argument to {operator} '{other}'"),
                         ),
-                    ));
+                        _ => QueryError::location(
+                            5_787_901,
+                            format!("Unknown argument for 'n' operator: {other}"),
+                        ),
+                    });
                 }
             }
         }
+        let sorts = matches!(self.kind, Kind::TopN { .. });
         if self.kind.takes_n() && self.n.is_none() {
-            return Err(QueryError::location(5_787_906, "Missing value for 'n'"));
+            let code = if sorts { 5_788_003 } else { 5_787_906 };
+            return Err(QueryError::location(code, "Missing value for 'n'"));
         }
         if !found {
-            let single = matches!(self.kind, Kind::TopN { single: true, .. });
-            let code = if single { 5_788_004 } else { 5_787_907 };
+            let code = if sorts { 5_788_004 } else { 5_787_907 };
             return Err(QueryError::location(code, format!("Missing value for '{input}'")));
         }
-        if matches!(self.kind, Kind::TopN { .. }) && self.sort.is_none() {
-            return Err(QueryError::location(5_788_005, "Missing value for 'sortBy'"));
+        match sort {
+            Some(Value::Document(sort)) => {
+                self.sort = Some(SortPattern::parse(super::raw(sort)?, scope.collator())?);
+            }
+            Some(_) => {
+                return Err(QueryError::location(
+                    5_788_604,
+                    format!(
+                        "expected 'sortBy' to already be an object in the arguments to {operator}"
+                    ),
+                ));
+            }
+            None if sorts => {
+                return Err(QueryError::location(5_788_005, "Missing value for 'sortBy'"));
+            }
+            None => {}
         }
         Ok(())
     }
@@ -495,7 +507,7 @@ fn positive(n: Value<'_>, pushed: bool) -> Result<usize, QueryError> {
             QueryError::location(5_787_908, format!("'n' must be greater than 0, found {n}"))
         }
         None => QueryError::location(
-            5_787_902,
+            if n.is_number() { 5_787_903 } else { 5_787_902 },
             format!("Value for 'n' must be of integral type, but found {}", Spelled(n)),
         ),
     })

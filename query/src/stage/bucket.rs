@@ -15,6 +15,7 @@ use super::{
     accumulator::{Spec, State},
     granularity::Granularity,
     group::counted,
+    pushed,
     table::one,
     to_doc, unwind,
 };
@@ -24,7 +25,7 @@ use crate::{
     exec::{Sort, Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr},
     sort::{SortPart, SortPattern},
-    value::{Elements, OwnedValue, Shown, Value, compare_values, path::Path},
+    value::{Elements, OwnedValue, Shown, Spelled, Value, compare_values, path::Path},
 };
 
 #[derive(Debug)]
@@ -33,15 +34,18 @@ struct Bucket {
     boundaries: Vec<OwnedValue>,
     default: Option<OwnedValue>,
     specs: Vec<Spec>,
+    /// mongod's second executor would run it.
+    pushed: bool,
     done: Option<std::vec::IntoIter<RawDoc>>,
 }
 
-fn output(value: Value<'_>, cx: &StageContext) -> Result<Vec<Spec>, QueryError> {
+fn output(stage: &str, value: Value<'_>, cx: &StageContext) -> Result<Vec<Spec>, QueryError> {
     let Value::Document(doc) = value else {
+        let (code, end) = if stage == "$bucket" { (40_196, ".") } else { (40_244, "") };
         return Err(QueryError::location(
-            40_196,
+            code,
             format!(
-                "The $bucket 'output' field must be an object, but found type: {}.",
+                "The {stage} 'output' field must be an object, but found type: {}{end}",
                 value.type_name()
             ),
         ));
@@ -77,7 +81,13 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         ));
     };
     let (mut by, mut boundaries, mut default, mut specs) = (None, None, None, None);
+    let mut pushed = cx.pushed;
     for field in Elements::of_bytes(doc) {
+        pushed &= match field.key {
+            b"groupBy" => pushed::takes_expression(field.value()),
+            b"output" => field.value().elements().all(|e| pushed::takes_accumulator(e.value())),
+            _ => true,
+        };
         match field.key {
             b"groupBy" if !is_expression(field.value()) => {
                 return Err(QueryError::location(
@@ -96,7 +106,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
                     QueryError::location(40_195, format!("The $bucket 'default' field must be a constant expression, but found: {}.", Shown(field.value())))
                 })?);
             }
-            b"output" => specs = Some(output(field.value(), cx)?),
+            b"output" => specs = Some(output("$bucket", field.value(), cx)?),
             other => {
                 return Err(QueryError::location(
                     40_197,
@@ -130,7 +140,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         Some(specs) => specs,
         None => vec![counted(b"count")?],
     };
-    one(Bucket { by, boundaries, default, specs, done: None })
+    one(Bucket { by, boundaries, default, specs, pushed, done: None })
 }
 
 fn parse_boundaries(value: Value<'_>, cx: &StageContext) -> Result<Vec<OwnedValue>, QueryError> {
@@ -158,7 +168,7 @@ fn parse_boundaries(value: Value<'_>, cx: &StageContext) -> Result<Vec<OwnedValu
             ),
         ));
     }
-    for pair in boundaries.windows(2) {
+    for (at, pair) in boundaries.windows(2).enumerate() {
         let [a, b] = pair else { continue };
         if a.get().type_rank() != b.get().type_rank() {
             return Err(QueryError::location(
@@ -175,10 +185,10 @@ fn parse_boundaries(value: Value<'_>, cx: &StageContext) -> Result<Vec<OwnedValu
                 40_194,
                 format!(
                     "The 'boundaries' option to $bucket must be sorted, but elements {} and {} are not in ascending order ({} is not less than {}).",
-                    0,
-                    1,
-                    Shown(a.get()),
-                    Shown(b.get())
+                    at,
+                    at + 1,
+                    Spelled(a.get()),
+                    Spelled(b.get())
                 ),
             ));
         }
@@ -238,7 +248,7 @@ impl Bucket {
             Some(at) if at < default => Ok(at),
             _ if self.default.is_some() => Ok(default),
             _ => Err(QueryError::location(
-                7_158_303,
+                if self.pushed { 7_158_303 } else { 40_066 },
                 "$switch could not find a matching branch for an input, and no default was specified.",
             )),
         }
@@ -363,7 +373,7 @@ pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, 
                 };
                 buckets = Some(n);
             }
-            b"output" => specs = Some(output(field.value(), cx)?),
+            b"output" => specs = Some(output("$bucketAuto", field.value(), cx)?),
             b"granularity" => {
                 let Value::String(name) = field.value() else {
                     return Err(QueryError::location(
@@ -468,6 +478,8 @@ impl BucketAuto {
             if taken >= share && !is_last {
                 let edge = edge.get_or_insert_with(|| self.edge_above(&greatest));
                 let belongs = match edge {
+                    // Zero has no edge above it: all zeros are together.
+                    Some(edge) if is_zero(edge) => is_zero(&value),
                     Some(edge) => compare_values(value.get(), edge.get(), collator).is_lt(),
                     None => compare_values(value.get(), greatest.get(), collator).is_eq(),
                 };
@@ -504,7 +516,6 @@ impl BucketAuto {
         greatest: OwnedValue,
         edge: Option<OwnedValue>,
     ) -> (OwnedValue, OwnedValue) {
-        let is_zero = |v: &OwnedValue| compare_values(v.get(), Value::Int32(0), None).is_eq();
         let ahead = self.ahead.as_ref().map(|(value, _)| value);
         let (Some(granularity), Some(mut edge)) = (&self.granularity, edge) else {
             return (lowest, ahead.cloned().unwrap_or(greatest));
@@ -521,6 +532,10 @@ impl BucketAuto {
         self.edge = Some(edge.clone());
         (low, edge)
     }
+}
+
+fn is_zero(value: &OwnedValue) -> bool {
+    compare_values(value.get(), Value::Int32(0), None).is_eq()
 }
 
 /// Documents for each bucket: the count divided, rounded to the nearest, at least one.

@@ -11,12 +11,16 @@ mod parse;
 
 pub(super) use parse::parse;
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use protocol::RawDoc;
 
 use super::{hash_key, to_doc, unwind};
 use crate::{
+    collation::Collator,
     error::QueryError,
     exec::{Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, Unit, add, moved_in_utc, subtract},
@@ -78,6 +82,8 @@ struct Densify {
     field: Vec<Box<[u8]>>,
     /// `{a: "$a"}`, none without partitions.
     partition: Option<Expr>,
+    /// By which partitions are told apart.
+    collator: Option<Arc<Collator>>,
     step: Step,
     within: Within,
     begun: bool,
@@ -206,7 +212,7 @@ impl Densify {
         };
         let key = match &self.partition {
             None => Vec::new(),
-            Some(_) => hash_key::of(partition.get(), None),
+            Some(_) => hash_key::of(partition.get(), self.collator.as_deref()),
         };
         if let Within::Full = self.within {
             self.greatest = Some(value.clone());

@@ -33,14 +33,35 @@ struct GraphLookup {
     cx: StageContext,
 }
 
+fn specification(value: Value<'_>) -> Result<&[u8], QueryError> {
+    match value {
+        Value::Document(doc) => Ok(doc),
+        other => Err(QueryError::failed_to_parse(format!(
+            "the $graphLookup stage specification must be an object, but found {}",
+            other.type_name()
+        ))),
+    }
+}
+
+/// Where it leads to is looked at before any stage of the pipeline.
+pub(super) fn check_from(value: Value<'_>) -> Result<(), QueryError> {
+    let doc = specification(value)?;
+    match Elements::of_bytes(doc).find(b"from").map(|field| field.value()) {
+        Some(Value::String(_)) => Ok(()),
+        Some(other) => Err(QueryError::failed_to_parse(format!(
+            "$graphLookup 'from' field must be a string, but found {}",
+            other.type_name()
+        ))),
+        None => Err(QueryError::failed_to_parse(format!(
+            "missing 'from' option to $graphLookup stage specification: {}",
+            Shown(value)
+        ))),
+    }
+}
+
 /// Parses `$graphLookup`.
 pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::failed_to_parse(format!(
-            "the $graphLookup stage specification must be an object, but found {}",
-            value.type_name()
-        )));
-    };
+    let doc = specification(value)?;
     idl::once("$graphLookup", doc)?;
     let (mut from, mut into, mut start, mut path, mut to) = (None, None, None, None, None);
     let (mut depth_max, mut depth_field, mut restrict) = (None, None, None);
@@ -100,12 +121,6 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
                 };
                 *place = Some(text);
             }
-            (b"from", other) => {
-                return Err(QueryError::failed_to_parse(format!(
-                    "$graphLookup 'from' field must be a string, but found {}",
-                    other.type_name()
-                )));
-            }
             (b"as" | b"connectFromField" | b"connectToField" | b"depthField", other) => {
                 return Err(QueryError::location(
                     40_103,
@@ -148,6 +163,7 @@ impl GraphLookup {
     fn search(&self, doc: &RawDoc, up: &Upstream<'_, '_>) -> Result<Vec<Vec<u8>>, QueryError> {
         let arena = Bump::new();
         let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+        let collator = self.cx.parse.collator.as_deref();
         let mut frontier: Vec<OwnedValue> = match self.start.eval(&mut env)? {
             list @ Value::Array(_) => list.elements().map(|e| e.value().into()).collect(),
             Value::Missing => Vec::new(),
@@ -157,7 +173,7 @@ impl GraphLookup {
         let mut met: HashSet<Vec<u8>> = HashSet::new();
         let (mut found, mut bytes, mut depth) = (Vec::new(), 0, 0i64);
         loop {
-            frontier.retain(|value| asked.insert(hash_key::of(value.get(), None)));
+            frontier.retain(|value| asked.insert(hash_key::of(value.get(), collator)));
             if frontier.is_empty() || self.depth_max.is_some_and(|max| depth > max) {
                 return Ok(found);
             }
@@ -167,7 +183,7 @@ impl GraphLookup {
             frontier.clear();
             for next in run_on(&self.namespace, Value::Array(&pipeline), up.context(), &self.cx)? {
                 let id = Elements::new(&next).find(b"_id").map_or(Value::Missing, |e| e.value());
-                if !met.insert(hash_key::of(id, None)) {
+                if !met.insert(hash_key::of(id, collator)) {
                     continue;
                 }
                 self.from.any(next.as_bytes(), LeafArrays::Closed, |value| {
@@ -197,7 +213,7 @@ impl GraphLookup {
         }
     }
 
-    /// `{$match: {$and: [{to: {$in: values}}, restriction]}}`.
+    /// `{$match: {$and: [{to: {$in: values}}, {to: {$exists: true}}, restriction]}}`.
     fn level(&self, frontier: &[OwnedValue]) -> Vec<u8> {
         let list = array_bytes(frontier.iter().map(OwnedValue::get));
         let mut inside = DocBuilder::new();
@@ -206,7 +222,17 @@ impl GraphLookup {
         by_field.push(&self.to, Value::Document(&inside.finish()));
         let by_field = by_field.finish();
         let restrict = self.restrict.iter().map(OwnedValue::get);
-        let both = array_bytes([Value::Document(&by_field)].into_iter().chain(restrict));
+        // Null leads to null, not to what has no such field.
+        let null = frontier.iter().any(|value| value.get().is_nullish());
+        let there = null.then(|| {
+            let exists = bson::rawdoc! { "$exists": true };
+            let mut there = DocBuilder::new();
+            there.push(&self.to, Value::Document(exists.as_bytes()));
+            there.finish()
+        });
+        let there = there.iter().map(|there| Value::Document(there));
+        let both =
+            array_bytes([Value::Document(&by_field)].into_iter().chain(there).chain(restrict));
         let mut filter = DocBuilder::new();
         filter.push(b"$and", Value::Array(&both));
         let mut stage = DocBuilder::new();

@@ -1,19 +1,19 @@
-//! Stages that run other pipelines: `$lookup`, `$unionWith`, `$facet`.
+//! Stages that run pipelines over other collections: `$lookup`, `$unionWith`.
 
 use std::collections::VecDeque;
 
-use bson::RawDocumentBuf;
 use protocol::RawDoc;
 
 use super::{
-    NoSource, Over, Parsed, StageContext, check_part, drain, idl, named, over, parse, parse_inner,
-    plan, raw, table::one, to_doc, unwind,
+    NoSource, Over, Parsed, StageContext, check_part, drain, facet, idl, named, parse, parse_inner,
+    plan, table::one, to_doc, unwind,
 };
 use crate::{
-    context::{Context, SpilledRun},
+    Release,
+    context::Context,
     error::QueryError,
-    exec::{Forget, Input, Stage, Upstream},
-    expression::{Bump, DocBuilder, Env, Expr, array_bytes, no_scores},
+    exec::{Stage, Upstream},
+    expression::{Bump, DocBuilder, Env, Expr, array_bytes},
     value::{
         Element, Elements, OwnedValue, Shown, Value,
         path::{LeafArrays, Path},
@@ -61,6 +61,26 @@ struct Lookup {
     variables: Vec<(Box<[u8]>, Expr)>,
     pipeline: OwnedValue,
     cx: StageContext,
+}
+
+/// A `from` that names a database is for mongod itself.
+fn elsewhere(spec: &[u8]) -> QueryError {
+    let (mut db, mut coll) = (String::new(), String::new());
+    for field in Elements::of_bytes(spec) {
+        let place = match field.key {
+            b"db" => &mut db,
+            b"coll" => &mut coll,
+            other => return idl::unknown("from", other),
+        };
+        match idl::string("from", &field) {
+            Ok(text) => *place = String::from_utf8_lossy(text).into_owned(),
+            Err(error) => return error,
+        }
+    }
+    QueryError::failed_to_parse(format!(
+        "$lookup with syntax {{from: {{db:<>, coll:<>}},..}} is not supported for db: {db} and \
+         coll: {coll}"
+    ))
 }
 
 /// Parses `$lookup`.
@@ -113,12 +133,6 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
                     other.type_name()
                 )));
             }
-            (b"from", other) => {
-                return Err(QueryError::failed_to_parse(format!(
-                    "$lookup '{name}' field must be a string, but found {}",
-                    other.type_name()
-                )));
-            }
             _ => {
                 return Err(QueryError::location(
                     40_415,
@@ -127,15 +141,22 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
             }
         }
     }
-    let into = into.ok_or_else(|| {
-        QueryError::location(40_414, "BSON field '$lookup.as' is missing but a required field")
-    })?;
     if from.is_none() {
         let Some(pipeline) = pipeline else {
             let text = "must specify 'pipeline' when 'from' is empty";
             return Err(QueryError::failed_to_parse(text));
         };
         brings_documents("$lookup", pipeline)?;
+    }
+    let into = into.ok_or_else(|| {
+        QueryError::location(40_414, "BSON field '$lookup.as' is missing but a required field")
+    })?;
+    if cx.scope.release < Release(5, 0)
+        && pipeline.is_some()
+        && (local.is_some() || foreign.is_some())
+    {
+        let text = "$lookup with 'pipeline' may not specify 'localField' or 'foreignField'";
+        return Err(QueryError::failed_to_parse(text));
     }
     let equality = match (local, foreign) {
         (Some(local), Some(foreign)) => {
@@ -318,26 +339,24 @@ pub(super) fn parse_union_with(value: Value<'_>, cx: &StageContext) -> Result<Pa
         Value::String(name) => (Some(name), empty),
         Value::Document(doc) => {
             const NAME: &str = "$unionWith";
+            let (mut coll, mut pipeline) = (None, empty);
             for field in Elements::of_bytes(doc) {
-                if !matches!(field.key, b"coll" | b"pipeline") {
-                    return Err(idl::unknown(NAME, field.key));
+                match (field.key, field.value()) {
+                    (b"coll", Value::Null) => {}
+                    (b"coll", _) => coll = Some(idl::string(NAME, &field)?),
+                    (b"pipeline", list @ Value::Array(_)) => pipeline = list,
+                    (b"pipeline", _) => {
+                        let text = "A pipeline must be an array of objects";
+                        return Err(QueryError::type_mismatch(text));
+                    }
+                    _ => return Err(idl::unknown(NAME, field.key)),
                 }
             }
             idl::once(NAME, doc)?;
-            let part = |name: &[u8]| Elements::of_bytes(doc).find(name).map(|e| e.value());
-            let pipeline = part(b"pipeline").unwrap_or(empty);
-            let Value::Array(_) = pipeline else {
-                let text = "A pipeline must be an array of objects";
-                return Err(QueryError::type_mismatch(text));
-            };
-            match part(b"coll") {
-                Some(Value::String(name)) => (Some(name), pipeline),
-                Some(Value::Null) | None => {
-                    brings_documents(NAME, pipeline)?;
-                    (None, pipeline)
-                }
-                Some(other) => return Err(idl::wrong_type(NAME, b"coll", other, "type 'string'")),
+            if coll.is_none() {
+                brings_documents(NAME, pipeline)?;
             }
+            (coll, pipeline)
         }
         other => {
             return Err(QueryError::failed_to_parse(format!(
@@ -370,220 +389,47 @@ impl Stage for UnionWith {
     }
 }
 
-/// `$facet`: several pipelines over the same documents, their results in one.
-#[derive(Debug)]
-pub(super) struct Facet {
-    facets: Vec<(Box<[u8]>, OwnedValue)>,
-    cx: StageContext,
-    bytes_max: usize,
-    done: bool,
-}
-
-/// Stages that a facet must not have.
-const NOT_IN_FACET: [&[u8]; 13] = [
-    b"$facet",
-    b"$out",
-    b"$merge",
-    b"$geoNear",
-    b"$indexStats",
-    b"$collStats",
-    b"$planCacheStats",
-    b"$documents",
-    b"$listCatalog",
-    b"$listClusterCatalog",
-    b"$listSampledQueries",
-    b"$querySettings",
-    b"$queryStats",
-];
-
 /// What mongod looks at in pipelines within a stage before it looks into any stage: their names.
-pub(super) fn check_inner(stage: &Element<'_>) -> Result<(), QueryError> {
+pub(super) fn check_inner(stage: &Element<'_>, release: Release) -> Result<(), QueryError> {
     match (stage.key, stage.value()) {
         (b"$facet", spec) => {
-            check_facet(spec)?;
-            spec.elements().try_for_each(|facet| named(facet.value()).map(|_| ()))
+            facet::check_facet(spec)?;
+            spec.elements().try_for_each(|facet| named(facet.value(), release).map(|_| ()))
         }
+        (b"$graphLookup", spec) => super::graph::check_from(spec),
         (b"$lookup" | b"$unionWith", Value::Document(spec)) => {
-            match Elements::of_bytes(spec).find(b"pipeline").map(|field| field.value()) {
-                Some(pipeline @ Value::Array(_)) => named(pipeline).map(|_| ()),
-                _ => Ok(()),
+            let part = |name: &[u8]| Elements::of_bytes(spec).find(name).map(|field| field.value());
+            let lookup = stage.key == b"$lookup";
+            if lookup && release < Release(5, 1) && part(b"from").is_none() {
+                return Err(QueryError::failed_to_parse(format!(
+                    "missing 'from' option to $lookup stage specification: {}",
+                    Shown(stage.value())
+                )));
+            }
+            match part(b"from") {
+                Some(Value::Document(spec)) if lookup => return Err(elsewhere(spec)),
+                Some(Value::String(_)) | None => {}
+                Some(other) if lookup => {
+                    return Err(QueryError::failed_to_parse(format!(
+                        "$lookup 'from' field must be a string, but found {}",
+                        other.type_name()
+                    )));
+                }
+                Some(_) => {}
+            }
+            match part(b"pipeline") {
+                Some(pipeline @ Value::Array(_)) => named(pipeline, release).map(|_| ()),
+                Some(_) if lookup => {
+                    Err(QueryError::type_mismatch("A pipeline must be an array of objects"))
+                }
+                Some(_) => Ok(()),
+                None if lookup && part(b"from").is_none() => {
+                    let text = "must specify 'pipeline' when 'from' is empty";
+                    Err(QueryError::failed_to_parse(text))
+                }
+                None => Ok(()),
             }
         }
         _ => Ok(()),
-    }
-}
-
-/// The shape of `$facet`, which mongod looks at before it looks into any stage of the pipeline.
-pub(super) fn check_facet(value: Value<'_>) -> Result<(), QueryError> {
-    let empty = || {
-        QueryError::location(
-            40_169,
-            format!(
-                "the $facet specification must be a non-empty object, but found: $facet: {}",
-                Shown(value)
-            ),
-        )
-    };
-    let Value::Document(doc) = value else { return Err(empty()) };
-    if Elements::of_bytes(doc).next().is_none() {
-        return Err(empty());
-    }
-    for field in Elements::of_bytes(doc) {
-        let name = String::from_utf8_lossy(field.key);
-        let Value::Array(_) = field.value() else {
-            return Err(QueryError::location(
-                40_170,
-                format!(
-                    "arguments to $facet must be arrays, {name} is type {}",
-                    field.value().type_name()
-                ),
-            ));
-        };
-        for stage in field.value().elements() {
-            if !matches!(stage.value(), Value::Document(_)) {
-                return Err(QueryError::location(
-                    40_171,
-                    format!(
-                        "elements of arrays in $facet spec must be non-empty objects, {name} \
-                         argument contained an element of type {}: {}: {}",
-                        stage.value().type_name(),
-                        String::from_utf8_lossy(stage.key),
-                        Shown(stage.value())
-                    ),
-                ));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Parses `$facet`, whose shape was checked.
-pub(super) fn parse_facet(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    one(facet(value, cx)?)
-}
-
-pub(super) fn facet(value: Value<'_>, cx: &StageContext) -> Result<Facet, QueryError> {
-    let mut facets: Vec<(Box<[u8]>, OwnedValue)> = Vec::new();
-    for field in value.elements() {
-        for stage in field.value().elements() {
-            let first = stage.value().elements().next().map_or(&b""[..], |f| f.key);
-            if NOT_IN_FACET.contains(&first) {
-                return Err(QueryError::location(
-                    40_600,
-                    format!(
-                        "{} is not allowed to be used within a $facet stage",
-                        String::from_utf8_lossy(first)
-                    ),
-                ));
-            }
-        }
-        if field.value().elements().any(|stage| searches_text(stage.value())) {
-            return Err(no_scores());
-        }
-        check_part(field.value(), cx, &Over::Part)?;
-        facets.push((field.key.into(), field.value().into()));
-    }
-    Ok(Facet { facets, cx: cx.clone(), bytes_max: FACET_BYTES_MAX, done: false })
-}
-
-/// A `$match` that searches text, which no facet can.
-fn searches_text(stage: Value<'_>) -> bool {
-    let first = stage.elements().next().filter(|field| field.key == b"$match");
-    first.is_some_and(|field| field.value().elements().any(|part| part.key == b"$text"))
-}
-
-/// How much of its input and of its result `$facet` holds.
-const FACET_BYTES_MAX: usize = 100 << 20;
-
-impl Facet {
-    /// The memory after which it writes away or fails.
-    #[cfg(test)]
-    pub(super) fn with_memory(mut self, bytes: usize) -> Self {
-        self.bytes_max = bytes;
-        self
-    }
-
-    /// All documents from below, for each facet one time. What memory can't hold is written away, for each on its own.
-    fn inputs(&self, up: &mut Upstream<'_, '_>) -> Result<Vec<Kept>, QueryError> {
-        let mut kept: Vec<Kept> = self.facets.iter().map(|_| Kept::default()).collect();
-        let (mut docs, mut bytes) = (Vec::new(), 0);
-        while let Some(doc) = up.pull()? {
-            bytes += doc.as_bytes().len();
-            docs.push(doc);
-            if bytes > self.bytes_max {
-                let spill = up.context().spill.as_ref().ok_or_else(|| {
-                    let text = format!(
-                        "$facet exceeded memory limit of {} bytes, but did not opt in to disk use.",
-                        self.bytes_max
-                    );
-                    QueryError::location(292, text)
-                })?;
-                for kept in &mut kept {
-                    kept.runs.push_back(spill.write(&mut docs.iter().cloned())?);
-                }
-                (docs, bytes) = (Vec::new(), 0);
-            }
-        }
-        for kept in &mut kept {
-            kept.rest = docs.clone().into();
-        }
-        Ok(kept)
-    }
-}
-
-impl Stage for Facet {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
-        if self.done {
-            return Ok(None);
-        }
-        self.done = true;
-        let inputs = self.inputs(up)?;
-        let mut out = RawDocumentBuf::new().into_bytes();
-        for ((name, pipeline), docs) in self.facets.iter().zip(inputs) {
-            let mut pipeline = over(docs, parse(pipeline.get(), &self.cx)?);
-            pipeline.extend(self.cx.scope.has_scores().then_some(Forget));
-            let mut input = Input::new(&NoSource, up.context());
-            let (mut found, mut bytes) = (Vec::new(), out.len());
-            while let Some(doc) = pipeline.next(&mut input)? {
-                bytes += doc.as_bytes().len();
-                if bytes > self.bytes_max {
-                    let text = format!(
-                        "document constructed by $facet is {bytes} bytes, which exceeds the limit \
-                         of {} bytes",
-                        self.bytes_max
-                    );
-                    return Err(QueryError::location(4_031_700, text));
-                }
-                found.push(doc);
-            }
-            let array = array_bytes(found.iter().map(|doc| Value::Document(doc.as_bytes())));
-            out = unwind::with(&out, std::slice::from_ref(name), Value::Array(&array));
-        }
-        raw(&out).map(|doc| Some(RawDoc::from(doc)))
-    }
-}
-
-/// The documents that one facet reads.
-#[derive(Debug, Default)]
-struct Kept {
-    runs: VecDeque<Box<dyn SpilledRun>>,
-    rest: VecDeque<RawDoc>,
-    /// Whether to go on is asked now and then.
-    given: u8,
-}
-
-impl Stage for Kept {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
-        self.given = self.given.wrapping_add(1);
-        if self.given == 0 {
-            up.context().check()?;
-        }
-        while let Some(run) = self.runs.front_mut() {
-            if let Some(doc) = run.next()? {
-                return Ok(Some(doc));
-            }
-            self.runs.pop_front();
-        }
-        Ok(self.rest.pop_front())
     }
 }

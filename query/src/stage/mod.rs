@@ -8,6 +8,7 @@
 mod accumulator;
 mod bucket;
 mod densify;
+mod facet;
 mod fill;
 mod geo_near;
 mod granularity;
@@ -17,6 +18,7 @@ mod hash_key;
 mod idl;
 mod join;
 mod outside;
+mod pushed;
 mod simple;
 mod table;
 mod unpack;
@@ -34,6 +36,7 @@ pub use write::{Merge, Write, WriteKind, prepend_id};
 use bson::RawDocument;
 
 use crate::{
+    Release,
     context::Context,
     error::QueryError,
     exec::{self, Access, Examined, Limit, Pipeline, Skip, Sort, Stage},
@@ -154,7 +157,7 @@ fn parse_inner(
     cx: &StageContext,
     over: &Over,
 ) -> Result<Vec<Parsed>, QueryError> {
-    if named(pipeline)?.len() > STAGES_MAX {
+    if named(pipeline, cx.scope.release)?.len() > STAGES_MAX {
         return Err(QueryError::location(
             7_749_501,
             format!("Pipeline length must be no longer than {STAGES_MAX} stages."),
@@ -168,7 +171,7 @@ fn parse_over(
     cx: &StageContext,
     over: &Over,
 ) -> Result<Vec<Parsed>, QueryError> {
-    let stages = named(pipeline)?;
+    let stages = named(pipeline, cx.scope.release)?;
     let mut parsed = Vec::with_capacity(stages.len());
     let (mut after, mut above) = (None::<StageContext>, false);
     let mut cx = std::borrow::Cow::Borrowed(cx);
@@ -187,7 +190,7 @@ fn parse_over(
             cx.to_mut().scope = scope;
         }
         parsed.push(stage);
-        if after.is_none() && cx.pushed && !can_be_pushed(field, above) {
+        if after.is_none() && cx.pushed && !pushed::takes_stage(field, above) {
             after = Some(StageContext { pushed: false, ..cx.as_ref().clone() });
         }
         above |= matches!(field.key, b"$group" | b"$lookup");
@@ -198,25 +201,11 @@ fn parse_over(
     Ok(parsed)
 }
 
-/// Whether mongod's second executor takes a stage, and so may take the group after it; `above` what was grouped or
-/// joined it takes nothing but the like.
-fn can_be_pushed(stage: &Element<'_>, above: bool) -> bool {
-    let value = stage.value();
-    match stage.key {
-        b"$group" => true,
-        b"$match" | b"$sort" | b"$limit" | b"$skip" => !above,
-        b"$project" if !above => value.elements().all(|field| {
-            let shown = crate::matcher::operands::is_true(field.value());
-            let plain = field.value().is_number() || matches!(field.value(), Value::Bool(_));
-            plain && (shown || field.key == b"_id")
-        }),
-        b"$lookup" => !value.elements().any(|field| matches!(field.key, b"pipeline" | b"let")),
-        _ => false,
-    }
-}
-
 /// The stages by name: all of them are known, those in others too, before the first is looked into.
-fn named(pipeline: Value<'_>) -> Result<Vec<(table::Parse, Element<'_>)>, QueryError> {
+fn named(
+    pipeline: Value<'_>,
+    release: Release,
+) -> Result<Vec<(table::Parse, Element<'_>)>, QueryError> {
     let mut stages = Vec::new();
     for element in pipeline.elements() {
         let Value::Document(doc) = element.value() else {
@@ -231,8 +220,8 @@ fn named(pipeline: Value<'_>) -> Result<Vec<(table::Parse, Element<'_>)>, QueryE
                 "A pipeline stage specification object must contain exactly one field.",
             ));
         };
-        let parse = table::named(field.key)?;
-        join::check_inner(&field)?;
+        let parse = table::named(field.key, release)?;
+        join::check_inner(&field, release)?;
         stages.push((parse, field));
     }
     Ok(stages)

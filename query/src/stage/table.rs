@@ -1,10 +1,11 @@
 //! The stages by name.
 
 use super::{
-    Parsed, StageContext, bucket, densify, fill, geo_near, graph, group, join, outside, raw,
+    Parsed, StageContext, bucket, densify, facet, fill, geo_near, graph, group, join, outside, raw,
     simple, unpack, unwind, window, write,
 };
 use crate::{
+    Release,
     error::QueryError,
     exec::{Project, Stage},
     expression::check_levels,
@@ -37,7 +38,7 @@ pub static STAGES: &[Row] = &[
     Row { name: "$currentOp", parse: outside::parse_current_op },
     Row { name: "$densify", parse: densify::parse },
     Row { name: "$documents", parse: simple::parse_documents },
-    Row { name: "$facet", parse: join::parse_facet },
+    Row { name: "$facet", parse: facet::parse_facet },
     Row { name: "$fill", parse: fill::parse },
     Row { name: "$geoNear", parse: geo_near::parse },
     Row { name: "$graphLookup", parse: graph::parse },
@@ -94,8 +95,23 @@ fn search_stage(name: &[u8]) -> Option<QueryError> {
 }
 
 /// How the stage of this name is parsed.
-pub(super) fn named(name: &[u8]) -> Result<Parse, QueryError> {
+pub(super) fn named(name: &[u8], release: Release) -> Result<Parse, QueryError> {
     let shown = String::from_utf8_lossy(name);
+    let unknown =
+        || QueryError::location(40_324, format!("Unrecognized pipeline stage name: '{shown}'"));
+    if !release.has_stage(name) {
+        return Err(unknown());
+    }
+    // Before it was there for all, it was there for mongod itself.
+    if name == b"$documents" && release < Release(5, 1) {
+        return Err(match release < Release(5, 0) {
+            true => QueryError::location(
+                5_858_204,
+                "Must set 'enableSearchMeta' to true to use '$documents'",
+            ),
+            false => QueryError::location(5_491_300, "$documents' is not allowed in user requests"),
+        });
+    }
     if let Ok(at) = STAGES.binary_search_by(|row| row.name.as_bytes().cmp(name))
         && let Some(row) = STAGES.get(at)
     {
@@ -128,7 +144,7 @@ pub(super) fn named(name: &[u8]) -> Result<Parse, QueryError> {
             format!("The {shown} stage is not supported by this server yet"),
         ));
     }
-    Err(QueryError::location(40_324, format!("Unrecognized pipeline stage name: '{shown}'")))
+    Err(unknown())
 }
 
 pub(super) fn one(stage: impl Stage + 'static) -> Outcome {

@@ -200,7 +200,7 @@ fn facets(spill: Option<Rc<Kept>>, bytes_max: usize) -> Result<(i32, i32, usize)
         "last": [{ "$skip": 499 }],
         "some": [{ "$match": { "k": 7 } }],
     };
-    let facet = join::facet(Value::from(&*spec), &StageContext::default())?.with_memory(bytes_max);
+    let facet = facet::facet(Value::from(&*spec), &StageContext::default())?.with_memory(bytes_max);
     let mut context = Context::default();
     context.spill = spill.map(|kept| kept as Rc<dyn crate::context::Spill>);
     let mut pipeline = Pipeline::new(Access::Given(docs), vec![Box::new(facet)]);

@@ -205,3 +205,35 @@ pub(super) fn with(doc: &[u8], path: &[Box<[u8]>], value: Value<'_>) -> Vec<u8> 
     }
     out.finish()
 }
+
+/// The document with a value at a path, as `$addFields` writes it: an array on the way takes it in each element.
+pub(super) fn spread(doc: &[u8], path: &[Box<[u8]>], value: Value<'_>) -> Vec<u8> {
+    let Some((name, rest)) = path.split_first() else { return doc.to_vec() };
+    let old = Elements::of_bytes(doc).find(name).map_or(Value::Missing, |field| field.value());
+    match old {
+        Value::Array(_) if !rest.is_empty() => {
+            let list = spread_in(old, rest, value);
+            with(doc, std::slice::from_ref(name), Value::Array(&list))
+        }
+        Value::Document(inner) if !rest.is_empty() => {
+            let inner = spread(inner, rest, value);
+            with(doc, std::slice::from_ref(name), Value::Document(&inner))
+        }
+        _ => with(doc, path, value),
+    }
+}
+
+fn spread_in(list: Value<'_>, rest: &[Box<[u8]>], value: Value<'_>) -> Vec<u8> {
+    let below: Vec<(bool, Vec<u8>)> = list
+        .elements()
+        .map(|item| match item.value() {
+            item @ Value::Array(_) => (true, spread_in(item, rest, value)),
+            Value::Document(inner) => (false, spread(inner, rest, value)),
+            _ => (false, with(&[5, 0, 0, 0, 0], rest, value)),
+        })
+        .collect();
+    crate::expression::array_bytes(below.iter().map(|(is_list, bytes)| match is_list {
+        true => Value::Array(bytes),
+        false => Value::Document(bytes),
+    }))
+}

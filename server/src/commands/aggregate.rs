@@ -161,6 +161,9 @@ impl Asked {
     pub(super) fn parse(call: &Call) -> Result<Self, Failure> {
         let fields = Fields::idl("aggregate", &call.body);
         fields.only(KNOWN)?;
+        if !call.profile().takes_let && fields.get("let")?.is_some() {
+            return Err(Failure::said(ErrorCode::FailedToParse, "unrecognized field 'let'"));
+        }
         let RawBsonRef::Array(stages) = fields.required("pipeline")?.raw() else {
             let text = "A pipeline must be an array of objects";
             return Err(Failure::said(ErrorCode::TypeMismatch, text));
@@ -268,6 +271,7 @@ impl Prepared {
             Some(own) => collation::of_view(asked.collation.as_ref(), own.as_ref())?,
             None => collation::of_collection(asked.collation.as_ref(), collection.as_deref())?,
         };
+        let whole = Value::Array(resolved.pipeline.as_bytes());
         let context = StageContext {
             parse: ParseContext { collator },
             scope: asked.variables.scope.clone(),
@@ -276,7 +280,9 @@ impl Prepared {
             depth: 0,
             pushed: false,
         };
-        let stages = stage::parse(Value::Array(resolved.pipeline.as_bytes()), &context)?;
+        let stages = stage::parse(whole, &context)?;
+        let collator = context.parse.collator.as_deref();
+        collation::check_joined(view, ns.db(), whole, collator)?;
         Ok(Self { ns, collection, pipeline: resolved.pipeline, stages, context })
     }
 }
@@ -364,7 +370,7 @@ pub(super) fn with_hint(
     }
     let Some(hint) = hint.and_then(|hint| hint.get("").ok().flatten()) else { return Ok(()) };
     if let RawBsonRef::Document(doc) = hint
-        && let Some(direction) = planner::natural(doc)?
+        && let Some(direction) = planner::natural(doc, "hint")?
     {
         request.natural = Some(direction);
         return Ok(());

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use protocol::{ErrorCode, RawDoc};
 use query::collation::{CollationSpec, Collator};
-use storage::Collection;
+use query::value::{Elements, Value};
+use storage::{Collection, View};
 
 use crate::error::Failure;
+use crate::views;
 
 /// The collator of a read of a collection.
 pub(super) fn of_collection(
@@ -40,4 +42,57 @@ pub(super) fn of_view(
         return Err(Failure::said(ErrorCode::OptionNotSupportedOnView, text));
     }
     Ok(own.map(Collator::new).transpose()?.map(Arc::new))
+}
+
+/// Refuses a pipeline that joins a view whose collation is another than the pipeline's own.
+pub(super) fn check_joined(
+    view: &View,
+    db: &str,
+    pipeline: Value<'_>,
+    collator: Option<&Collator>,
+) -> Result<(), Failure> {
+    let mut names = Vec::new();
+    joined(pipeline, &mut names);
+    if names.is_empty() {
+        return Ok(());
+    }
+    for entry in views::all(view, db)?.iter().filter(|entry| names.contains(&entry.name)) {
+        let own = match entry.definition.get_document("collation") {
+            Ok(spec) => CollationSpec::parse(spec)?,
+            Err(_) => None,
+        };
+        if own.as_ref() != collator.map(Collator::spec) {
+            let name = &entry.name;
+            let text = format!("Cannot override a view's default collation{db}.{name}");
+            return Err(Failure::said(ErrorCode::OptionNotSupportedOnView, text));
+        }
+    }
+    Ok(())
+}
+
+/// The collections that stages of a pipeline read, those of pipelines within them too.
+fn joined(pipeline: Value<'_>, names: &mut Vec<String>) {
+    let stages = pipeline.elements().filter_map(|stage| stage.value().elements().next());
+    for stage in stages {
+        let spec = stage.value();
+        let part = |name: &[u8]| spec.elements().find(name).map(|field| field.value());
+        let from = match (stage.key, spec) {
+            (b"$lookup" | b"$graphLookup", _) => part(b"from"),
+            (b"$unionWith", Value::String(_)) => Some(spec),
+            (b"$unionWith", _) => part(b"coll"),
+            (b"$facet", Value::Document(facets)) => {
+                Elements::of_bytes(facets).for_each(|facet| joined(facet.value(), names));
+                None
+            }
+            _ => None,
+        };
+        if let Some(Value::String(name)) = from {
+            names.push(String::from_utf8_lossy(name).into_owned());
+        }
+        if let (b"$lookup" | b"$unionWith", Some(inner @ Value::Array(_))) =
+            (stage.key, part(b"pipeline"))
+        {
+            joined(inner, names);
+        }
+    }
 }

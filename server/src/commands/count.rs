@@ -4,6 +4,7 @@ use bson::{RawArrayBuf, RawBsonRef, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc, Timestamp};
 use query::{
     exec::{Input, Pipeline},
+    expression::Scope,
     matcher::{Matcher, ParseContext},
     planner::{self, Request},
     source::Source,
@@ -75,12 +76,18 @@ impl Asked {
         {
             return Err(Failure::said(ErrorCode::BadValue, "skip value is not a valid number"));
         }
+        let hint = find::hint(&fields)?;
+        if let Some(RawBsonRef::Document(hint)) =
+            hint.as_ref().and_then(|hint| hint.get("").ok().flatten())
+        {
+            planner::natural(hint, "hint")?;
+        }
         Ok(Self {
             query: query.filter(|query| !query.is_empty()).map(RawDoc::from),
             skip: fields.optional("skip")?.map_or(Ok(0), |skip| skip.non_negative())?,
             limit: limit.unsigned_abs(),
             collation: collation.filter(|spec| !spec.is_empty()).map(RawDoc::from),
-            hint: find::hint(&fields)?,
+            hint,
         })
     }
 
@@ -95,7 +102,8 @@ impl Asked {
         let empty = RawDoc::from(rawdoc! {});
         let query = self.query.as_ref().unwrap_or(&empty);
         let parsing = ParseContext { collator: collator.clone() };
-        let filter = Matcher::parse(query, &parsing)?;
+        let scope = Scope::of_release(node.profile().release());
+        let filter = Matcher::parse_scoped(query, &parsing, &scope)?;
         planner::check_text_request(&filter, false, self.hint.is_some(), false)?;
         let mut request = Request::new(filter);
         request.counts = true;

@@ -7,6 +7,7 @@ use protocol::{ErrorCode, Fields, RawDoc, Timestamp};
 use query::{
     collation::Collator,
     exec::Input,
+    expression::Scope,
     matcher::{Matcher, ParseContext},
     planner::{self, Request},
     source::Source,
@@ -85,7 +86,8 @@ impl Asked {
         let collator =
             collation::of_collection(self.collation.as_ref(), Some(source.collection()))?;
         let parsing = ParseContext { collator: collator.clone() };
-        let filter = Matcher::parse(&self.query, &parsing)?;
+        let scope = Scope::of_release(node.profile().release());
+        let filter = Matcher::parse_scoped(&self.query, &parsing, &scope)?;
         planner::check_text_request(&filter, false, self.hint.is_some(), false)?;
         let mut request = Request::new(filter);
         let hint = self.hint.as_ref();

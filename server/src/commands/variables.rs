@@ -29,19 +29,24 @@ impl Variables {
     /// Reads the field `let`.
     pub(super) fn parse(fields: &Fields<'_>, context: &Context) -> Result<Self, Failure> {
         let Some(given) = fields.optional("let")? else {
-            return Ok(Self { scope: Scope::of_command(context.now, []), ..Self::default() });
+            return Ok(Self {
+                scope: Scope::of_command(context.now, context.release, []),
+                ..Self::default()
+            });
         };
         let given = RawDoc::from(given.document()?);
         let mut values: Vec<OwnedValue> = Vec::new();
         for (_, value) in given.iter().flatten() {
             // Those before it have their values already.
             let names = given.iter().flatten().map(|(name, _)| name.as_str().as_bytes());
-            let before = Scope::of_command(context.now, names.zip(values.iter().cloned()));
+            let before =
+                Scope::of_command(context.now, context.release, names.zip(values.iter().cloned()));
             let value = evaluate(value, before, &values, context)?;
             values.push(value);
         }
         let names = given.iter().flatten().map(|(name, _)| name.as_str().as_bytes());
-        let scope = Scope::of_command(context.now, names.zip(values.iter().cloned()));
+        let scope =
+            Scope::of_command(context.now, context.release, names.zip(values.iter().cloned()));
         let names = given.iter().flatten().map(|(name, _)| name.as_str().to_owned()).collect();
         Ok(Self { scope, values, names })
     }

@@ -18,6 +18,7 @@ impl Random {
             0..=9 => self.find(),
             10 | 11 => self.count(),
             12 | 13 => self.distinct(),
+            _ if self.chance(8) => self.wrong_pipeline(),
             _ => self.aggregate(),
         };
         if self.chance(4) {
@@ -83,24 +84,66 @@ impl Random {
             command.insert("collation", self.collation());
         }
         if self.chance(8) {
-            command.insert("let", doc! { "v": self.small_number() });
+            command.insert("let", doc! { "v": self.small_number(), "w": self.text() });
+            if coll != "v" && self.chance(60) {
+                let name = self.pick(&["$lt", "$gte", "$eq", "$ne"]);
+                let pair = self.pick(&[["$a", "$$v"], ["$c", "$$w"], ["$$v", "$o.x"]]);
+                command.insert("filter", doc! { "$expr": { name: pair.to_vec() } });
+            }
+        }
+        if self.chance(4) {
+            command.insert("singleBatch", true);
+            order = order.cut();
         }
         match self.below(24) {
             0 | 1 => {
                 command.insert("hint", self.hint());
             }
             2 if coll == "x" && !command.contains_key("collation") => {
-                command.insert("hint", "a_1_c_-1");
-                command.insert("min", doc! { "a": self.small_number(), "c": self.text() });
-                if self.chance(50) {
-                    command.insert("max", doc! { "a": 6, "c": "" });
-                }
-                order = Order::Set
-                    .cut_if(command.contains_key("skip") || command.contains_key("limit"));
+                self.bounded(&mut command);
+                let cuts = ["skip", "limit", "singleBatch"];
+                order = Order::Set.cut_if(cuts.iter().any(|name| command.contains_key(name)));
             }
             _ => {}
         }
         Case { command, order }
+    }
+
+    /// Keys of an index between which a find looks; now and then they are not those of the index.
+    fn bounded(&mut self, command: &mut Document) {
+        let number = |own: &mut Self| own.small_number();
+        let (hint, min, max) = match self.below(6) {
+            0 => (Bson::String("arr_1".into()), doc! { "arr": number(self) }, doc! { "arr": 6 }),
+            1 => (
+                Bson::Document(doc! { "o.x": 1, "a": 1 }),
+                doc! { "o.x": number(self), "a": number(self) },
+                doc! { "o.x": 7, "a": 0 },
+            ),
+            2 => (
+                Bson::String("d_-1".into()),
+                doc! { "d": self.date(), "_id": 0 },
+                doc! { "d": self.date(), "_id": 9 },
+            ),
+            3 => (
+                self.hint(),
+                doc! { "a": number(self), "c": self.text() },
+                doc! { "a": number(self), "b": 0 },
+            ),
+            _ => (
+                Bson::String("a_1_c_-1".into()),
+                doc! { "a": number(self), "c": self.text() },
+                doc! { "a": 6, "c": "" },
+            ),
+        };
+        if self.chance(95) {
+            command.insert("hint", hint);
+        }
+        if self.chance(80) {
+            command.insert("min", min);
+        }
+        if self.chance(50) {
+            command.insert("max", max);
+        }
     }
 
     /// A find that one index can answer alone, or whose keys are asked for.
@@ -265,6 +308,11 @@ impl Random {
             Bson::Document(doc! { "$natural": 1 }),
             Bson::Document(doc! { "$natural": -1 }),
             Bson::Document(doc! { "a": 1 }),
+            Bson::Document(doc! { "a": 1, "c": -1 }),
+            Bson::Document(doc! { "arr": 1 }),
+            Bson::Document(doc! { "d": -1, "_id": 1 }),
+            Bson::Document(doc! { "$natural": 2 }),
+            Bson::Document(doc! {}),
         ])
     }
 
@@ -327,7 +375,9 @@ impl Random {
         let (pipeline, order) = self.pipeline();
         let coll = self.pick(&COLLECTIONS);
         let mut command = doc! { "aggregate": coll, "pipeline": pipeline };
-        let cursor = if self.chance(15) {
+        // mongod works out lines as documents are asked for: in which batch one can't be is open.
+        let lines = command.to_string().contains("\"linear\"");
+        let cursor = if !lines && self.chance(15) {
             doc! { "batchSize": self.int(1, 20) }
         } else {
             doc! {}
@@ -341,81 +391,6 @@ impl Random {
         }
         Case { command, order }
     }
-
-    /// Puts something wrong somewhere into a command: another value, or another name.
-    fn spoil(&mut self, command: &mut Document) {
-        if self.chance(20) {
-            return self.spoil_option(command);
-        }
-        let mut places = Vec::new();
-        let spoilt = ["filter", "query", "projection", "pipeline", "sort"];
-        for (name, value) in command.iter().filter(|(name, _)| spoilt.contains(&name.as_str())) {
-            collect(value, &mut vec![name.clone()], &mut places);
-        }
-        if places.is_empty() {
-            return;
-        }
-        let place = self.pick(&places);
-        let wrong = match self.below(4) {
-            0 => Bson::String(self.text()),
-            1 => self.number(),
-            _ => self.value(1),
-        };
-        replace(command, &place, wrong);
-    }
-}
-
-impl Random {
-    /// Gives a command an option of a wrong type, or one that it does not have.
-    fn spoil_option(&mut self, command: &mut Document) {
-        let options: &[&str] = match command.keys().next().map(String::as_str) {
-            Some("find") => &[
-                "filter",
-                "projection",
-                "sort",
-                "hint",
-                "collation",
-                "let",
-                "skip",
-                "limit",
-                "batchSize",
-                "singleBatch",
-                "min",
-                "max",
-                "returnKey",
-                "showRecordId",
-                "tailable",
-                "noCursorTimeout",
-                "allowDiskUse",
-                "maxTimeMS",
-                "oplogReplay",
-                "nothing",
-            ],
-            Some("count") => {
-                &["query", "limit", "skip", "hint", "collation", "maxTimeMS", "nothing"]
-            }
-            Some("distinct") => &["key", "query", "hint", "collation", "maxTimeMS", "nothing"],
-            _ => &[
-                "pipeline",
-                "cursor",
-                "hint",
-                "collation",
-                "let",
-                "explain",
-                "allowDiskUse",
-                "bypassDocumentValidation",
-                "maxTimeMS",
-                "nothing",
-            ],
-        };
-        let wrong = match self.below(4) {
-            0 => Bson::Null,
-            1 => Bson::String(self.text()),
-            2 => Bson::Array(Vec::new()),
-            _ => Bson::MinKey,
-        };
-        command.insert(self.pick(options), wrong);
-    }
 }
 
 /// Sorts by whole arrays instead of positions of them.
@@ -427,47 +402,4 @@ fn without_positions(command: &mut Document) {
     };
     let sort: Document = sort.iter().map(named).collect();
     command.insert("sort", sort);
-}
-
-/// The paths of all values in a value.
-fn collect(value: &Bson, at: &mut Vec<String>, into: &mut Vec<Vec<String>>) {
-    if at.len() > 1 {
-        into.push(at.clone());
-    }
-    let mut below = |name: String, value: &Bson| {
-        at.push(name);
-        collect(value, at, into);
-        at.pop();
-    };
-    match value {
-        Bson::Document(inner) => inner.iter().for_each(|(name, value)| below(name.clone(), value)),
-        Bson::Array(items) => {
-            items.iter().enumerate().for_each(|(n, value)| below(n.to_string(), value))
-        }
-        _ => {}
-    }
-}
-
-fn replace(document: &mut Document, place: &[String], by: Bson) {
-    let Some((name, rest)) = place.split_first() else { return };
-    if let Some(value) = document.get_mut(name) {
-        replace_in(value, rest, by);
-    }
-}
-
-fn replace_in(value: &mut Bson, place: &[String], by: Bson) {
-    let Some((name, rest)) = place.split_first() else {
-        *value = by;
-        return;
-    };
-    match value {
-        Bson::Document(inner) => replace(inner, place, by),
-        Bson::Array(items) => {
-            let item = name.parse::<usize>().ok().and_then(|at| items.get_mut(at));
-            if let Some(item) = item {
-                replace_in(item, rest, by);
-            }
-        }
-        _ => {}
-    }
 }

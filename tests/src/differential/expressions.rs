@@ -142,6 +142,16 @@ const PLAIN: &[(&str, Kind, &[Kind])] = &[
     ("$indexOfArray", Number, &[Array, Any, Number]),
     ("$range", Array, &[Number, Number, Number]),
     ("$setEquals", Truth, &[Array, Array, Array]),
+    ("$sin", Number, &[Number]),
+    ("$cos", Number, &[Number]),
+    ("$tan", Number, &[Number]),
+    ("$tanh", Number, &[Number]),
+    ("$atan", Number, &[Number]),
+    ("$radiansToDegrees", Number, &[Number]),
+    ("$substr", Text, &[Any, Number, Number]),
+    ("$toUUID", Any, &[Text]),
+    ("$toHashedIndexKey", Number, &[Any]),
+    ("$sigmoid", Number, &[Number]),
 ];
 
 impl Random {
@@ -226,7 +236,7 @@ impl Random {
         Bson::String(self.pick(names).to_owned())
     }
 
-    fn leaf(&mut self, kind: Kind) -> Bson {
+    pub(super) fn leaf(&mut self, kind: Kind) -> Bson {
         let path = |own: &mut Self, from: &[&str]| Bson::String(format!("${}", own.pick(from)));
         match (kind, self.below(3)) {
             (Number, 0) => self.small_number(),
@@ -263,11 +273,14 @@ impl Random {
     }
 
     fn shape(&mut self, kind: Kind, depth: u32) -> Document {
+        if self.chance(50) {
+            return self.named_operator(kind, depth);
+        }
         match kind {
             Number => self.shaped_number(depth),
             Text => self.shaped_text(depth),
             Array => self.shaped_array(depth),
-            Date => self.shaped_date(depth),
+            Date => self.date_of_dates(depth),
             Object => self.shaped_object(depth),
             Truth | Any => match self.below(5) {
                 0 => self.shaped_number(depth),
@@ -276,6 +289,30 @@ impl Random {
                 3 => self.shaped_object(depth),
                 _ => self.shaped_any(depth),
             },
+        }
+    }
+
+    /// Operators with many options.
+    fn named_operator(&mut self, kind: Kind, depth: u32) -> Document {
+        match (kind, self.below(3)) {
+            (Number, 0) => self.number_operator(depth),
+            (Number, _) => self.number_of_dates(depth),
+            (Text, 0) => self.text_operator(depth),
+            (Text, 1) => self.regex_operator(depth),
+            (Text, _) => self.text_of_dates(depth),
+            (Array, 0) => self.regex_operator(depth),
+            (Array, _) => self.array_operator(depth),
+            (Date, 0) => self.date_of_text(depth),
+            (Date, _) => self.date_of_dates(depth),
+            (Object, 0) => self.parts_of_date(depth),
+            (Object, _) => self.any_operator(depth),
+            (Truth | Any, 0) => self.any_operator(depth),
+            (Truth | Any, 1) => {
+                let kind = self.pick(&[Number, Text, Array, Date, Object]);
+                self.named_operator(kind, depth)
+            }
+            (Truth | Any, _) if self.chance(15) => self.wrong_operator(),
+            (Truth | Any, _) => self.any_operator(depth),
         }
     }
 
@@ -329,15 +366,9 @@ impl Random {
     }
 
     fn shaped_number(&mut self, depth: u32) -> Document {
-        match self.below(4) {
-            0 => doc! { "$dateDiff": {
-                "startDate": self.expression_of(Date, depth), "endDate": self.expression_of(Date, depth),
-                "unit": self.unit(),
-            } },
-            1 => doc! { self.pick(&["$hour", "$dayOfYear", "$week"]): {
-                "date": self.expression_of(Date, depth), "timezone": self.zone(),
-            } },
-            2 => {
+        match self.below(3) {
+            0 => self.number_of_dates(depth),
+            1 => {
                 doc! { "$indexOfCP": [self.expression_of(Text, depth), self.leaf(Text), self.int(0, 3)] }
             }
             _ => doc! { "$size": { "$filter": {
@@ -348,11 +379,7 @@ impl Random {
 
     fn shaped_text(&mut self, depth: u32) -> Document {
         match self.below(6) {
-            0 => doc! { "$dateToString": {
-                "date": self.expression_of(Date, depth),
-                "format": self.pick(&["%Y-%m-%d", "%H:%M:%S.%L %z", "%G-W%V-%u", "%j %U %w", "%b %B %d"]),
-                "timezone": self.zone(), "onNull": "none",
-            } },
+            0 => self.text_of_dates(depth),
             1 => {
                 doc! { self.pick(&["$trim", "$ltrim", "$rtrim"]): { "input": self.expression_of(Text, depth) } }
             }
@@ -360,7 +387,7 @@ impl Random {
                 doc! { "$trim": { "input": self.expression_of(Text, depth), "chars": self.leaf(Text) } }
             }
             3 => doc! { self.pick(&["$replaceOne", "$replaceAll"]): {
-                "input": self.expression_of(Text, depth), "find": self.leaf(Text), "replacement": "_",
+                "input": self.expression_of(Text, depth), "find": self.sought(), "replacement": "_",
             } },
             4 => {
                 doc! { "$regexFind": { "input": self.expression_of(Text, depth), "regex": self.pattern() } }
@@ -402,61 +429,15 @@ impl Random {
         }
     }
 
-    fn shaped_date(&mut self, depth: u32) -> Document {
-        match self.below(4) {
-            0 => doc! { self.pick(&["$dateAdd", "$dateSubtract"]): {
-                "startDate": self.expression_of(Date, depth), "unit": self.unit(), "amount": self.int(-40, 40),
-                "timezone": self.zone(),
-            } },
-            1 => doc! { "$dateTrunc": {
-                "date": self.expression_of(Date, depth), "unit": self.unit(), "binSize": self.int(1, 20),
-                "timezone": self.zone(),
-            } },
-            2 => doc! { "$dateFromParts": {
-                "year": self.int(1, 3000), "month": self.int(-3, 20), "day": self.int(-10, 60), "hour": self.leaf(Number),
-            } },
-            _ => doc! { "$dateFromString": {
-                "dateString": self.expression_of(Text, depth), "onError": self.date(), "onNull": self.date(),
-            } },
-        }
-    }
-
     fn shaped_object(&mut self, depth: u32) -> Document {
         match self.below(4) {
             0 => doc! { "x": self.expression(depth), "k": { "y": self.expression(depth) } },
-            1 => {
-                doc! { "$dateToParts": { "date": self.expression_of(Date, depth), "timezone": self.zone() } }
-            }
+            1 => self.parts_of_date(depth),
             2 => {
                 doc! { "$unsetField": { "field": self.pick(&["x", "a"]), "input": self.expression_of(Object, depth) } }
             }
             _ => doc! { "$arrayToObject": { "$objectToArray": self.expression_of(Object, depth) } },
         }
-    }
-
-    fn unit(&mut self) -> &'static str {
-        self.pick(&[
-            "year",
-            "quarter",
-            "month",
-            "week",
-            "day",
-            "hour",
-            "minute",
-            "second",
-            "millisecond",
-        ])
-    }
-
-    fn zone(&mut self) -> &'static str {
-        self.pick(&[
-            "UTC",
-            "Europe/Berlin",
-            "America/New_York",
-            "+05:30",
-            "-0330",
-            "Asia/Kathmandu",
-        ])
     }
 }
 

@@ -189,10 +189,69 @@ impl Random {
         if self.chance(30) {
             schema.insert("required", vec![self.field()]);
         }
-        match self.below(8) {
+        match self.below(16) {
             0 => doc! { "anyOf": [schema] },
             1 => doc! { "not": schema },
+            2 => doc! { self.pick(&["oneOf", "allOf"]): [schema, { "required": [self.field()] }] },
+            3 => self.nested_schema(),
+            4 => self.wrong_schema(),
             _ => schema,
         }
+    }
+
+    /// Rules for fields within documents and arrays, and for fields that no rule names.
+    fn nested_schema(&mut self) -> Document {
+        let kind = self.pick(&["int", "number", "string", "array", "object"]);
+        match self.below(7) {
+            0 => doc! { "properties": { "o": { "properties": { "x": { "bsonType": kind } } } } },
+            1 => doc! { "properties": { "rows": { "items": { "required": ["v"] } } } },
+            2 => doc! { "properties": { "arr": {
+                "items": [{ "bsonType": kind }], "additionalItems": self.chance(50),
+            } } },
+            3 => doc! { "patternProperties": { "^[ad]$": { "bsonType": [kind, "null"] } } },
+            4 => doc! { "dependencies": { "a": ["c"], "n": { "required": ["d"] } } },
+            5 => doc! { "minProperties": self.int(0, 8), "maxProperties": self.int(6, 12) },
+            _ => doc! { "properties": { "o": {
+                "bsonType": "object", "additionalProperties": { "bsonType": kind },
+            } } },
+        }
+    }
+
+    /// A schema that is none.
+    fn wrong_schema(&mut self) -> Document {
+        let rule = self.pick(&[
+            "bsonType",
+            "type",
+            "minimum",
+            "exclusiveMinimum",
+            "multipleOf",
+            "minLength",
+            "pattern",
+            "items",
+            "additionalItems",
+            "uniqueItems",
+            "required",
+            "properties",
+            "patternProperties",
+            "additionalProperties",
+            "dependencies",
+            "enum",
+            "anyOf",
+            "not",
+            "minProperties",
+            "title",
+            "format",
+        ]);
+        let value = self.pick(&[
+            Bson::Null,
+            Bson::Int32(-1),
+            Bson::String("x".into()),
+            Bson::Array(vec![]),
+            Bson::Document(doc! {}),
+            Bson::Boolean(true),
+            Bson::Array(vec![Bson::Int32(1), Bson::Int32(1)]),
+            Bson::Document(doc! { "x": 1 }),
+        ]);
+        doc! { "properties": { self.field(): { rule: value } } }
     }
 }

@@ -8,24 +8,32 @@ use super::random::Random;
 
 /// A pipeline as it grows.
 #[derive(Debug, Default)]
-struct Growing {
-    stages: Vec<Document>,
+pub(super) struct Growing {
+    pub(super) stages: Vec<Document>,
     /// The order of documents is known.
-    ordered: bool,
+    pub(super) ordered: bool,
     /// No two documents have the same `_id`.
-    unique: bool,
+    pub(super) unique: bool,
     /// Documents are no longer those of the collection.
-    grouped: bool,
+    pub(super) grouped: bool,
     /// The number of documents depends on an order that is not known.
-    cut: bool,
+    pub(super) cut: bool,
+    /// It is part of a stage: none that has pipelines of its own stands in it.
+    inner: bool,
 }
 
 impl Growing {
-    fn push(&mut self, stage: Document) {
+    pub(super) fn push(&mut self, stage: Document) {
         self.stages.push(stage);
     }
 
-    fn sort_by_id(&mut self) {
+    pub(super) fn union(&mut self, union: Document) {
+        self.push(doc! { "$unionWith": union });
+        self.unique = false;
+        self.ordered = false;
+    }
+
+    pub(super) fn sort_by_id(&mut self) {
         self.push(doc! { "$sort": { "_id": 1 } });
         self.ordered = self.unique;
     }
@@ -34,7 +42,15 @@ impl Growing {
 impl Random {
     /// A pipeline, and how its results compare.
     pub fn pipeline(&mut self) -> (Vec<Document>, Order) {
-        let mut growing = Growing { unique: true, ..Growing::default() };
+        self.grown(Growing { unique: true, ..Growing::default() })
+    }
+
+    /// A pipeline within a stage.
+    pub(super) fn inner_pipeline(&mut self) -> (Vec<Document>, Order) {
+        self.grown(Growing { unique: true, inner: true, ..Growing::default() })
+    }
+
+    fn grown(&mut self, mut growing: Growing) -> (Vec<Document>, Order) {
         if self.chance(50) {
             let filter = self.filter(2);
             growing.push(doc! { "$match": filter });
@@ -46,11 +62,9 @@ impl Random {
         for at in 1..=stages {
             self.stage(&mut growing, at == stages);
         }
-        // $$DESCEND takes some documents their _id: those sort alike.
-        let pruned = growing.stages.iter().any(|stage| stage.contains_key("$redact"));
         let order = match growing {
             Growing { cut: true, .. } => Order::Count,
-            Growing { ordered: true, .. } if !pruned => Order::Exact,
+            Growing { ordered: true, .. } => Order::Exact,
             _ => Order::Set,
         };
         (growing.stages, order)
@@ -65,7 +79,7 @@ impl Random {
         let fails = last && !growing.grouped;
         let computed =
             |own: &mut Self| if fails { own.expression(2) } else { own.safe_expression(2) };
-        match self.below(28) {
+        match self.below(32) {
             0 | 1 => growing.push(doc! { "$match": self.filter(2) }),
             2..=4 => {
                 let spec = self.computed_projection(fails, &names);
@@ -107,7 +121,7 @@ impl Random {
                 growing.push(doc! { "$count": "n" });
                 growing.ordered = true;
             }
-            17 => {
+            17 if growing.unique => {
                 // Which of equal values stands for a group depends on which was met first.
                 if !growing.ordered {
                     growing.sort_by_id();
@@ -136,23 +150,23 @@ impl Random {
                 growing.unique &= !paths.iter().any(|path| path == "_id");
                 growing.push(doc! { "$unset": paths });
             }
-            20 => self.join(growing),
-            23 | 24 if growing.unique && !growing.grouped => self.window(growing),
+            20 | 27 if !growing.inner => self.join(growing),
+            23 | 24 | 28 if growing.unique && !growing.grouped => self.window(growing),
             25 if growing.unique && !growing.grouped => self.fill(growing),
-            26 => self.graph(growing),
+            29 if growing.unique && !growing.grouped => self.densify(growing),
+            26 if !growing.inner => self.graph(growing),
             21 => self.bucket(growing),
             22 => {
                 growing.push(doc! { "$redact": { "$cond": [
                     self.safe_expression(1), self.pick(&["$$DESCEND", "$$KEEP"]), "$$PRUNE",
                 ] } });
+                // $$DESCEND takes some documents their _id: those sort alike.
+                growing.unique = false;
+                growing.ordered = false;
             }
             _ => {
-                if growing.ordered {
-                    growing.grouped = true;
-                    growing.push(doc! { "$facet": {
-                        "one": [{ "$match": self.filter(1) }, { "$project": { "a": 1 } }],
-                        "two": [{ "$limit": 3 }, { "$count": "n" }],
-                    } });
+                if growing.ordered && growing.unique && !growing.inner {
+                    self.facet(growing);
                 }
             }
         }
@@ -221,60 +235,6 @@ impl Random {
         growing.unique = true;
     }
 
-    /// A window over a total order.
-    fn window(&mut self, growing: &mut Growing) {
-        let by = self.pick(&["a", "n", "c", "d"]);
-        let sort = doc! { by: self.pick(&[1, -1]), "_id": 1 };
-        let documents = match self.below(4) {
-            0 => doc! { "documents": ["unbounded", "current"] },
-            1 => doc! { "documents": [self.int(-3, 0), self.int(0, 3)] },
-            2 => doc! { "documents": ["current", "unbounded"] },
-            _ => doc! { "documents": ["unbounded", "unbounded"] },
-        };
-        let function = match self.below(7) {
-            0 => {
-                doc! { "$shift": { "output": "$c", "by": self.int(-2, 3), "default": self.text() } }
-            }
-            1 => doc! { "$documentNumber": {} },
-            2 => {
-                doc! { self.pick(&["$first", "$last", "$min", "$max"]): self.plain_expression(1), "window": documents }
-            }
-            3 => doc! { self.pick(&["$firstN", "$lastN", "$minN", "$maxN"]): {
-                "input": "$c", "n": self.int(1, 4),
-            }, "window": documents },
-            4 => doc! { "$push": self.plain_expression(1), "window": documents },
-            5 => doc! { "$count": {}, "window": documents },
-            _ => doc! { "$sum": "$rows.q", "window": documents },
-        };
-        let mut spec = doc! { "sortBy": sort, "output": { "w": function } };
-        if self.chance(40) {
-            spec.insert("partitionBy", self.pick(&["$a", "$c", "$missing"]));
-        }
-        growing.push(doc! { "$setWindowFields": spec });
-        growing.sort_by_id();
-    }
-
-    fn fill(&mut self, growing: &mut Growing) {
-        let output = match self.below(3) {
-            0 => doc! { "method": "locf" },
-            1 => doc! { "value": self.plain_expression(1) },
-            _ => doc! { "value": self.small_number() },
-        };
-        growing.push(doc! { "$fill": { "sortBy": { "_id": 1 }, "output": { "filled": output } } });
-        growing.sort_by_id();
-    }
-
-    fn graph(&mut self, growing: &mut Growing) {
-        growing.push(doc! { "$project": { "a": 1, "c": 1, "n": 1, "d": 1 } });
-        growing.push(doc! { "$graphLookup": {
-            "from": "other", "startWith": self.pick(&["$a", "$n", "$c"]), "connectFromField": "q", "connectToField": self.pick(&["q", "_id", "t"]),
-            "as": "reached", "maxDepth": self.int(0, 3), "depthField": "depth",
-        } });
-        growing.push(doc! { "$addFields": {
-            "reached": { "$sortArray": { "input": "$reached", "sortBy": { "_id": 1 } } },
-        } });
-    }
-
     fn unwind(&mut self, growing: &mut Growing) {
         let path = format!("${}", self.pick(&["arr", "rows", "o", "b", "missing", "rows.v"]));
         let stage = if self.chance(50) {
@@ -286,58 +246,32 @@ impl Random {
         growing.unique = false;
     }
 
-    fn join(&mut self, growing: &mut Growing) {
-        // The odd types don't survive mongod's own joins: a code becomes a string, MaxKey a document.
-        growing.push(doc! { "$project": { "a": 1, "c": 1, "n": 1, "d": 1, "rows.q": 1 } });
-        match self.below(6) {
-            4 => growing.push(doc! { "$lookup": {
-                "let": { "own": "$a" }, "as": "joined",
-                "pipeline": [{ "$documents": [{ "_id": 1, "is": { "$type": "$$own" } }, { "_id": 2 }] }],
-            } }),
-            5 => {
-                growing.push(doc! { "$unionWith": {
-                    "pipeline": [{ "$documents": [{ "_id": self.int(0, 9), "a": self.operand() }] }],
-                } });
-                growing.unique = false;
-                growing.ordered = false;
-                return;
-            }
-            0 => growing.push(doc! { "$lookup": {
-                "from": "other", "localField": self.pick(&["c", "n", "d", "rows.q", "missing"]), "foreignField": self.pick(&["k", "q", "_id", "t"]), "as": "joined",
-            } }),
-            1 => growing.push(doc! { "$lookup": {
-                "from": self.pick(&["other", "x"]), "let": { "own": self.plain_expression(1) },
-                "pipeline": [{ "$match": { "$expr": { "$eq": ["$q", "$$own"] } } }, { "$project": { "q": 1 } }],
-                "as": "joined",
-            } }),
-            2 => growing.push(doc! { "$lookup": {
-                "from": "other", "localField": "c", "foreignField": "t",
-                "pipeline": [{ "$match": self.filter(1) }], "as": "joined",
-            } }),
-            _ => {
-                growing.push(doc! { "$unionWith": {
-                    "coll": "other", "pipeline": [{ "$match": { "q": self.operand() } }, { "$sort": { "_id": 1 } }],
-                } });
-                growing.unique = false;
-                return;
-            }
-        }
-        growing.push(doc! { "$addFields": {
-            "joined": { "$sortArray": { "input": "$joined", "sortBy": { "_id": 1 } } },
-        } });
-    }
-
     fn bucket(&mut self, growing: &mut Growing) {
         growing.grouped = true;
-        if self.chance(50) {
-            growing.push(doc! { "$bucket": {
+        // Of equal numbers any may be the end of a bucket: those are of one type.
+        let number =
+            doc! { "$convert": { "input": "$a", "to": "double", "onError": 0.5, "onNull": 2.0 } };
+        match self.below(4) {
+            0 => growing.push(doc! { "$bucket": {
                 "groupBy": format!("${}", self.pick(&["a", "n"])), "boundaries": [-1, 0, 2, 5], "default": "rest",
                 "output": { "n": { "$sum": 1 } },
-            } });
-        } else {
-            growing.push(doc! { "$bucketAuto": {
-                "groupBy": format!("${}", self.pick(&["_id"])), "buckets": self.int(1, 6),
-            } });
+            } }),
+            1 => growing.push(doc! { "$bucket": {
+                "groupBy": number, "boundaries": self.pick(&[vec![-1, 3, 9], vec![3, 5], vec![5, 3], vec![1]]),
+                "output": { "n": { "$sum": "$a" }, "most": { "$max": "$c" } },
+            } }),
+            2 => growing.push(doc! { "$bucketAuto": { "groupBy": "$_id", "buckets": self.int(1, 6) } }),
+            _ => {
+                let granularity = self.pick(&[
+                    "R5", "R10", "R20", "R40", "R80", "1-2-5", "E6", "E12", "E24", "E48", "E96", "E192",
+                    "POWERSOF2", "R7",
+                ]);
+                let by = doc! { "$abs": number };
+                growing.push(doc! { "$bucketAuto": {
+                    "groupBy": by, "buckets": self.int(1, 6), "granularity": granularity,
+                    "output": { "n": { "$sum": 1 }, "least": { "$min": "$c" } },
+                } });
+            }
         }
         growing.ordered = true;
         growing.unique = true;

@@ -28,7 +28,11 @@ pub(in crate::stage) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Par
             b"field" | b"partitionByFields" | b"range" if idl::is_absent(&part) => {}
             b"field" => field = Some(idl::string(NAME, &part)?),
             b"partitionByFields" => names = idl::strings(NAME, &part)?,
-            b"range" => range = Some(idl::object(NAME, &part)?),
+            b"range" => {
+                let parts = idl::object(NAME, &part)?;
+                check_range(parts)?;
+                range = Some(parts);
+            }
             other => return Err(idl::unknown(NAME, other)),
         }
     }
@@ -61,6 +65,7 @@ pub(in crate::stage) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Par
         partition,
         step,
         within,
+        collator: cx.parse.collator.clone(),
         begun: false,
         seen: HashMap::new(),
         order: Vec::new(),
@@ -110,12 +115,13 @@ fn no_bounds() -> QueryError {
     )
 }
 
-fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
-    let (mut step, mut bounds, mut unit) = (None, None, None);
+/// The parts of a range are known and of their types before the rest of the stage is looked at.
+fn check_range(range: &[u8]) -> Result<(), QueryError> {
     for part in Elements::of_bytes(range) {
         match part.key {
+            b"bounds" => {}
             b"step" | b"unit" if idl::is_absent(&part) => {}
-            b"step" if part.value().is_number() => step = Some(part.value()),
+            b"step" if part.value().is_number() => {}
             b"step" => {
                 return Err(idl::wrong_type(
                     RANGE,
@@ -124,8 +130,21 @@ fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
                     "types '[decimal, long, int, double]'",
                 ));
             }
+            b"unit" => drop(idl::string(RANGE, &part)?),
+            other => return Err(idl::unknown(RANGE, other)),
+        }
+    }
+    Ok(())
+}
+
+fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
+    let (mut step, mut bounds, mut unit) = (None, None, None);
+    for part in Elements::of_bytes(range) {
+        match part.key {
+            b"step" | b"unit" if idl::is_absent(&part) => {}
+            b"step" => step = Some(part.value()),
             b"bounds" => bounds = Some(part.value()),
-            b"unit" => {
+            _ => {
                 let name = idl::string(RANGE, &part)?;
                 unit = Some(unit_named(name).ok_or_else(|| {
                     QueryError::failed_to_parse(format!(
@@ -134,7 +153,6 @@ fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
                     ))
                 })?);
             }
-            other => return Err(idl::unknown(RANGE, other)),
         }
     }
     let bounds = bounds.ok_or_else(|| idl::missing(RANGE, "bounds"))?;
@@ -162,10 +180,7 @@ fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
                 "Bounds string must either be 'full' or 'partition'",
             ));
         }
-        other if other.is_nullish() => return Err(no_bounds()),
-        other => {
-            return Err(idl::wrong_type(RANGE, b"bounds", other, "types '[array, string]'"));
-        }
+        _ => return Err(no_bounds()),
     };
     if let Within::Explicit(low, high) = &within
         && unit.is_none()
@@ -188,31 +203,28 @@ fn explicit(bounds: Value<'_>, has_unit: bool) -> Result<Within, QueryError> {
         ));
     };
     let fault = |code, text: &str| Err(QueryError::location(code, text));
-    match (low, high) {
-        (Value::Date(_), Value::Date(_)) if !has_unit => {
-            return fault(5_733_410, "A bounding array of dates must specify a unit");
-        }
-        (Value::Date(_), Value::Date(_)) => {}
-        _ if low.is_number() && high.is_number() => {
-            if has_unit {
-                return fault(5_733_409, "Numeric bounds may not have unit parameter");
-            }
-        }
-        _ if (low.is_number() || matches!(low, Value::Date(_)))
-            && (high.is_number() || matches!(high, Value::Date(_))) =>
-        {
-            return fault(
-                5_733_402,
-                "A bounding array must be an ascending array of either two dates or two numbers",
-            );
-        }
-        _ => return fault(5_946_800, "Explicit bounds must be numeric or dates"),
-    }
     if compare_values(low, high, None).is_gt() {
         return fault(
             5_733_402,
             "A bounding array must be an ascending array of either two dates or two numbers",
         );
     }
-    Ok(Within::Explicit(low.into(), high.into()))
+    match low {
+        Value::Date(_) if !has_unit => {
+            fault(5_733_410, "A bounding array of dates must specify a unit")
+        }
+        _ if low.is_number() && has_unit => {
+            fault(5_733_409, "Numeric bounds may not have unit parameter")
+        }
+        _ if low.is_number() == high.is_number()
+            && (low.is_number() || matches!((low, high), (Value::Date(_), Value::Date(_)))) =>
+        {
+            Ok(Within::Explicit(low.into(), high.into()))
+        }
+        _ if low.is_number() || matches!(low, Value::Date(_)) => fault(
+            5_733_406,
+            "A bounding array must contain either both dates or both numeric types",
+        ),
+        _ => fault(5_946_800, "Explicit bounds must be numeric or dates"),
+    }
 }

@@ -126,7 +126,7 @@ impl Bounds {
                 QueryError::failed_to_parse("Numeric document-based bounds must be an integer")
             })
         };
-        let [low, high] = ends(field)?;
+        let [low, high] = ends(field, false)?;
         let low = low.end(whole)?;
         let high = high.end(whole)?;
         if let (Some(low), Some(high)) = (low, high)
@@ -146,7 +146,7 @@ impl Bounds {
                 "With 'unit', range-based bounds must be an integer",
             )),
         };
-        let [low, high] = ends(field)?;
+        let [low, high] = ends(field, unit.is_some())?;
         let (low_current, high_current) = (low.is_current(), high.is_current());
         let low = low.end(whole)?;
         let high = high.end(whole)?;
@@ -287,7 +287,7 @@ impl<'a> End<'a> {
     }
 }
 
-fn ends<'a>(field: &Element<'a>) -> Result<[End<'a>; 2], QueryError> {
+fn ends<'a>(field: &Element<'a>, with_unit: bool) -> Result<[End<'a>; 2], QueryError> {
     let mut elements = field.value().elements().map(|e| e.value());
     let (Value::Array(_), Some(low), Some(high), None) =
         (field.value(), elements.next(), elements.next(), elements.next())
@@ -302,13 +302,12 @@ fn ends<'a>(field: &Element<'a>) -> Result<[End<'a>; 2], QueryError> {
         Value::String(b"unbounded") => Ok(End::Unbounded),
         Value::String(b"current") => Ok(End::Current),
         number if number.is_number() => Ok(End::At(number)),
-        other if field.key == b"documents" && !matches!(other, Value::String(_)) => {
-            Err(QueryError::failed_to_parse("Numeric document-based bounds must be an integer"))
-        }
-        _ => Err(QueryError::failed_to_parse(
-            "Window bounds must be 'unbounded', 'current', or a number.",
-        )),
+        Value::String(_) => Err("Window bounds must be 'unbounded', 'current', or a number."),
+        _ if field.key == b"documents" => Err("Numeric document-based bounds must be an integer"),
+        _ if with_unit => Err("With 'unit', range-based bounds must be an integer"),
+        _ => Err("Range-based bounds expression must be a number"),
     };
+    let end = |value| end(value).map_err(QueryError::failed_to_parse);
     Ok([end(low)?, end(high)?])
 }
 

@@ -149,20 +149,18 @@ pub(super) enum Step {
     Give,
 }
 
-/// Moves a frame over the partition. A frame by places takes in before it lets go, one by values the
-/// other way round.
+/// Moves a frame over the partition. It takes in before it lets go, but for frames that don't meet.
 pub(super) fn slide(
     partition: &Partition<'_>,
     bounds: &Bounds,
     mut step: impl FnMut(Step) -> Result<Option<OwnedValue>, QueryError>,
 ) -> Values {
     let frames = partition.frames(bounds)?;
-    let by_place = matches!(bounds, Bounds::Documents(..));
     let (mut from, mut end) = (0, 0);
     let mut values = Vec::with_capacity(frames.len());
     for frame in frames {
-        if !by_place || frame.start > end {
-            while from < frame.start.min(end) {
+        if frame.start > end {
+            while from < end {
                 step(Step::Leave(from))?;
                 from += 1;
             }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use super::bounds::Bounds;
 use crate::{
+    Release,
     error::QueryError,
     expression::{Expr, as_decimal, decimal_div},
     matcher::operands::integer,
@@ -107,6 +108,7 @@ impl Function {
         }
         let call = Call { doc, function, sort, cx };
         match function.key {
+            name if !cx.scope.release.has_window_function(name) => call.unknown(),
             b"$rank" => call.place(Place::Rank),
             b"$denseRank" => call.place(Place::DenseRank),
             b"$documentNumber" => call.place(Place::Number),
@@ -122,9 +124,7 @@ impl Function {
             b"$first" => call.edge(false),
             b"$last" => call.edge(true),
             name if ACCUMULATORS.contains(&name) => call.accumulator(),
-            other => {
-                refuse(format!("Unrecognized window function, {}", String::from_utf8_lossy(other)))
-            }
+            _ => call.unknown(),
         }
     }
 }
@@ -138,6 +138,14 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    fn unknown(&self) -> Result<Function, QueryError> {
+        // The first releases with windows did not name what they did not know.
+        match self.cx.scope.release < Release(5, 1) {
+            true => refuse("Unrecognized window function"),
+            false => refuse(format!("Unrecognized window function, {}", self.name())),
+        }
+    }
+
     fn name(&self) -> String {
         String::from_utf8_lossy(self.function.key).into_owned()
     }
@@ -199,9 +207,6 @@ impl<'a> Call<'a> {
         if self.sort.is_none() {
             return refuse("'$shift' requires a sortBy");
         }
-        if self.window().is_some() {
-            return refuse("$shift does not accept a 'window' field");
-        }
         let Value::Document(doc) = self.function.value() else {
             return refuse("Argument to $shift must be an object");
         };
@@ -237,6 +242,9 @@ impl<'a> Call<'a> {
             return refuse("$shift requires an 'output' expression.");
         };
         let Some(by) = by else { return refuse("$shift requires 'by' as an integer value.") };
+        if self.window().is_some() {
+            return refuse("$shift does not accept a 'window' field");
+        }
         Ok(Function::Shift { output, by, default })
     }
 
@@ -282,10 +290,25 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The frame of `$derivative` and `$integral`, which name themselves.
+    fn own_bounds(&self) -> Result<Bounds, QueryError> {
+        let stranger =
+            |field: &Element<'_>| field.key != b"window" && field.key != self.function.key;
+        let bounds = Bounds::parse(self.window().as_ref(), self.sort)?;
+        match Elements::of_bytes(self.doc).find_map(|field| stranger(&field).then_some(field.key)) {
+            Some(name) => refuse(format!(
+                "{} got unexpected argument: {}",
+                self.name(),
+                String::from_utf8_lossy(name)
+            )),
+            None => Ok(bounds),
+        }
+    }
+
     fn derivative(&self) -> Result<Function, QueryError> {
         self.check_one_sort()?;
+        let bounds = self.own_bounds()?;
         let (input, unit) = self.input_and_unit()?;
-        let bounds = self.bounds()?;
         if self.window().is_none() {
             return refuse("$derivative requires explicit window bounds");
         }
@@ -294,8 +317,9 @@ impl<'a> Call<'a> {
 
     fn integral(&self) -> Result<Function, QueryError> {
         self.check_one_sort()?;
+        let bounds = self.own_bounds()?;
         let (input, unit) = self.input_and_unit()?;
-        Ok(Function::Integral { input, unit, bounds: self.bounds()? })
+        Ok(Function::Integral { input, unit, bounds })
     }
 
     fn exp_moving_avg(&self) -> Result<Function, QueryError> {
@@ -319,7 +343,7 @@ impl<'a> Call<'a> {
                         n.type_name()
                     ));
                 }
-                let Ok(whole) = integer("", n) else {
+                let Some(whole) = whole(n) else {
                     return refuse(format!(
                         "'N' field must be an integer, but found  N: {}. To use a non-integer, \
                          use the 'alpha' argument instead",
@@ -352,6 +376,10 @@ impl<'a> Call<'a> {
     }
 
     fn linear_fill(&self) -> Result<Function, QueryError> {
+        let input = self.expr(self.function.value())?;
+        if self.window().is_some() {
+            return refuse("'window' field is not allowed in $linearFill");
+        }
         if !matches!(self.sort, Some([_])) {
             return Err(QueryError::location(
                 605_001,
@@ -359,17 +387,15 @@ impl<'a> Call<'a> {
                  one element",
             ));
         }
-        if self.window().is_some() {
-            return refuse("'window' field is not allowed in $linearFill");
-        }
-        self.expr(self.function.value()).map(Function::LinearFill)
+        Ok(Function::LinearFill(input))
     }
 
     fn locf(&self) -> Result<Function, QueryError> {
+        let input = self.expr(self.function.value())?;
         if self.window().is_some() {
             return refuse("'window' field is not allowed in $locf");
         }
-        self.expr(self.function.value()).map(Function::Locf)
+        Ok(Function::Locf(input))
     }
 
     fn covariance(&self, sample: bool) -> Result<Function, QueryError> {
@@ -454,5 +480,18 @@ impl<'a> Call<'a> {
         let spec =
             Spec::of(b"", self.function.key, self.function.value(), &mut self.cx.scope.clone())?;
         Ok(Function::Accumulator { spec, kind, bounds: self.bounds()? })
+    }
+}
+
+/// `N` of `$expMovingAvg`: mongod rounds what no long holds to the nearest that is one, and takes no decimal below one
+/// for an integer.
+fn whole(n: Value<'_>) -> Option<i64> {
+    match n {
+        Value::Double(n) if n.is_nan() => Some(0),
+        Value::Decimal(n) if n.is_nan() => Some(0),
+        #[allow(clippy::cast_possible_truncation, reason = "it saturates")]
+        Value::Double(n) => (n.trunc() == n).then_some(n as i64),
+        Value::Decimal(_) => integer("", n).ok().filter(|n| *n > 0),
+        _ => integer("", n).ok(),
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     collation::Collator,
     error::QueryError,
     exec::{Sort, Stage, Upstream},
-    expression::{Bump, Env, Expr, Unit, unit_named},
+    expression::{Bump, Env, Expr, Scope, Unit, unit_named},
     field_path,
     sort::{SortPart, SortPattern},
     value::{Elements, OwnedValue, Value, compare_values, path::Path},
@@ -74,18 +74,29 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     build(partition, sort, output, cx)
 }
 
-/// mongod works out the constants of this expression as it parses it.
-fn partition_by(expr: Value<'_>, cx: &StageContext) -> Result<Expr, QueryError> {
+/// An expression that partitions, with faults of its own.
+struct Partitioning {
+    expr: Expr,
+    scope: Scope,
+}
+
+fn partition_by(expr: Value<'_>, cx: &StageContext) -> Result<Partitioning, QueryError> {
     let mut scope = cx.apart().scope;
-    let parsed = Expr::parse(expr, &mut scope)?;
-    scope.settle().map_err(|fault| QueryError {
-        message: format!(
-            "Failed to optimize partitionBy expression :: caused by :: {}",
-            fault.message
-        ),
-        ..fault
-    })?;
-    Ok(parsed)
+    Ok(Partitioning { expr: Expr::parse(expr, &mut scope)?, scope })
+}
+
+impl Partitioning {
+    /// mongod works out the constants of this expression when it has read the stage.
+    fn settle(self) -> Result<Expr, QueryError> {
+        self.scope.settle().map_err(|fault| QueryError {
+            message: format!(
+                "Failed to optimize partitionBy expression :: caused by :: {}",
+                fault.message
+            ),
+            ..fault
+        })?;
+        Ok(self.expr)
+    }
 }
 
 /// The stages of a window over a partition expression, a sort and its outputs.
@@ -95,16 +106,18 @@ pub(super) fn build(
     output: &[u8],
     cx: &StageContext,
 ) -> Result<Parsed, QueryError> {
+    let partition = partition.map(|expr| partition_by(expr, cx)).transpose()?;
+    let collator = cx.parse.collator.clone();
+    let sort = sort.map(|sort| SortPattern::parse(raw(sort)?, collator.clone())).transpose()?;
+    let functions = outputs(output, sort.as_ref(), cx)?;
+    // Constants are worked out when all is read.
     let partition = partition
-        .map(|expr| partition_by(expr, cx))
+        .map(Partitioning::settle)
         .transpose()?
         .filter(|expr| !matches!(expr.as_literal(), Some(v) if !matches!(v, Value::Array(_))));
     if let Some(Value::Array(_)) = partition.as_ref().and_then(Expr::as_literal) {
         return Err(array_partition());
     }
-    let collator = cx.parse.collator.clone();
-    let sort = sort.map(|sort| SortPattern::parse(raw(sort)?, collator.clone())).transpose()?;
-    let functions = outputs(output, sort.as_ref(), cx)?;
     let mut stages: Vec<Box<dyn Stage>> = Vec::new();
     let mut parts = Vec::new();
     if let Some(expr) = &partition {
@@ -152,6 +165,13 @@ fn outputs(
         sort.map(|sort| sort.parts.iter().map(|part| part.ascending).collect());
     let mut found: Vec<Output> = Vec::new();
     for field in Elements::of_bytes(doc) {
+        let Value::Document(spec) = field.value() else {
+            return Err(QueryError::failed_to_parse(format!(
+                "The field '{}' must be an object",
+                String::from_utf8_lossy(field.key)
+            )));
+        };
+        let function = Function::parse(spec, sort.as_deref(), cx)?;
         field_path::check(field.key)?;
         let path: Vec<Box<[u8]>> = field.key.split(|b| *b == b'.').map(Box::from).collect();
         if found.iter().any(|known| known.path.starts_with(&path) || path.starts_with(&known.path))
@@ -161,13 +181,7 @@ fn outputs(
                 "$setWindowFields 'output' specification contains two conflicting paths",
             ));
         }
-        let Value::Document(spec) = field.value() else {
-            return Err(QueryError::failed_to_parse(format!(
-                "The field '{}' must be an object",
-                String::from_utf8_lossy(field.key)
-            )));
-        };
-        found.push(Output { path, function: Function::parse(spec, sort.as_deref(), cx)? });
+        found.push(Output { path, function });
     }
     Ok(found)
 }
@@ -294,7 +308,7 @@ impl Window {
             up.context().check()?;
             let values = output.function.over(&partition)?;
             for (doc, value) in filled.iter_mut().zip(values) {
-                *doc = to_doc(unwind::with(doc.as_bytes(), &output.path, value.get()))?;
+                *doc = to_doc(unwind::spread(doc.as_bytes(), &output.path, value.get()))?;
             }
         }
         Ok(filled)

@@ -76,7 +76,8 @@ impl RunningSum {
             };
         }
         let mut total = self.sum.total();
-        if !decimal && matches!(total, Value::Decimal(_)) {
+        // More may have been taken out than was put in: then it stays a decimal, as in mongod.
+        if self.decimals == 0 && matches!(total, Value::Decimal(_)) {
             total = Value::Double(as_f64(total));
         }
         // A double that no double is in any more is whole again.

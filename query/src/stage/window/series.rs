@@ -122,41 +122,10 @@ pub(super) fn moving_average(
         .collect()
 }
 
+/// Fails, as mongod does, at the first document that can't be filled: what is behind it is not looked at, but for the
+/// value that ends a gap.
 pub(super) fn linear_fill(partition: &Partition<'_>, input: &Expr) -> Values {
     let (xs, ys) = (partition.sorted_by()?, partition.eval(input)?);
-    let is_date =
-        |v: Value<'_>| matches!(v, Value::Date(_) | Value::Timestamp(_) | Value::ObjectId(_));
-    let mut last: Option<Value<'_>> = None;
-    for (x, y) in xs.iter().map(OwnedValue::get).zip(ys.iter().map(OwnedValue::get)) {
-        if !y.is_number() && !y.is_nullish() {
-            return Err(QueryError::type_mismatch(format!(
-                "Value to be filled must be numeric or nullish, but found {}",
-                y.type_name()
-            )));
-        }
-        if !x.is_number() && !is_date(x) {
-            return Err(QueryError::type_mismatch(format!(
-                "Value of the sortBy field must be numeric or a date, but found {}",
-                x.type_name()
-            )));
-        }
-        if let Some(last) = last {
-            if compare_values(last, x, None).is_eq() {
-                return Err(QueryError::location(
-                    6_050_106,
-                    "There can be no repeated values in the sort field in the same partition",
-                ));
-            }
-            if last.is_number() != x.is_number() {
-                return Err(QueryError::type_mismatch(format!(
-                    "Conflicting sort value types, previously received type {}, but found {}",
-                    last.type_name(),
-                    x.type_name()
-                )));
-            }
-        }
-        last = Some(x);
-    }
     // The next value at or after each document, found from the end.
     let mut next = vec![None; ys.len()];
     let mut known = None;
@@ -169,6 +138,7 @@ pub(super) fn linear_fill(partition: &Partition<'_>, input: &Expr) -> Values {
     let mut before: Option<usize> = None;
     let mut filled = Vec::with_capacity(ys.len());
     for (at, y) in ys.iter().enumerate() {
+        check_fillable(at.checked_sub(1).map(|at| value(&xs, at)), value(&xs, at), y.get())?;
         if !y.get().is_nullish() {
             before = Some(at);
             filled.push(y.clone());
@@ -187,12 +157,45 @@ pub(super) fn linear_fill(partition: &Partition<'_>, input: &Expr) -> Values {
     Ok(filled)
 }
 
+/// Whether a document's value `y`, sorted by `x` after `last`, can be part of a line.
+fn check_fillable(last: Option<Value<'_>>, x: Value<'_>, y: Value<'_>) -> Result<(), QueryError> {
+    let is_date =
+        |v: Value<'_>| matches!(v, Value::Date(_) | Value::Timestamp(_) | Value::ObjectId(_));
+    if !y.is_number() && !y.is_nullish() {
+        return Err(QueryError::type_mismatch(format!(
+            "Value to be filled must be numeric or nullish, but found {}",
+            y.type_name()
+        )));
+    }
+    if !x.is_number() && !is_date(x) {
+        return Err(QueryError::type_mismatch(format!(
+            "Value of the sortBy field must be numeric or a date, but found {}",
+            x.type_name()
+        )));
+    }
+    let Some(last) = last else { return Ok(()) };
+    if compare_values(last, x, None).is_eq() {
+        return Err(QueryError::location(
+            6_050_106,
+            "There can be no repeated values in the sort field in the same partition",
+        ));
+    }
+    if last.is_number() != x.is_number() {
+        return Err(QueryError::type_mismatch(format!(
+            "Conflicting sort value types, previously received type {}, but found {}",
+            last.type_name(),
+            x.type_name()
+        )));
+    }
+    Ok(())
+}
+
 fn interpolate(
     (x1, y1): (Value<'_>, Value<'_>),
     (x2, y2): (Value<'_>, Value<'_>),
     x: Value<'_>,
 ) -> Result<OwnedValue, QueryError> {
-    let slope = divide(subtract(y2, y1), difference(x2, x1)?);
+    let slope = divide(difference(y2, y1)?, difference(x2, x1)?);
     Ok(add(y1, multiply(difference(x, x1)?, slope)).into())
 }
 
@@ -204,17 +207,36 @@ pub(super) fn scaled(
     bounds: &Bounds,
 ) -> Values {
     let values = partition.eval(input)?;
-    if let Some(other) = values.iter().find(|v| !v.get().is_number()) {
-        return Err(QueryError::location(
-            if bounds.starts_at_first() { 10_487_001 } else { 10_487_000 },
+    let not_number = |code, value: &OwnedValue| {
+        let kind = value.get().type_name();
+        QueryError::location(
+            code,
             format!(
-                "'input' argument to $minMaxScaler must evaluate to a numeric type, got: {}",
-                other.get().type_name()
+                "'input' argument to $minMaxScaler must evaluate to a numeric type, got: {kind}"
             ),
-        ));
+        )
+    };
+    if let (true, Some(other)) =
+        (bounds.starts_at_first(), values.iter().find(|value| !value.get().is_number()))
+    {
+        let by_place = matches!(bounds, Bounds::Documents(..));
+        return Err(not_number(if by_place { 10_487_001 } else { 10_487_004 }, other));
     }
     let (least, greatest) =
         (extremes(partition, &values, bounds, false)?, extremes(partition, &values, bounds, true)?);
+    // Where values leave the frame they are looked at one by one, with what is in the frame by then.
+    for ((current, least), greatest) in values.iter().zip(&least).zip(&greatest) {
+        if !current.get().is_number() {
+            return Err(not_number(10_487_000, current));
+        }
+        if [least, greatest].iter().any(|value| !value.get().is_number()) {
+            return Err(QueryError::location(
+                9_522_903,
+                "min_max_scaler::MinAndMax must be provided with numeric Value types upon \
+                 construction",
+            ));
+        }
+    }
     let one = |((current, least), greatest): ((&OwnedValue, OwnedValue), OwnedValue)| {
         let (least, greatest) = (least.get(), greatest.get());
         if least.is_nullish() || compare_values(least, greatest, None).is_eq() {

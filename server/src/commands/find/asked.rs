@@ -2,7 +2,11 @@
 
 use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, raw::cstr};
 use protocol::{ErrorCode, Fields, RawDoc};
-use query::{planner, source::Direction};
+use query::{
+    planner,
+    source::Direction,
+    value::{Shown, Value},
+};
 
 use super::super::{
     aggregate,
@@ -73,6 +77,11 @@ impl Asked {
     pub(in crate::commands) fn parse(call: &Call) -> Result<Self, Failure> {
         let fields = Fields::idl("FindCommandRequest", &call.body);
         fields.only(KNOWN)?;
+        if !call.profile().takes_let && fields.get("let")?.is_some() {
+            let body = Shown(Value::from(&*call.body));
+            let text = format!("Failed to parse: {body}. Unrecognized field 'let'.");
+            return Err(Failure::said(ErrorCode::FailedToParse, text));
+        }
         // Members of 4.4 and 5.0 alone speak of it.
         if call.profile().wire_version > 13 && fields.get("ntoreturn")?.is_some() {
             return Err(protocol::fields::FieldError::Unknown {
@@ -126,6 +135,7 @@ impl Asked {
     }
 
     fn check(&self) -> Result<(), Failure> {
+        self.natural_hint()?;
         if self.await_data && !self.tailable {
             let text = "Cannot set 'awaitData' without also setting 'tailable'";
             return Err(Failure::said(ErrorCode::FailedToParse, text));
@@ -178,7 +188,7 @@ impl Asked {
 
     fn natural_hint(&self) -> Result<Option<Direction>, Failure> {
         match self.hint_value() {
-            Some(RawBsonRef::Document(hint)) => Ok(planner::natural(hint)?),
+            Some(RawBsonRef::Document(hint)) => Ok(planner::natural(hint, "hint")?),
             _ => Ok(None),
         }
     }
@@ -190,7 +200,7 @@ impl Asked {
 
     pub(super) fn natural_sort(&self) -> Result<Option<Direction>, Failure> {
         match &self.sort {
-            Some(sort) => Ok(planner::natural(sort)?),
+            Some(sort) => Ok(planner::natural(sort, "sort")?),
             None => Ok(None),
         }
     }
@@ -219,8 +229,17 @@ impl Asked {
 
     /// The same as an aggregation.
     pub(in crate::commands) fn aggregation(&self) -> Result<aggregate::Asked, Failure> {
-        for (asked, name) in [(self.return_key, "returnKey"), (self.show_record_id, "showRecordId")]
-        {
+        let sorted = self.single_batch && self.natural_sort()?.is_none();
+        if let Some(sort) = self.sort.as_ref().filter(|_| sorted) {
+            query::sort::SortPattern::parse(sort, None)?;
+        }
+        let refused = [
+            (self.return_key, "returnKey"),
+            (self.show_record_id, "showRecordId"),
+            // One document is one batch, however it is asked for.
+            (self.single_batch && self.limit != Some(1), "singleBatch"),
+        ];
+        for (asked, name) in refused {
             if asked {
                 let text = format!("Option {name} not supported in aggregation.");
                 return Err(Failure::said(ErrorCode::InvalidPipelineOperator, text));
