@@ -16,7 +16,7 @@ use crate::{
     apply::documents::{id_entry, id_of},
     engine::Keyspace,
     index::entry,
-    keystring,
+    keystring::{self, Marks},
     layout::{Epoch, TableId, split_history_key},
     mvcc::Version,
 };
@@ -61,10 +61,29 @@ struct Sum {
 
 impl Sum {
     fn add(&mut self, key: &[u8], record: &[u8]) {
+        self.add_hash((key, record));
+    }
+
+    fn add_hash(&mut self, what: impl Hash) {
         let mut hasher = DefaultHasher::new();
-        (key, record).hash(&mut hasher);
+        what.hash(&mut hasher);
         self.count += 1;
         self.hash = self.hash.wrapping_add(hasher.finish());
+    }
+}
+
+/// The entries of an index.
+#[derive(Default, Clone, Copy)]
+struct Entries {
+    keys: Sum,
+    /// The same with what their marks tell.
+    marked: Sum,
+}
+
+impl Entries {
+    fn add(&mut self, key: &[u8], record: &[u8], marks: Marks) {
+        self.keys.add(key, record);
+        self.marked.add_hash((key, record, u64::from(marks)));
     }
 }
 
@@ -76,7 +95,7 @@ impl Store {
         let coll = view.catalog().by_uuid(uuid).ok_or(StorageError::NoCollection(uuid))?;
         let mut report = ValidateReport::default();
         let indexes: Vec<_> = coll.indexes().iter().filter(|index| index.usable()).collect();
-        let mut wanted = vec![Sum::default(); indexes.len()];
+        let mut wanted = vec![Entries::default(); indexes.len()];
         let mut ids = Sum::default();
         let mut bytes = 0;
         for item in view.scan(&coll, Unbounded, Direction::Forward) {
@@ -90,7 +109,8 @@ impl Store {
             }
             for (index, sum) in indexes.iter().zip(&mut wanted) {
                 let keys = index.keygen.keys(&doc)?;
-                keys.keys.iter().for_each(|key| sum.add(&key.bytes, record.as_bytes()));
+                let record = record.as_bytes();
+                keys.keys.iter().for_each(|key| sum.add(&key.bytes, record, key.marks));
             }
         }
         check_counts(&view, &coll, bytes, &mut report)?;
@@ -208,22 +228,52 @@ fn check_ids(
     Ok(())
 }
 
+/// Entries of earlier programs have no marks; those that are there must be those of their documents.
+fn check_marks(
+    view: &View,
+    coll: &Collection,
+    index: &Index,
+    report: &mut ValidateReport,
+) -> Result<(), StorageError> {
+    let mut wrong = false;
+    for item in view.index_scan(coll, index, (Unbounded, Unbounded), Direction::Forward) {
+        let item = item?;
+        let Some(doc) = view.fetch(coll, &item.record)?.filter(|_| item.marks != Marks::NONE)
+        else {
+            continue;
+        };
+        let keys = index.keygen.keys(&doc)?.keys;
+        if !keys.iter().any(|key| *item.key == *key.bytes && item.marks == key.marks) {
+            wrong = true;
+            let (name, record) = (index.name(), item.record.as_bytes());
+            report.error(format!("{name}: the entry for {record:02x?} tells other types"));
+        }
+    }
+    if wrong {
+        report.invalid_indexes.push(index.name().to_owned());
+    }
+    Ok(())
+}
+
 fn check_index(
     view: &View,
     coll: &Collection,
     index: &Index,
-    wanted: Sum,
+    wanted: Entries,
     report: &mut ValidateReport,
 ) -> Result<(), StorageError> {
-    let mut found = Sum::default();
+    let mut found = Entries::default();
     let all = (Unbounded, Unbounded);
     for item in view.index_scan(coll, index, all, Direction::Forward) {
         let item = item?;
-        found.add(&item.key, item.record.as_bytes());
+        found.add(&item.key, item.record.as_bytes(), item.marks);
     }
-    report.keys_per_index.insert(index.name().to_owned(), found.count);
-    if found == wanted {
-        return Ok(());
+    report.keys_per_index.insert(index.name().to_owned(), found.keys.count);
+    if found.keys == wanted.keys {
+        return match found.marked == wanted.marked {
+            true => Ok(()),
+            false => check_marks(view, coll, index, report),
+        };
     }
     report.invalid_indexes.push(index.name().to_owned());
     for item in view.index_scan(coll, index, all, Direction::Forward) {

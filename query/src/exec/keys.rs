@@ -67,17 +67,23 @@ pub(super) fn look(
     source: &dyn Source,
 ) -> Result<Option<Looked>, QueryError> {
     let Some(info) = source.indexes().get(index) else { return Ok(None) };
-    // Arrays that came since the plan was made are shown whole.
-    let tells = info.arrays() == scan.arrays;
-    let several = tells && info.is_multikey();
-    let key_of = |doc: &RawDoc| match several {
+    // Keys with arrays that came since the plan was made don't tell what is wanted: their documents stand for them.
+    if info.arrays() != scan.arrays {
+        let fetched = doc.is_none();
+        let Some(doc) = doc.map_or_else(|| source.fetch(&entry.record), |doc| Ok(Some(doc)))?
+        else {
+            return Ok(None);
+        };
+        return Ok(Some(Looked { key: doc.as_bytes().to_vec(), doc: Some(doc), fetched }));
+    }
+    let key_of = |doc: &RawDoc| match info.is_multikey() {
         true => of_entry(index, info, entry, doc, source),
         false => Ok(of_document(info, doc)),
     };
     if let Some(doc) = doc {
         return Ok(Some(Looked { key: key_of(&doc)?, doc: Some(doc), fetched: false }));
     }
-    if let Some(values) = source.key_values(index, entry).filter(|_| tells) {
+    if let Some(values) = source.key_values(index, entry) {
         return Ok(Some(Looked { key: with_values(info, &values), doc: None, fetched: false }));
     }
     let Some(doc) = source.fetch(&entry.record)? else { return Ok(None) };
@@ -120,13 +126,15 @@ fn at<'d>(doc: &'d [u8], path: &[Box<[u8]>]) -> Value<'d> {
 fn nested(fields: &[(&[Box<[u8]>], Value<'_>)]) -> Vec<u8> {
     let mut doc = DocBuilder::new();
     let mut done: Vec<&[u8]> = Vec::new();
-    for (path, value) in fields {
-        let Some((name, rest)) = path.split_first() else { continue };
+    for (path, _) in fields {
+        let Some(name) = path.first() else { continue };
         if done.contains(&&**name) {
             continue;
         }
         done.push(name);
-        if rest.is_empty() {
+        // What stands at the name itself holds what stands below it.
+        let own = fields.iter().find(|(path, _)| matches!(path, [only] if only == name));
+        if let Some((_, value)) = own {
             doc.push(name, *value);
             continue;
         }

@@ -29,6 +29,7 @@ use protocol::RawDoc;
 use crate::{
     context::Context,
     error::QueryError,
+    matcher::Matcher,
     source::{RecordKey, Source},
     value::OwnedValue,
 };
@@ -154,12 +155,14 @@ pub struct Input<'v> {
     open: Option<scan::Open<'v>>,
     /// The scan was asked in this batch.
     scanned: bool,
+    /// Whether the indexes are what they were when the plan was made, once that is known.
+    as_planned: Option<bool>,
 }
 
 impl<'v> Input<'v> {
     /// For one batch.
     pub fn new(source: &'v dyn Source, context: &'v Context) -> Self {
-        Self { source, context, open: None, scanned: false }
+        Self { source, context, open: None, scanned: false, as_planned: None }
     }
 }
 
@@ -202,6 +205,13 @@ impl Pipeline {
     pub(crate) fn with_records(mut self) -> Self {
         self.scan.cover();
         self.scan.note_records();
+        self
+    }
+
+    /// The same, with a filter for the time when bounds leave more open than they did.
+    #[must_use]
+    pub fn wary(mut self, filter: Matcher) -> Self {
+        self.scan.be_wary(filter);
         self
     }
 

@@ -125,6 +125,8 @@ pub struct Scan {
     covered: bool,
     /// Whether it is noted where the documents of keys are.
     noted: bool,
+    /// All of the filter, where bounds settle some of it.
+    wary: Option<Matcher>,
 }
 
 /// The key of an entry as a document, where somebody wants to see it, and the document if it was read for that.
@@ -149,12 +151,18 @@ impl Scan {
             keys_only: false,
             covered: false,
             noted: false,
+            wary: None,
         }
     }
 
     /// A scan that gives an empty document for each entry of an index.
     pub fn of_keys(access: Access) -> Self {
         Self { keys_only: true, ..Self::new(access) }
+    }
+
+    /// Checks all of a filter once its bounds leave more open than they did.
+    pub(super) fn be_wary(&mut self, filter: Matcher) {
+        self.wary = Some(filter);
     }
 
     /// Leaves out the first entries, unfetched.
@@ -371,6 +379,11 @@ impl Scan {
                 return Ok(Some(RawDoc::from(RawDocumentBuf::new())));
             }
             if let Some(key) = key.filter(|_| self.covered) {
+                if let Some(doc) = &doc
+                    && !self.matches_still(doc, input)?
+                {
+                    continue;
+                }
                 let doc = match self.noted {
                     true => keys::with_record(key, &record),
                     false => to_doc(key),
@@ -383,10 +396,29 @@ impl Scan {
             };
             if let Some(doc) = doc {
                 self.examined.docs += 1;
-                return Ok(Some(doc));
+                if self.matches_still(&doc, input)? {
+                    return Ok(Some(doc));
+                }
             }
         }
         Ok(None)
+    }
+
+    /// Whether a document matches what bounds may no longer settle: their index has met arrays since the plan was made.
+    fn matches_still(&self, doc: &RawDoc, input: &mut Input<'_>) -> Result<bool, QueryError> {
+        let Some(filter) = &self.wary else { return Ok(true) };
+        let as_planned = match input.as_planned {
+            Some(known) => known,
+            None => {
+                let mut same = true;
+                for branch in self.access.branches() {
+                    let info = input.source.indexes().get(place(branch, input.source)?);
+                    same &= info.is_some_and(|info| info.arrays() == branch.arrays);
+                }
+                *input.as_planned.insert(same)
+            }
+        };
+        Ok(as_planned || filter.check_bytes(doc.as_bytes(), input.context)?)
     }
 
     /// `None`: the key is turned away.
@@ -526,7 +558,8 @@ pub(super) fn place(scan: &IndexScan, source: &dyn Source) -> Result<usize, Quer
         let (now, then) = (&index.spec, &scan.planned);
         let agrees =
             |field| matches!((now.get(field), then.get(field)), (Ok(now), Ok(then)) if now == then);
-        now == then || (agrees("name") && agrees("key"))
+        let told = ["name", "key", "collation", "sparse", "partialFilterExpression"];
+        now == then || told.into_iter().all(agrees)
     };
     let indexes = source.indexes();
     if indexes.get(scan.index).is_some_and(same) {

@@ -27,7 +27,14 @@ pub(super) fn of_all(request: &Request, indexes: &[IndexInfo]) -> Option<Candida
     let found = indexes.iter().enumerate().filter(fits);
     let (at, index) = found.min_by_key(|(_, index)| index.fields.len())?;
     let plan = whole_of(at, index, request);
-    Some(Candidate { covers: index.collation.is_none(), ..from_value_to_value(plan, 0)? })
+    let covers = index.collation.is_none() && held_by_keys(&values.path);
+    Some(Candidate { covers, ..from_value_to_value(plan, 0)? })
+}
+
+/// Whether keys hold what is at a path. A number may be a place in an array, or a name: documents tell.
+pub fn held_by_keys(path: &[u8]) -> bool {
+    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    !path.split(|byte| *byte == b'.').any(is_number)
 }
 
 /// The same plan from value to value, if it goes by one index that holds the field and leaves nothing to be checked.

@@ -21,6 +21,7 @@ mod wildcard;
 
 pub use bounds::{Interval, intervals_of};
 pub use candidates::{Candidate, candidates};
+pub use distinct::held_by_keys;
 pub use shape::shape;
 pub use text::{
     check as check_text, check_request as check_text_request, not_found as no_text_index,
@@ -357,11 +358,12 @@ pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
 fn reading(candidate: &Candidate, filter: &Matcher, by_keys: bool) -> Pipeline {
     let mut pipeline = Pipeline::new(candidate.access.clone(), Vec::new());
     if candidate.covers && by_keys {
-        return pipeline.covered();
+        return pipeline.covered().wary(filter.clone());
     }
     let filter = match &candidate.access {
         Access::Text(text) => text.filter.clone(),
         Access::Indexes(_) if candidate.tight => {
+            pipeline = pipeline.wary(filter.clone());
             candidate.rest.clone().map_or_else(Matcher::everything, Matcher::from_root)
         }
         _ => filter.clone(),

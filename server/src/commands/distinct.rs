@@ -94,7 +94,7 @@ impl Asked {
         aggregate::with_hint(node, &mut request, hint, collator.as_deref(), source)?;
         // Where an index holds the values, what is missing is null.
         let path = self.key.as_bytes().to_vec();
-        request.needed = Some(vec![path.clone()]);
+        request.needed = planner::held_by_keys(&path).then(|| vec![path.clone()]);
         let collation = collator.as_ref().map(|collator| collator.spec().clone());
         let of_all = self.query.is_empty();
         request.distinct = Some(planner::Values { path, once: false, of_all, collation });

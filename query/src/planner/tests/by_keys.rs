@@ -96,7 +96,7 @@ fn keys_are_sorted_before_documents_are_fetched() {
 
 /// An array that comes between two batches has keys of its elements, which are not what is asked for.
 #[test]
-fn arrays_that_come_later_are_shown_whole() {
+fn documents_stand_for_keys_with_arrays_that_came_later() {
     let index = [rawdoc! { "a": 1 }];
     let of = |first: i32| (first..6).map(|n| rawdoc! { "_id": n, "a": n });
     let before = MemorySource::new(of(0).collect(), &index);
@@ -109,8 +109,70 @@ fn arrays_that_come_later_are_shown_whole() {
     assert!(chosen.covers);
     let mut input = Input::new(&after, &context);
     let doc = pipeline.next(&mut input).unwrap().unwrap();
-    assert_eq!(Shown(Value::from(&*doc)).to_string(), "{ a: [ 0, 100 ] }");
+    assert_eq!(Shown(Value::from(&*doc)).to_string(), "{ _id: 0, a: [ 0, 100 ] }");
     assert_eq!(pipeline.examined().docs, 1);
+}
+
+/// The rows of a plan that was made before the collection became another.
+fn rows_after(request: Request, before: &MemorySource, after: &MemorySource) -> Vec<String> {
+    let context = Context::default();
+    let (mut pipeline, chosen) = plan(request, before, &context).unwrap();
+    assert!(matches!(chosen.access, Access::Indexes(_)));
+    let mut input = Input::new(after, &context);
+    let rows = std::iter::from_fn(|| pipeline.next(&mut input).unwrap());
+    rows.map(|doc| Shown(Value::from(&*doc)).to_string()).collect()
+}
+
+/// A filter on keys is one on documents where arrays came below its path.
+#[test]
+fn a_document_is_not_lost_by_an_array_above_its_value() {
+    let index = [rawdoc! { "a.b": 1 }];
+    let plain = rawdoc! { "_id": 1, "a": { "b": "2x" } };
+    let array = rawdoc! { "_id": 1, "a": [{ "b": "2x" }] };
+    let before = MemorySource::new(vec![plain], &index);
+    let after = MemorySource::new(vec![array], &index);
+    let inner = rawdoc! { "a.b": { "$regex": "x" } };
+    assert_eq!(rows_after(request(inner), &before, &after).len(), 1);
+}
+
+/// What bounds settled without arrays they don't settle with them.
+#[test]
+fn a_document_that_never_matched_is_not_given() {
+    let index = [rawdoc! { "a": 1 }];
+    let docs = |x: RawDocumentBuf| vec![rawdoc! { "_id": 0, "a": 1 }, x];
+    let before = MemorySource::new(docs(rawdoc! { "_id": 1, "a": 5 }), &index);
+    let after = MemorySource::new(docs(rawdoc! { "_id": 1, "a": [5, 7] }), &index);
+    for needed in [None, Some(vec![b"a".to_vec()])] {
+        let request = Request { needed, ..request(rawdoc! { "a": { "$ne": 5 } }) };
+        let rows = rows_after(request, &before, &after);
+        assert_eq!(rows.len(), 1, "{rows:?}");
+    }
+}
+
+/// An index may hold a path and what is above it.
+#[test]
+fn a_value_is_not_hidden_by_what_is_below_it() {
+    let docs = vec![
+        rawdoc! { "_id": 1, "a": { "b": 1, "c": 2 } },
+        rawdoc! { "_id": 2, "a": { "b": 1, "c": 9 } },
+        rawdoc! { "_id": 3, "a": "xyz" },
+    ];
+    let source = MemorySource::new(docs, &[rawdoc! { "a.b": 1, "a": 1 }]);
+    let context = Context::default();
+    let rows = |request: Request| {
+        let (mut pipeline, _) = plan(request, &source, &context).unwrap();
+        let mut input = Input::new(&source, &context);
+        let rows = std::iter::from_fn(|| pipeline.next(&mut input).unwrap());
+        rows.map(|doc| Shown(Value::from(&*doc)).to_string()).collect::<Vec<_>>()
+    };
+    let mut sorted = request(rawdoc! { "a.b": { "$gte": 1 } });
+    sorted.sort = Some(crate::sort::SortPattern::parse(&rawdoc! { "a": -1 }, None).unwrap());
+    let found = rows(sorted);
+    assert!(found.first().is_some_and(|row| row.contains("_id: 2")), "{found:?}");
+    let pattern = rawdoc! { "a.b": { "$exists": false }, "a": { "$regex": "y" } };
+    assert_eq!(rows(request(pattern)).len(), 1);
+    let shown = Request { needed: Some(vec![b"a".to_vec()]), ..request(rawdoc! { "a.b": 1 }) };
+    assert!(rows(shown).iter().all(|row| row.contains("c: ")));
 }
 
 /// What is beyond one end of the order is not everything.
