@@ -868,3 +868,38 @@ fn effects_too_large_for_one_batch_are_seen_whole_or_not_at_all() {
     assert_eq!(look(&fixture.store), (50, 50, true));
     assert!(fixture.store.validate(&coll, true).unwrap().valid());
 }
+
+/// Marks are believed over documents: wrong ones are found, and those that are not there are no fault.
+#[test]
+fn validate_finds_marks_that_are_not_those_of_the_document() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(1, "c", &rawdoc! {});
+        let spec = rawdoc! { "v": 2, "key": { "n": 1 }, "name": "n_1" };
+        fixture.apply(2, |apply, ts| {
+            apply.create_index(ts, uuid, &spec, IndexState::Ready).unwrap();
+        });
+        fixture.put(3, uuid, rawdoc! { "_id": 1, "n": 5 });
+        let view = fixture.store.view(ReadAt::Newest).unwrap();
+        let coll = view.catalog().by_uuid(uuid).unwrap();
+        let table = coll.indexes().first().unwrap().table;
+        let valid = || fixture.store.validate(&coll, true).unwrap().valid();
+        assert!(valid());
+        let engine = &fixture.store.0.engine;
+        let (from, to) = (table.key(&[]), table.end());
+        let current = crate::engine::Keyspace::Current;
+        let snapshot = engine.snapshot();
+        let row = snapshot.range(current, Included(&from), Excluded(&to)).next();
+        let (key, entry) = row.unwrap().unwrap();
+        let (mark, before) = entry.split_last().unwrap();
+        let wrong = [before, &[mark ^ 0b11]].concat();
+        let entries = [(4, wrong, false), (5, before.to_vec(), true), (6, entry.to_vec(), true)];
+        for (secs, entry, is_valid) in entries {
+            let mut batch = crate::engine::Batch::default();
+            batch.put(current, key.clone(), entry);
+            engine.commit(batch, crate::engine::Sync::No).unwrap();
+            // The moment that is read is the one after the last batch that was applied.
+            fixture.apply(secs, |_, _| {});
+            assert_eq!(valid(), is_valid);
+        }
+    }
+}
