@@ -1,5 +1,7 @@
 //! Arrays.
 
+use protocol::ErrorCode;
+
 use super::{DocBuilder, Env, Evaluated, build, logic, string::range};
 use crate::{
     error::QueryError,
@@ -88,10 +90,12 @@ fn at_end<'a>(name: &str, list: Value<'a>, index: i32) -> Evaluated<'a> {
 }
 
 pub(super) fn op_concat_arrays<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    let mut all = Vec::new();
+    /// mongod takes what memory it gets; the length of an array must fit its four bytes.
+    const BYTES_MAX: usize = 1 << 30;
+    let mut bytes = 0;
     for &arg in args {
         match arg {
-            Value::Array(_) => all.extend(items(arg)),
+            Value::Array(array) => bytes += array.len(),
             _ if arg.is_nullish() => return Ok(Value::Null),
             other => {
                 return error(
@@ -101,7 +105,12 @@ pub(super) fn op_concat_arrays<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Eva
             }
         }
     }
-    Ok(build::array(env, all))
+    if bytes > BYTES_MAX {
+        let text = "$concatArrays would use too much memory and cannot spill";
+        return Err(QueryError::new(ErrorCode::ExceededMemoryLimit, text));
+    }
+    let values = args.iter().flat_map(|array| array.elements().map(|element| element.value()));
+    Ok(build::array(env, values))
 }
 
 pub(super) fn op_is_array<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
