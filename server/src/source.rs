@@ -272,10 +272,10 @@ impl RecordWalk for Walk {
                 failed = Some(error);
                 true
             })
-        })?;
+        });
         match failed {
             Some(error) => Some(Err(error)),
-            None => Some(found.map(record).map_err(query_error)),
+            None => found.map(|found| found.map(record).map_err(query_error)),
         }
     }
 }

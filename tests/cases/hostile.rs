@@ -143,6 +143,9 @@ fn commands() -> Vec<(String, Document)> {
     let map = |rounds: i32, each: Document| {
         size(doc! { "$map": { "input": { "$range": [0, rounds] }, "in": each } })
     };
+    let filter = |rounds: i32, cond: Document| {
+        size(doc! { "$filter": { "input": { "$range": [0, rounds] }, "cond": cond } })
+    };
     let large = doc! { "$strLenBytes": { "$concat": ["$long", "$long"] } };
     let forever = doc! { "$map": {
         "input": { "$range": [0, 100_000] },
@@ -155,6 +158,10 @@ fn commands() -> Vec<(String, Document)> {
         ),
         ("an array that grows".to_owned(), reduce(3_000, Bson::Array(Vec::new()), one_more)),
         ("a list of lists".to_owned(), map(1_000, doc! { "$range": [0, 100_000] })),
+        (
+            "what each test throws away".to_owned(),
+            filter(8_000, doc! { "$concat": ["$long", "$long"] }),
+        ),
         ("what each round throws away".to_owned(), map(8_000, large)),
         ("rounds without end".to_owned(), timed(size(forever), 2_000)),
     ]);

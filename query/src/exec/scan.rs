@@ -370,8 +370,8 @@ impl Scan {
             if !self.is_new(&record, input) {
                 continue;
             }
-            if let Some(left) = self.skip.checked_sub(1) {
-                self.skip = left;
+            if self.skip > 0 {
+                self.skip -= u64::from(self.is_skipped(&record, doc, input)?);
                 continue;
             }
             self.examined.given += 1;
@@ -404,21 +404,50 @@ impl Scan {
         Ok(None)
     }
 
-    /// Whether a document matches what bounds may no longer settle: their index has met arrays since the plan was made.
+    /// Whether an entry counts among those that are left out: its document is looked at where bounds don't settle it.
+    fn is_skipped(
+        &self,
+        record: &RecordKey,
+        doc: Option<RawDoc>,
+        input: &mut Input<'_>,
+    ) -> Result<bool, QueryError> {
+        if self.wary.is_none() || self.is_as_planned(input)? {
+            return Ok(true);
+        }
+        let doc = doc.map_or_else(|| input.source.fetch(record), |doc| Ok(Some(doc)))?;
+        doc.map_or(Ok(false), |doc| self.matches_still(&doc, input))
+    }
+
+    /// Whether a document matches what bounds may no longer settle.
     fn matches_still(&self, doc: &RawDoc, input: &mut Input<'_>) -> Result<bool, QueryError> {
-        let Some(filter) = &self.wary else { return Ok(true) };
-        let as_planned = match input.as_planned {
-            Some(known) => known,
-            None => {
-                let mut same = true;
-                for branch in self.access.branches() {
-                    let info = input.source.indexes().get(place(branch, input.source)?);
-                    same &= info.is_some_and(|info| info.arrays() == branch.arrays);
-                }
-                *input.as_planned.insert(same)
+        match &self.wary {
+            Some(filter) if !self.is_as_planned(input)? => {
+                filter.check_bytes(doc.as_bytes(), input.context)
             }
-        };
-        Ok(as_planned || filter.check_bytes(doc.as_bytes(), input.context)?)
+            _ => Ok(true),
+        }
+    }
+
+    /// Whether its indexes have met no arrays since the plan was made. They stay the same for a batch.
+    fn is_as_planned(&self, input: &mut Input<'_>) -> Result<bool, QueryError> {
+        if let Some(known) = input.as_planned {
+            return Ok(known);
+        }
+        let mut same = true;
+        for branch in self.access.branches() {
+            let info = input.source.indexes().get(place(branch, input.source)?);
+            same &= info.is_some_and(|info| info.arrays() == branch.arrays);
+        }
+        Ok(*input.as_planned.insert(same))
+    }
+
+    /// How many fields make a value, where the walk goes from value to value: with arrays that came later it can't.
+    fn values_by(&self, input: &mut Input<'_>) -> Result<Option<usize>, QueryError> {
+        let distinct = self.access.branches().get(self.branch).and_then(|branch| branch.distinct);
+        match distinct {
+            Some(fields) if self.is_as_planned(input)? => Ok(Some(fields)),
+            _ => Ok(None),
+        }
     }
 
     /// `None`: the key is turned away.
@@ -459,8 +488,10 @@ impl Scan {
                 self.step = 0;
                 continue;
             };
+            let values_by = self.values_by(input)?;
             if input.open.is_none() {
-                input.open = Some(open(branch, range, self.after_entry.as_ref(), input.source)?);
+                let after = self.after_entry.as_ref();
+                input.open = Some(open(branch, range, after, values_by, input.source)?);
             }
             // Bounds are walked through as a whole.
             let mut steps = 1;
@@ -475,7 +506,7 @@ impl Scan {
                     if let Some(found) = entries.next().transpose()? {
                         self.examined.keys += found.passed;
                         if let Some(entry) = found.entry {
-                            if let Some(fields) = branch.distinct {
+                            if let Some(fields) = values_by {
                                 entries.pass(&entry, fields);
                             }
                             return Ok(Some(entry));
@@ -499,7 +530,8 @@ impl Scan {
     fn is_new(&mut self, record: &RecordKey, input: &Input<'_>) -> bool {
         let branches = self.access.branches();
         // From value to value, a document may have several of them.
-        if branches.iter().any(|branch| branch.distinct.is_some()) {
+        if branches.iter().any(|branch| branch.distinct.is_some()) && input.as_planned == Some(true)
+        {
             return true;
         }
         let twice = branches.len() > 1
@@ -517,13 +549,14 @@ fn open<'v>(
     branch: &IndexScan,
     range: &KeyRange,
     after: Option<&IndexEntry>,
+    values_by: Option<usize>,
     source: &'v dyn Source,
 ) -> Result<Open<'v>, QueryError> {
     let index = place(branch, source)?;
     if !branch.is_plain() || branch.distinct.is_some() {
         let walk = source.bounded_scan(index, &branch.bounds, after, branch.direction);
         if let Some(mut walk) = walk {
-            if let (Some(after), Some(fields)) = (after, branch.distinct) {
+            if let (Some(after), Some(fields)) = (after, values_by) {
                 walk.pass(after, fields);
             }
             return Ok(Open::Bounded(walk));

@@ -7,7 +7,7 @@
 use bumpalo::Bump;
 use protocol::ErrorCode;
 
-use super::{Env, Expr};
+use super::{Env, Expr, logic};
 use crate::{
     error::QueryError,
     value::{OwnedValue, Value},
@@ -36,22 +36,38 @@ impl Rounds {
         Self { name, arena_before: env.arena.allocated_bytes(), own: None, gathered: 0 }
     }
 
-    /// One round, with variables of its own.
+    /// One round whose value is kept, with a variable of its own.
     pub(super) fn eval<'a>(
         &mut self,
         body: &'a Expr,
-        bound: &[(usize, Value<'a>)],
+        bound: (usize, Value<'a>),
         env: &mut Env<'a>,
     ) -> Result<Value<'a>, QueryError> {
         self.next(env)?;
-        if self.own.is_none() {
-            for (slot, value) in bound {
-                env.set(*slot, *value);
-            }
-            return body.eval(env);
+        let value = if self.own.is_some() {
+            let value = self.apart(body, &[bound], env)?;
+            env.adopt(value.get())
+        } else {
+            env.set(bound.0, bound.1);
+            body.eval(env)?
+        };
+        self.gather(value)?;
+        Ok(value)
+    }
+
+    /// One round of which only the truth counts.
+    pub(super) fn test<'a>(
+        &mut self,
+        cond: &'a Expr,
+        bound: (usize, Value<'a>),
+        env: &mut Env<'a>,
+    ) -> Result<bool, QueryError> {
+        self.next(env)?;
+        if self.own.is_some() {
+            return self.apart(cond, &[bound], env).map(|value| logic::truth(value.get()));
         }
-        let value = self.apart(body, bound, env)?;
-        Ok(env.adopt(value.get()))
+        env.set(bound.0, bound.1);
+        cond.eval(env).map(logic::truth)
     }
 
     /// One round of many of which only the last one's value counts.
@@ -77,7 +93,7 @@ impl Rounds {
     }
 
     /// Counts a value that stays.
-    pub(super) fn gather(&mut self, value: Value<'_>) -> Result<(), QueryError> {
+    fn gather(&mut self, value: Value<'_>) -> Result<(), QueryError> {
         self.gathered += VALUE_LEN + value.text_len();
         if self.gathered <= MEMORY_MAX {
             return Ok(());
@@ -88,7 +104,8 @@ impl Rounds {
 
     fn next(&mut self, env: &mut Env<'_>) -> Result<(), QueryError> {
         env.rounds += 1;
-        if env.rounds.is_multiple_of(CHECK_EVERY) {
+        // A round that needs an arena of its own is a long one.
+        if self.own.is_some() || env.rounds.is_multiple_of(CHECK_EVERY) {
             env.cx.check()?;
         }
         let left_behind = env.arena.allocated_bytes().saturating_sub(self.arena_before);

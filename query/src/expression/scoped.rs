@@ -1,7 +1,7 @@
 //! Operators that bind variables: `$let`, `$map`, `$filter`, `$reduce`.
 
 use super::{
-    Env, Evaluated, Expr, build, logic,
+    Env, Evaluated, Expr, build,
     parse::{self, Scope, lossy, operand},
     rounds::{Held, Rounds},
     special::Special,
@@ -185,9 +185,7 @@ pub(super) fn eval_map<'a>(
     };
     let (mut mapped, mut rounds) = (Vec::new(), Rounds::begin("$map", env));
     for element in list.elements() {
-        let value = rounds.eval(body, &[(slot, element.value())], env)?;
-        rounds.gather(value)?;
-        mapped.push(value);
+        mapped.push(rounds.eval(body, (slot, element.value()), env)?);
     }
     Ok(build::array(env, mapped))
 }
@@ -237,7 +235,7 @@ pub(super) fn eval_filter<'a>(
         if kept.len() >= limit {
             break;
         }
-        if logic::truth(rounds.eval(cond, &[(slot, element.value())], env)?) {
+        if rounds.test(cond, (slot, element.value()), env)? {
             kept.push(element.value());
         }
     }

@@ -334,7 +334,9 @@ pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
     }
     let keys = candidate.sorts_keys && !request.noted;
     let mut pipeline = match keys {
-        true => Pipeline::new(candidate.access.clone(), Vec::new()).with_records(),
+        true => Pipeline::new(candidate.access.clone(), Vec::new())
+            .with_records()
+            .wary(request.filter.clone()),
         false => reading(candidate, &request.filter, !request.noted),
     };
     let sorts = request.sort.is_some() && !candidate.gives_order;

@@ -143,10 +143,26 @@ fn a_document_that_never_matched_is_not_given() {
     let before = MemorySource::new(docs(rawdoc! { "_id": 1, "a": 5 }), &index);
     let after = MemorySource::new(docs(rawdoc! { "_id": 1, "a": [5, 7] }), &index);
     for needed in [None, Some(vec![b"a".to_vec()])] {
-        let request = Request { needed, ..request(rawdoc! { "a": { "$ne": 5 } }) };
-        let rows = rows_after(request, &before, &after);
-        assert_eq!(rows.len(), 1, "{rows:?}");
+        for skip in [0, 1] {
+            let needed = needed.clone();
+            let request = Request { needed, skip, ..request(rawdoc! { "a": { "$ne": 5 } }) };
+            let rows = rows_after(request, &before, &after);
+            assert_eq!(rows.len(), usize::from(skip == 0), "{rows:?}");
+        }
     }
+}
+
+/// Nor by keys that are sorted before anything is fetched.
+#[test]
+fn a_document_that_never_matched_is_not_sorted_in() {
+    let index = [rawdoc! { "a": 1, "b": 1 }];
+    let docs = |x: RawDocumentBuf| vec![rawdoc! { "_id": 0, "a": 1, "b": 2 }, x];
+    let before = MemorySource::new(docs(rawdoc! { "_id": 1, "a": 5, "b": 1 }), &index);
+    let after = MemorySource::new(docs(rawdoc! { "_id": 1, "a": [5, 7], "b": 1 }), &index);
+    let mut request = request(rawdoc! { "a": { "$ne": 5 } });
+    request.sort = Some(crate::sort::SortPattern::parse(&rawdoc! { "b": 1 }, None).unwrap());
+    let rows = rows_after(request, &before, &after);
+    assert_eq!(rows.len(), 1, "{rows:?}");
 }
 
 /// An index may hold a path and what is above it.
