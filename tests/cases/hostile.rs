@@ -10,7 +10,7 @@ use tests::proxy::Proxy;
 use tests::repl_set::ReplSet;
 use tests::wait::{PATIENCE, wait_for};
 
-/// What our process may hold at most, in a build without optimisation, after all of it: a mongod took 1,078 MiB.
+/// What our process may hold at most, in a build without optimisation, after all of it.
 const PEAK_MIB_MAX: u64 = 1_024;
 /// How long after its time a command may end: a busy machine, and a last document that takes long.
 const LATE_MAX: Duration = Duration::from_secs(60);

@@ -35,7 +35,7 @@ use bson::{RawArray, RawBsonRef, RawDocument, spec::ElementType};
 /// A borrowed BSON value, or the absence of one.
 ///
 /// Its kind takes a whole word: else what follows begins at any byte, and copies in pieces of all sizes wait for each
-/// other in the processor (a `$group` took a third more time).
+/// other in the processor.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub enum Value<'a> {
