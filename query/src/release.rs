@@ -8,15 +8,13 @@
 pub struct Release(pub i32, pub i32);
 
 impl Release {
+    /// The oldest that is known: what it has needs no mention.
+    pub const OLDEST: Self = Self(4, 4);
     /// The newest that is known.
     pub const NEWEST: Self = Self(8, 2);
 
     pub(crate) fn has_stage(self, name: &[u8]) -> bool {
         self.has(STAGES, name)
-    }
-
-    pub(crate) fn has_expression(self, name: &[u8]) -> bool {
-        self.has(EXPRESSIONS, name)
     }
 
     pub(crate) fn has_accumulator(self, name: &[u8]) -> bool {
@@ -25,16 +23,6 @@ impl Release {
 
     pub(crate) fn has_window_function(self, name: &[u8]) -> bool {
         self.has(ACCUMULATORS, name) && self.has(WINDOW_FUNCTIONS, name)
-    }
-
-    /// An operator's named argument.
-    pub(crate) fn has_argument(self, operator: &str, name: &[u8]) -> bool {
-        let since = match (operator, name) {
-            ("$convert", b"format" | b"byteOrder") => Self(8, 0),
-            ("$filter", b"limit") => Self(5, 2),
-            _ => return true,
-        };
-        self >= since
     }
 
     fn has(self, table: &[Since], name: &[u8]) -> bool {
@@ -75,35 +63,6 @@ const STAGES: &[Since] = &[
     ("$vectorSearch", Release(7, 0)),
 ];
 
-const EXPRESSIONS: &[Since] = &[
-    ("$bitAnd", Release(6, 3)),
-    ("$bitNot", Release(6, 3)),
-    ("$bitOr", Release(6, 3)),
-    ("$bitXor", Release(6, 3)),
-    ("$dateAdd", Release(5, 0)),
-    ("$dateDiff", Release(5, 0)),
-    ("$dateSubtract", Release(5, 0)),
-    ("$dateTrunc", Release(5, 0)),
-    ("$expr", Release(6, 0)),
-    ("$firstN", Release(5, 2)),
-    ("$getField", Release(5, 0)),
-    ("$lastN", Release(5, 2)),
-    ("$maxN", Release(5, 2)),
-    ("$median", Release(7, 0)),
-    ("$minN", Release(5, 2)),
-    ("$percentile", Release(7, 0)),
-    ("$setField", Release(5, 0)),
-    ("$sigmoid", Release(8, 1)),
-    ("$similarityCosine", Release(8, 2)),
-    ("$similarityDotProduct", Release(8, 2)),
-    ("$similarityEuclidean", Release(8, 2)),
-    ("$sortArray", Release(5, 2)),
-    ("$toUUID", Release(8, 0)),
-    ("$tsIncrement", Release(5, 1)),
-    ("$tsSecond", Release(5, 1)),
-    ("$unsetField", Release(5, 0)),
-];
-
 const ACCUMULATORS: &[Since] = &[
     ("$bottom", Release(5, 2)),
     ("$bottomN", Release(5, 2)),
@@ -130,7 +89,7 @@ mod tests {
 
     #[test]
     fn tables_are_sorted_by_name() {
-        for table in [STAGES, EXPRESSIONS, ACCUMULATORS, WINDOW_FUNCTIONS] {
+        for table in [STAGES, ACCUMULATORS, WINDOW_FUNCTIONS] {
             assert!(table.is_sorted_by_key(|(name, _)| *name), "{table:?}");
         }
     }
@@ -141,8 +100,6 @@ mod tests {
             Release(4, 4).has_stage(b"$lookup") && !Release(4, 4).has_stage(b"$setWindowFields")
         );
         assert!(Release(5, 0).has_stage(b"$setWindowFields") && !Release(5, 0).has_stage(b"$fill"));
-        assert!(Release::NEWEST.has_stage(b"$fill") && Release::NEWEST.has_expression(b"$bitAnd"));
-        assert!(!Release(5, 0).has_argument("$filter", b"limit"));
-        assert!(Release(5, 0).has_argument("$filter", b"cond"));
+        assert!(Release::NEWEST.has_stage(b"$fill"));
     }
 }
