@@ -283,7 +283,7 @@ pub(super) fn operator(name: &[u8], value: Value<'_>, scope: &mut Scope) -> Pars
             format!("Unrecognized expression '{}'", lossy(name)),
         )
     };
-    if !scope.release.has_expression(name) {
+    if !crate::release::has_expression(scope.release, name) {
         return Err(unknown());
     }
     if let Some(row) = table::positional(name) {
@@ -388,7 +388,7 @@ fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
     };
     for field in Elements::of_bytes(doc) {
         let known = row.fields.iter().any(|f| f.name.as_bytes() == field.key);
-        if !known || !scope.release.has_argument(row.name, field.key) {
+        if !known || !crate::release::has_argument(scope.release, row.name, field.key) {
             return Err(QueryError::location(
                 row.unknown.0,
                 row.unknown.1.replace("{}", &lossy(field.key)),

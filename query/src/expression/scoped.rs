@@ -115,7 +115,7 @@ pub(super) fn filter(value: Value<'_>, scope: &mut Scope) -> Result<Special, Que
     let not_object = (28_646, "$filter only supports an object as its argument".into());
     let known = ["input", "as", "cond", "limit"];
     let [input, name, cond, limit] = fields("$filter", value, known, not_object, 28_647)?;
-    if limit.is_some() && !scope.release.has_argument("$filter", b"limit") {
+    if limit.is_some() && !crate::release::has_argument(scope.release, "$filter", b"limit") {
         return Err(QueryError::location(28_647, "Unrecognized parameter to $filter: limit"));
     }
     let input = required(input, 28_648, "Missing 'input' parameter to $filter")?;

@@ -107,7 +107,7 @@ pub(super) fn parse(
         b"$cond" => conditional::cond(value, scope)?,
         b"$ifNull" => {
             let args = arguments(value, scope)?;
-            if scope.release < Release(5, 0) {
+            if scope.release < Release::V5_0 {
                 check_count("$ifNull", args.len(), 2, 2)?;
             }
             if args.len() < 2 {
