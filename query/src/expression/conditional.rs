@@ -51,7 +51,7 @@ pub(super) fn cond(value: Value<'_>, scope: &mut Scope) -> Result<Special, Query
 
 pub(super) fn if_null(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
     let args = arguments(value, scope)?;
-    if scope.release < Release(5, 0) {
+    if scope.release < Release::V5_0 {
         check_count("$ifNull", args.len(), 2, 2)?;
     }
     if args.len() < 2 {

@@ -150,8 +150,8 @@ impl Operator {
         }
     }
 
-    pub(super) const fn since(mut self, major: i32, minor: i32) -> Self {
-        self.since = Release(major, minor);
+    pub(super) const fn since(mut self, release: Release) -> Self {
+        self.since = release;
         self
     }
 
@@ -251,8 +251,8 @@ pub(super) const fn optional(name: &'static str) -> Argument {
 }
 
 impl Argument {
-    pub(super) const fn since(mut self, major: i32, minor: i32) -> Self {
-        self.since = Release(major, minor);
+    pub(super) const fn since(mut self, release: Release) -> Self {
+        self.since = release;
         self
     }
 }

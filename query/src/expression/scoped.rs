@@ -8,6 +8,7 @@ use super::{
     special::Special,
 };
 use crate::{
+    Release,
     error::QueryError,
     value::{Elements, Spelled, Value},
 };
@@ -103,7 +104,7 @@ pub(super) fn map(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryE
 }
 
 static FILTER: Arguments = Arguments::new(
-    &[optional("input"), optional("as"), optional("cond"), optional("limit").since(5, 2)],
+    &[optional("input"), optional("as"), optional("cond"), optional("limit").since(Release::V6_0)],
     (28_646, "{op} only supports an object as its argument"),
     (28_647, "Unrecognized parameter to {op}: {field}"),
 );

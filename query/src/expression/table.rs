@@ -13,7 +13,7 @@ use super::{
     special::{self, Special},
     stats, string, vector,
 };
-use crate::value::Value;
+use crate::{Release, value::Value};
 
 const MANY: usize = usize::MAX;
 
@@ -36,18 +36,18 @@ pub(super) static OPERATORS: &[Operator] = &[
     list("$avg", 0, MANY, stats::op_avg).not_pushed(),
     list("$binarySize", 1, 1, string::op_binary_size).not_pushed(),
     list("$bitAnd", 0, MANY, bit_operators::op_bit_and)
-        .since(6, 3)
+        .since(Release::V7_0)
         .one_by_one(Rest::Nothing)
         .joining(Join::All)
         .not_pushed(),
-    list("$bitNot", 1, 1, bit_operators::op_bit_not).since(6, 3).not_pushed(),
+    list("$bitNot", 1, 1, bit_operators::op_bit_not).since(Release::V7_0).not_pushed(),
     list("$bitOr", 0, MANY, bit_operators::op_bit_or)
-        .since(6, 3)
+        .since(Release::V7_0)
         .one_by_one(Rest::Nothing)
         .joining(Join::All)
         .not_pushed(),
     list("$bitXor", 0, MANY, bit_operators::op_bit_xor)
-        .since(6, 3)
+        .since(Release::V7_0)
         .one_by_one(Rest::Nothing)
         .joining(Join::All)
         .not_pushed(),
@@ -64,11 +64,11 @@ pub(super) static OPERATORS: &[Operator] = &[
     list("$cos", 1, 1, functions::op_cos),
     list("$cosh", 1, 1, functions::op_cosh),
     named("$dateAdd", &DATE_ADD, date_math::op_date_add)
-        .since(5, 0)
+        .since(Release::V5_0)
         .one_by_one(Rest::Nothing)
         .checked(date_math::check_add),
     named("$dateDiff", &DATE_DIFF, date_math::op_date_diff)
-        .since(5, 0)
+        .since(Release::V5_0)
         .one_by_one(Rest::Nothing)
         .checked(date_math::check_diff),
     named("$dateFromParts", &DATE_FROM_PARTS, date_math::op_date_from_parts)
@@ -77,7 +77,7 @@ pub(super) static OPERATORS: &[Operator] = &[
     named("$dateFromString", &DATE_FROM_STRING, date_math::op_date_from_string)
         .checked(date_math::check_zone::<2>),
     named("$dateSubtract", &DATE_ADD, date_math::op_date_subtract)
-        .since(5, 0)
+        .since(Release::V5_0)
         .one_by_one(Rest::Nothing)
         .checked(date_math::check_add),
     named("$dateToParts", &DATE_TO_PARTS, date::op_date_to_parts)
@@ -85,7 +85,7 @@ pub(super) static OPERATORS: &[Operator] = &[
     named("$dateToString", &DATE_TO_STRING, date::op_date_to_string)
         .checked(date_math::check_zone::<2>),
     named("$dateTrunc", &DATE_TRUNC, date_math::op_date_trunc)
-        .since(5, 0)
+        .since(Release::V5_0)
         .one_by_one(Rest::Nothing)
         .checked(date_math::check_trunc),
     date_part("$dayOfMonth", date::op_day_of_month),
@@ -95,17 +95,17 @@ pub(super) static OPERATORS: &[Operator] = &[
     list("$divide", 2, 2, arithmetic::op_divide),
     list("$eq", 2, 2, logic::op_eq).right_first(),
     list("$exp", 1, 1, functions::op_exp),
-    own("$expr", |_, v, scope| operand(v, scope)).since(6, 0),
+    own("$expr", |_, v, scope| operand(v, scope)).since(Release::V6_0),
     special("$filter", scoped::filter).not_pushed(),
     list("$first", 1, 1, array::op_first).not_pushed(),
     named("$firstN", &FIRST_N, array::op_first_n)
-        .since(5, 2)
+        .since(Release::V6_0)
         .folding(Folding::Nothing)
         .not_pushed(),
     list("$floor", 1, 1, functions::op_floor),
     own("$function", special::no_javascript),
     own("$getField", object::get_field)
-        .since(5, 0)
+        .since(Release::V5_0)
         .one_by_one(Rest::Nothing)
         .folding(Folding::Nothing)
         .not_pushed()
@@ -129,7 +129,10 @@ pub(super) static OPERATORS: &[Operator] = &[
     date_part("$isoWeek", date::op_iso_week),
     date_part("$isoWeekYear", date::op_iso_week_year),
     list("$last", 1, 1, array::op_last).not_pushed(),
-    named("$lastN", &FIRST_N, array::op_last_n).since(5, 2).folding(Folding::Nothing).not_pushed(),
+    named("$lastN", &FIRST_N, array::op_last_n)
+        .since(Release::V6_0)
+        .folding(Folding::Nothing)
+        .not_pushed(),
     special("$let", scoped::let_in),
     own("$literal", special::literal),
     list("$ln", 1, 1, functions::op_ln),
@@ -140,15 +143,21 @@ pub(super) static OPERATORS: &[Operator] = &[
     named("$ltrim", &TRIM, string::op_ltrim).one_by_one(Rest::Nothing),
     special("$map", scoped::map).not_pushed(),
     list("$max", 0, MANY, stats::op_max).joining(Join::Last).not_pushed(),
-    named("$maxN", &MAX_N, array::op_max_n).since(5, 2).folding(Folding::Nothing).not_pushed(),
-    special("$median", special::median).since(7, 0).not_pushed(),
+    named("$maxN", &MAX_N, array::op_max_n)
+        .since(Release::V6_0)
+        .folding(Folding::Nothing)
+        .not_pushed(),
+    special("$median", special::median).since(Release::V7_0).not_pushed(),
     list("$mergeObjects", 0, MANY, object::op_merge_objects)
         .one_by_one(Rest::OneMore(Value::Null))
         .not_pushed(),
     own("$meta", special::meta),
     date_part("$millisecond", date::op_millisecond),
     list("$min", 0, MANY, stats::op_min).joining(Join::Last).not_pushed(),
-    named("$minN", &MAX_N, array::op_min_n).since(5, 2).folding(Folding::Nothing).not_pushed(),
+    named("$minN", &MAX_N, array::op_min_n)
+        .since(Release::V6_0)
+        .folding(Folding::Nothing)
+        .not_pushed(),
     date_part("$minute", date::op_minute),
     list("$mod", 2, 2, arithmetic::op_mod).right_first(),
     date_part("$month", date::op_month),
@@ -159,7 +168,7 @@ pub(super) static OPERATORS: &[Operator] = &[
     list("$not", 1, 1, logic::op_not),
     list("$objectToArray", 1, 1, array::op_object_to_array),
     special("$or", |v, scope| Ok(Special::Or(arguments(v, scope)?))),
-    special("$percentile", special::percentile).since(7, 0).not_pushed(),
+    special("$percentile", special::percentile).since(Release::V7_0).not_pushed(),
     list("$pow", 2, 2, functions::op_pow),
     list("$radiansToDegrees", 1, 1, functions::op_radians_to_degrees),
     special("$rand", special::rand),
@@ -180,7 +189,7 @@ pub(super) static OPERATORS: &[Operator] = &[
         .joining(Join::First)
         .checked(set::check_equals),
     named("$setField", &SET_FIELD, object::op_set_field)
-        .since(5, 0)
+        .since(Release::V5_0)
         .one_by_one(Rest::Nothing)
         .folding(Folding::Nothing)
         .not_pushed(),
@@ -191,26 +200,26 @@ pub(super) static OPERATORS: &[Operator] = &[
         .one_by_one(Rest::Filled(2, Value::Array(&[5, 0, 0, 0, 0])))
         .checked(set::check_is_subset),
     list("$setUnion", 0, MANY, set::op_set_union).one_by_one(Rest::Nothing).joining(Join::All),
-    own("$sigmoid", vector::sigmoid).since(8, 1).folding(Folding::Arguments),
+    own("$sigmoid", vector::sigmoid).since(Release::V8_1).folding(Folding::Arguments),
     own("$similarityCosine", |row, v, scope| vector::parse(row, vector::op_cosine, v, scope))
-        .since(8, 2)
+        .since(Release::V8_2)
         .folding(Folding::Nothing)
         .not_pushed(),
     own("$similarityDotProduct", |row, v, scope| {
         vector::parse(row, vector::op_dot_product, v, scope)
     })
-    .since(8, 2)
+    .since(Release::V8_2)
     .folding(Folding::Nothing)
     .not_pushed(),
     own("$similarityEuclidean", |row, v, scope| vector::parse(row, vector::op_euclidean, v, scope))
-        .since(8, 2)
+        .since(Release::V8_2)
         .folding(Folding::Nothing)
         .not_pushed(),
     list("$sin", 1, 1, functions::op_sin),
     list("$sinh", 1, 1, functions::op_sinh),
     list("$size", 1, 1, array::op_size).not_pushed(),
     list("$slice", 2, 3, array::op_slice).one_by_one(Rest::FromTwo).not_pushed(),
-    special("$sortArray", arrange::sort_array).since(5, 2),
+    special("$sortArray", arrange::sort_array).since(Release::V6_0),
     list("$split", 2, 2, string::op_split).not_pushed(),
     list("$sqrt", 1, 1, functions::op_sqrt),
     list("$stdDevPop", 0, MANY, stats::op_std_dev_pop).not_pushed(),
@@ -236,15 +245,15 @@ pub(super) static OPERATORS: &[Operator] = &[
     list("$toLower", 1, 1, string::op_to_lower),
     conversion("$toObjectId", convert::op_to_object_id),
     conversion("$toString", convert::op_to_string),
-    conversion("$toUUID", convert::op_to_uuid).since(8, 0),
+    conversion("$toUUID", convert::op_to_uuid).since(Release::V8_0),
     list("$toUpper", 1, 1, string::op_to_upper),
     named("$trim", &TRIM, string::op_trim).one_by_one(Rest::Nothing),
     list("$trunc", 1, 2, functions::op_trunc).one_by_one(Rest::Nothing),
-    list("$tsIncrement", 1, 1, date::op_ts_increment).since(5, 1),
-    list("$tsSecond", 1, 1, date::op_ts_second).since(5, 1),
+    list("$tsIncrement", 1, 1, date::op_ts_increment).since(Release::V6_0),
+    list("$tsSecond", 1, 1, date::op_ts_second).since(Release::V6_0),
     list("$type", 1, 1, convert::op_type).not_pushed(),
     named("$unsetField", &UNSET_FIELD, object::op_unset_field)
-        .since(5, 0)
+        .since(Release::V5_0)
         .folding(Folding::Nothing)
         .not_pushed(),
     date_part("$week", date::op_week),
@@ -258,8 +267,8 @@ static CONVERT: Arguments = Arguments::new(
         required("to", 9, "Missing 'to' parameter to {op}"),
         optional("onError"),
         optional("onNull"),
-        optional("format").since(8, 0),
-        optional("byteOrder").since(8, 0),
+        optional("format").since(Release::V8_0),
+        optional("byteOrder").since(Release::V8_0),
     ],
     (9, "{op} expects an object of named arguments but found: {type}"),
     (9, "{op} found an unknown argument: {field}"),
@@ -422,10 +431,24 @@ static TRIM: Arguments = Arguments::new(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Scope, *};
 
     #[test]
     fn rows_are_sorted_by_name() {
         assert!(OPERATORS.is_sorted_by_key(|row| row.name));
+    }
+
+    #[test]
+    fn a_release_has_what_came_before_it() {
+        let takes = |release, doc: bson::RawDocumentBuf| {
+            operand(Value::from(&*doc), &mut Scope::of_release(release)).is_ok()
+        };
+        let bits = || bson::rawdoc! { "$bitAnd": [1, 2] };
+        assert!(takes(Release::NEWEST, bits()) && !takes(Release::V6_0, bits()));
+        let limited = || bson::rawdoc! { "$filter": { "input": [], "cond": 1, "limit": 1 } };
+        assert!(takes(Release::V6_0, limited()) && !takes(Release::V5_0, limited()));
+        assert!(takes(Release::V5_0, bson::rawdoc! { "$filter": { "input": [], "cond": 1 } }));
+        let formatted = || bson::rawdoc! { "$convert": { "input": 1, "to": 2, "format": "hex" } };
+        assert!(takes(Release::V8_0, formatted()) && !takes(Release::V7_0, formatted()));
     }
 }

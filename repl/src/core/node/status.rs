@@ -205,6 +205,7 @@ impl Node {
             );
         }
         let trouble = self.too_stale.then_some(TOO_STALE).or(self.halted.as_deref());
+        let trouble = trouble.or(self.unknown_release.as_deref());
         doc.append(cstr!("infoMessage"), trouble.unwrap_or_default());
         append_version(&mut doc, config.version_and_term.version, config.version_and_term.term);
         doc.append(cstr!("self"), true);
