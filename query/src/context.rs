@@ -84,7 +84,7 @@ impl Context {
         Self {
             random: RefCell::new(StdRng::seed_from_u64(seed)),
             now,
-            release: Release::NEWEST,
+            release: Release::NEWEST_TESTED,
             cluster_time: None,
             variables: Vec::new(),
             collator: None,

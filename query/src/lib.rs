@@ -34,7 +34,7 @@ pub mod update;
 pub mod value;
 
 pub use error::QueryError;
-pub use release::Release;
+pub use protocol::Release;
 
 #[cfg(test)]
 mod testdata;

@@ -3,50 +3,23 @@
 //! 4.4, 5.0 and 8.2 are as servers of these releases answer; between them MongoDB's release notes tell when something
 //! came.
 
-/// A release by its first two numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Release(pub i32, pub i32);
+use protocol::Release;
 
-impl Release {
-    /// The newest that is known.
-    pub const NEWEST: Self = Self(8, 2);
-
-    pub(crate) fn has_stage(self, name: &[u8]) -> bool {
-        self.has(STAGES, name)
-    }
-
-    pub(crate) fn has_expression(self, name: &[u8]) -> bool {
-        self.has(EXPRESSIONS, name)
-    }
-
-    pub(crate) fn has_accumulator(self, name: &[u8]) -> bool {
-        self.has(ACCUMULATORS, name)
-    }
-
-    pub(crate) fn has_window_function(self, name: &[u8]) -> bool {
-        self.has(ACCUMULATORS, name) && self.has(WINDOW_FUNCTIONS, name)
-    }
-
-    /// An operator's named argument.
-    pub(crate) fn has_argument(self, operator: &str, name: &[u8]) -> bool {
-        let since = match (operator, name) {
-            ("$convert", b"format" | b"byteOrder") => Self(8, 0),
-            ("$filter", b"limit") => Self(5, 2),
-            _ => return true,
-        };
-        self >= since
-    }
-
-    fn has(self, table: &[Since], name: &[u8]) -> bool {
-        let at = table.binary_search_by(|(known, _)| known.as_bytes().cmp(name));
-        at.ok().and_then(|at| table.get(at)).is_none_or(|(_, since)| self >= *since)
-    }
+pub(crate) fn has_stage(release: Release, name: &[u8]) -> bool {
+    has(release, STAGES, name)
 }
 
-impl Default for Release {
-    fn default() -> Self {
-        Self::NEWEST
-    }
+pub(crate) fn has_accumulator(release: Release, name: &[u8]) -> bool {
+    has(release, ACCUMULATORS, name)
+}
+
+pub(crate) fn has_window_function(release: Release, name: &[u8]) -> bool {
+    has(release, ACCUMULATORS, name) && has(release, WINDOW_FUNCTIONS, name)
+}
+
+fn has(release: Release, table: &[Since], name: &[u8]) -> bool {
+    let at = table.binary_search_by(|(known, _)| known.as_bytes().cmp(name));
+    at.ok().and_then(|at| table.get(at)).is_none_or(|(_, since)| release >= *since)
 }
 
 /// A name, and the release that it came with.
@@ -54,75 +27,46 @@ type Since = (&'static str, Release);
 
 /// What is not here was there before 4.4. All tables are sorted by name.
 const STAGES: &[Since] = &[
-    ("$_internalUnpackBucket", Release(5, 0)),
-    ("$_unpackBucket", Release(5, 0)),
-    ("$changeStreamSplitLargeEvent", Release(7, 0)),
-    ("$densify", Release(5, 1)),
-    ("$fill", Release(5, 3)),
-    ("$listCatalog", Release(6, 0)),
-    ("$listClusterCatalog", Release(8, 1)),
-    ("$listSampledQueries", Release(7, 0)),
-    ("$listSearchIndexes", Release(7, 0)),
-    ("$querySettings", Release(8, 0)),
-    ("$queryStats", Release(7, 0)),
-    ("$rankFusion", Release(8, 1)),
-    ("$score", Release(8, 2)),
-    ("$scoreFusion", Release(8, 2)),
-    ("$search", Release(7, 0)),
-    ("$searchMeta", Release(7, 0)),
-    ("$setWindowFields", Release(5, 0)),
-    ("$shardedDataDistribution", Release(6, 0)),
-    ("$vectorSearch", Release(7, 0)),
-];
-
-const EXPRESSIONS: &[Since] = &[
-    ("$bitAnd", Release(6, 3)),
-    ("$bitNot", Release(6, 3)),
-    ("$bitOr", Release(6, 3)),
-    ("$bitXor", Release(6, 3)),
-    ("$dateAdd", Release(5, 0)),
-    ("$dateDiff", Release(5, 0)),
-    ("$dateSubtract", Release(5, 0)),
-    ("$dateTrunc", Release(5, 0)),
-    ("$expr", Release(6, 0)),
-    ("$firstN", Release(5, 2)),
-    ("$getField", Release(5, 0)),
-    ("$lastN", Release(5, 2)),
-    ("$maxN", Release(5, 2)),
-    ("$median", Release(7, 0)),
-    ("$minN", Release(5, 2)),
-    ("$percentile", Release(7, 0)),
-    ("$setField", Release(5, 0)),
-    ("$sigmoid", Release(8, 1)),
-    ("$similarityCosine", Release(8, 2)),
-    ("$similarityDotProduct", Release(8, 2)),
-    ("$similarityEuclidean", Release(8, 2)),
-    ("$sortArray", Release(5, 2)),
-    ("$toUUID", Release(8, 0)),
-    ("$tsIncrement", Release(5, 1)),
-    ("$tsSecond", Release(5, 1)),
-    ("$unsetField", Release(5, 0)),
+    ("$_internalUnpackBucket", Release::V5_0),
+    ("$_unpackBucket", Release::V5_0),
+    ("$changeStreamSplitLargeEvent", Release::V7_0),
+    ("$densify", Release::V6_0),
+    ("$fill", Release::V6_0),
+    ("$listCatalog", Release::V6_0),
+    ("$listClusterCatalog", Release::V8_1),
+    ("$listSampledQueries", Release::V7_0),
+    ("$listSearchIndexes", Release::V7_0),
+    ("$querySettings", Release::V8_0),
+    ("$queryStats", Release::V7_0),
+    ("$rankFusion", Release::V8_1),
+    ("$score", Release::V8_2),
+    ("$scoreFusion", Release::V8_2),
+    ("$search", Release::V7_0),
+    ("$searchMeta", Release::V7_0),
+    ("$setWindowFields", Release::V5_0),
+    ("$shardedDataDistribution", Release::V6_0),
+    ("$vectorSearch", Release::V7_0),
 ];
 
 const ACCUMULATORS: &[Since] = &[
-    ("$bottom", Release(5, 2)),
-    ("$bottomN", Release(5, 2)),
-    ("$concatArrays", Release(8, 1)),
-    ("$count", Release(5, 0)),
-    ("$firstN", Release(5, 2)),
-    ("$lastN", Release(5, 2)),
-    ("$maxN", Release(5, 2)),
-    ("$median", Release(7, 0)),
-    ("$minN", Release(5, 2)),
-    ("$percentile", Release(7, 0)),
-    ("$setUnion", Release(8, 1)),
-    ("$top", Release(5, 2)),
-    ("$topN", Release(5, 2)),
+    ("$bottom", Release::V6_0),
+    ("$bottomN", Release::V6_0),
+    ("$concatArrays", Release::V8_1),
+    ("$count", Release::V5_0),
+    ("$firstN", Release::V6_0),
+    ("$lastN", Release::V6_0),
+    ("$maxN", Release::V6_0),
+    ("$median", Release::V7_0),
+    ("$minN", Release::V6_0),
+    ("$percentile", Release::V7_0),
+    ("$setUnion", Release::V8_1),
+    ("$top", Release::V6_0),
+    ("$topN", Release::V6_0),
 ];
 
 /// Those that are no accumulators.
 const WINDOW_FUNCTIONS: &[Since] =
-    &[("$linearFill", Release(5, 3)), ("$locf", Release(5, 2)), ("$minMaxScaler", Release(8, 2))];
+    &[("$linearFill", Release::V6_0), ("$locf", Release::V6_0), ("$minMaxScaler", Release::V8_2)];
 
 #[cfg(test)]
 mod tests {
@@ -130,19 +74,17 @@ mod tests {
 
     #[test]
     fn tables_are_sorted_by_name() {
-        for table in [STAGES, EXPRESSIONS, ACCUMULATORS, WINDOW_FUNCTIONS] {
+        for table in [STAGES, ACCUMULATORS, WINDOW_FUNCTIONS] {
             assert!(table.is_sorted_by_key(|(name, _)| *name), "{table:?}");
         }
     }
 
     #[test]
     fn a_release_has_what_came_before_it() {
-        assert!(
-            Release(4, 4).has_stage(b"$lookup") && !Release(4, 4).has_stage(b"$setWindowFields")
-        );
-        assert!(Release(5, 0).has_stage(b"$setWindowFields") && !Release(5, 0).has_stage(b"$fill"));
-        assert!(Release::NEWEST.has_stage(b"$fill") && Release::NEWEST.has_expression(b"$bitAnd"));
-        assert!(!Release(5, 0).has_argument("$filter", b"limit"));
-        assert!(Release(5, 0).has_argument("$filter", b"cond"));
+        assert!(has_stage(Release::V4_4, b"$lookup"));
+        assert!(!has_stage(Release::V4_4, b"$setWindowFields"));
+        assert!(has_stage(Release::V5_0, b"$setWindowFields"));
+        assert!(!has_stage(Release::V5_0, b"$fill"));
+        assert!(has_stage(Release::NEWEST, b"$fill"));
     }
 }

@@ -25,9 +25,7 @@
 use std::time::Duration;
 
 use bson::{RawDocumentBuf, oid::ObjectId};
-use protocol::{ErrorCode, HostAndPort, OpTime, OpTimeAndWall, RawDoc};
-
-use crate::core::profile::Profile;
+use protocol::{ErrorCode, HostAndPort, OpTime, OpTimeAndWall, Profile, RawDoc};
 
 /// The two clocks, read once for each event. Decisions go by `mono`; `wall` is only shown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -167,7 +167,7 @@ impl Surroundings {
     /// For one batch: when to stop is the business of the command that asks for it.
     pub fn context(&self, call: &Call, cursor: Option<i64>) -> Context {
         let mut context = Context::new(self.now, rand::random());
-        context.release = call.profile().release();
+        context.release = call.profile().release;
         context.cluster_time = self.cluster_time;
         context.variables.clone_from(&self.variables);
         context.collator.clone_from(&self.collator);

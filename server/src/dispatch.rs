@@ -17,7 +17,7 @@ use std::{
 };
 
 use bson::{RawDocumentBuf, rawdoc};
-use protocol::{ClusterTime, DocSequence, ErrorCode, RawDoc};
+use protocol::{ClusterTime, DocSequence, ErrorCode, Profile, RawDoc};
 use repl::MemberState;
 
 use crate::{
@@ -26,7 +26,6 @@ use crate::{
     context::{Call, Client, Outcome, Reply, Then},
     error::Failure,
     operations::Operation,
-    profile::Profile,
 };
 use generic::Generic;
 pub use generic::is_database;
@@ -78,7 +77,7 @@ async fn execute(
 ) -> Outcome {
     let name = command_name(&incoming.body);
     let node = &client.node;
-    let known = commands::find(name).filter(|(_, command)| (command.known_to)(node.profile()));
+    let known = commands::find(name).filter(|(_, command)| command.is_in(node.profile().release));
     let Some((index, command)) = known else {
         return Err(Failure::UnknownCommand(name.to_owned()));
     };

@@ -5,7 +5,7 @@
 //!                            ^                        |
 //!                            +------- Answer ---------+
 //! ```
-//! [`context`] holds what handlers may touch, [`profile`] whom we look like, [`error`] how failures look on the wire.
+//! [`context`] holds what handlers may touch, `protocol::release` whom we look like, [`error`] how failures look on the wire.
 
 pub mod auth;
 pub mod batch;
@@ -30,7 +30,6 @@ pub mod operations;
 pub mod oplog_reading;
 pub mod parameters;
 pub mod pins;
-pub mod profile;
 pub mod query_reading;
 pub mod read_time;
 mod replication;

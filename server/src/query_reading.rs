@@ -1,6 +1,6 @@
 //! A cursor over a collection.
 
-use protocol::{ErrorCode, RawDoc};
+use protocol::{ErrorCode, Profile, RawDoc};
 use query::{
     QueryError,
     context::Context,
@@ -17,7 +17,6 @@ use crate::{
     context::Call,
     cursors::{Filled, Reading, Remarks},
     error::Failure,
-    profile::Profile,
     read_time::ReadTime,
     source::{self, CollectionSource, NoDocuments},
 };

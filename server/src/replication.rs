@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use bson::oid::ObjectId;
 use protocol::{Compressor, Compressors, client::ConnectOptions};
 use repl::{
-    AskPatience, DataPlane, Profile, Repl,
+    AskPatience, DataPlane, Repl,
     io::{delay::Delay, durable::DurableError, kept, runner},
 };
 use storage::Store;
@@ -60,12 +60,11 @@ impl Recovered {
         let compressors =
             settings.compressors.iter().filter_map(|name| Compressor::from_name(name));
         let compressors = Compressors::new(compressors);
-        let pinned = settings.impersonate.and_then(|of| Profile::by_wire_version(of.wire_version));
         let started = runner::start(
             runner::Settings {
                 set_name: set_name.to_owned(),
                 process_id,
-                pinned_profile: pinned,
+                pinned_profile: settings.impersonate,
                 positions,
                 initial_sync_done: synced,
                 lost_tail: store.lost_tail(),

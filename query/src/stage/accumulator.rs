@@ -166,7 +166,8 @@ impl Spec {
         scope: &mut Scope,
     ) -> Result<Self, QueryError> {
         let is_count = operator == b"$count";
-        let kind = Kind::of(operator).filter(|_| scope.release.has_accumulator(operator));
+        let kind =
+            Kind::of(operator).filter(|_| crate::release::has_accumulator(scope.release, operator));
         let operator = String::from_utf8_lossy(operator);
         let Some(kind) = kind else {
             return Err(QueryError::location(

@@ -151,7 +151,7 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
     let into = into.ok_or_else(|| {
         QueryError::location(40_414, "BSON field '$lookup.as' is missing but a required field")
     })?;
-    if cx.scope.release < Release(5, 0)
+    if cx.scope.release < Release::V5_0
         && pipeline.is_some()
         && (local.is_some() || foreign.is_some())
     {
@@ -400,7 +400,7 @@ pub(super) fn check_inner(stage: &Element<'_>, release: Release) -> Result<(), Q
         (b"$lookup" | b"$unionWith", Value::Document(spec)) => {
             let part = |name: &[u8]| Elements::of_bytes(spec).find(name).map(|field| field.value());
             let lookup = stage.key == b"$lookup";
-            if lookup && release < Release(5, 1) && part(b"from").is_none() {
+            if lookup && release < Release::V6_0 && part(b"from").is_none() {
                 return Err(QueryError::failed_to_parse(format!(
                     "missing 'from' option to $lookup stage specification: {}",
                     Shown(stage.value())

@@ -99,12 +99,12 @@ pub(super) fn named(name: &[u8], release: Release) -> Result<Parse, QueryError> 
     let shown = String::from_utf8_lossy(name);
     let unknown =
         || QueryError::location(40_324, format!("Unrecognized pipeline stage name: '{shown}'"));
-    if !release.has_stage(name) {
+    if !crate::release::has_stage(release, name) {
         return Err(unknown());
     }
     // Before it was there for all, it was there for mongod itself.
-    if name == b"$documents" && release < Release(5, 1) {
-        return Err(match release < Release(5, 0) {
+    if name == b"$documents" && release < Release::V6_0 {
+        return Err(match release < Release::V5_0 {
             true => QueryError::location(
                 5_858_204,
                 "Must set 'enableSearchMeta' to true to use '$documents'",

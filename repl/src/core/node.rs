@@ -19,7 +19,7 @@ mod trouble;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bson::oid::ObjectId;
-use protocol::{HostAndPort, OpTime, RawDoc};
+use protocol::{HostAndPort, OpTime, Profile, RawDoc};
 
 use self::following::Following;
 use super::{
@@ -29,7 +29,6 @@ use super::{
     member::MemberData,
     member_state::MemberState,
     positions::{self, Report, Reporting},
-    profile::Profile,
     snapshot::Snapshot,
 };
 use crate::event::{
@@ -46,6 +45,8 @@ pub struct Node {
     profile: &'static Profile,
     profile_pinned: bool,
     profile_stored: bool,
+    /// What to tell the operator about a member of a release that we do not know.
+    unknown_release: Option<String>,
 
     config: Option<Arc<ReplSetConfig>>,
     self_index: Option<usize>,
@@ -104,9 +105,10 @@ impl Node {
             set_name: start.set_name.as_str().into(),
             process_id: start.process_id,
             started_at: now.mono,
-            profile: start.profile.unwrap_or_else(Profile::newest),
+            profile: start.profile.unwrap_or_else(Profile::newest_tested),
             profile_pinned: start.profile_pinned,
             profile_stored: start.profile.is_some(),
+            unknown_release: None,
             config: None,
             self_index: None,
             installing: None,
@@ -251,16 +253,20 @@ impl Node {
     }
 
     fn learn_wire_version(&mut self, max_wire_version: Option<i32>) {
-        let Some(profile) = max_wire_version.and_then(Profile::by_wire_version) else { return };
-        let newest = Profile::newest();
-        if let Some(theirs) = max_wire_version.filter(|theirs| *theirs > newest.max_wire_version) {
-            self.warn(format!(
-                "a member speaks wire version {theirs}; the newest known here is {} of MongoDB {}",
-                newest.max_wire_version, newest.fcv
-            ));
+        let Some(profile) = max_wire_version.and_then(Profile::for_wire_version) else { return };
+        if let Some(theirs) = max_wire_version.filter(|theirs| Profile::is_unknown(*theirs)) {
+            let warning = format!(
+                "a member speaks wire version {theirs}, newer than {} of MongoDB {}, the newest \
+                 release known here: look for a newer Understudy",
+                profile.wire_version, profile.fcv
+            );
+            if self.unknown_release.as_ref() != Some(&warning) {
+                self.warn(warning.clone());
+                self.unknown_release = Some(warning);
+            }
         }
         let known = self.profile_known();
-        let newer = profile.max_wire_version > self.profile.max_wire_version;
+        let newer = profile.wire_version > self.profile.wire_version;
         if self.profile_pinned || profile == self.profile || (known && !newer) {
             return;
         }

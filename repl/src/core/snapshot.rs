@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use bson::oid::ObjectId;
-use protocol::{HostAndPort, OpTime, OpTimeAndWall, RawDoc, Timestamp};
+use protocol::{HostAndPort, OpTime, OpTimeAndWall, Profile, RawDoc, Timestamp};
 
 use crate::{
     core::{
         config::{MemberConfig, ReplSetConfig},
         member_state::MemberState,
-        profile::Profile,
     },
     event::Positions,
 };

@@ -2,12 +2,9 @@
 
 use std::fmt;
 
-use protocol::RawDoc;
+use protocol::{Profile, RawDoc};
 
-use crate::{
-    core::profile::Profile,
-    event::{LastVote, Persist},
-};
+use crate::event::{LastVote, Persist};
 
 /// Keeps the node's documents. `save` returns after the sync that made them durable.
 pub trait Durable: Send + Sync + 'static {

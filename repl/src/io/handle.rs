@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bson::RawDocumentBuf;
 use protocol::{
-    ErrorCode,
+    ErrorCode, Profile,
     client::{ClientError, Connection},
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    core::{member_state::MemberState, profile::Profile, snapshot::Snapshot, status},
+    core::{member_state::MemberState, snapshot::Snapshot, status},
     event::{Answer, CommandError, DataEvent, Event, Request},
     io::peer::Peer,
 };

@@ -1,11 +1,10 @@
 //! The node's documents in the store: what `local.*` shows of replication.
 
 use bson::{RawBsonRef, rawdoc};
-use protocol::RawDoc;
+use protocol::{Profile, RawDoc};
 use storage::{StorageError, Store};
 
 use crate::{
-    core::profile::Profile,
     event::{LastVote, Persist},
     io::durable::{Durable, DurableError, Kept},
 };
@@ -25,7 +24,7 @@ impl Durable for Store {
     fn load(&self) -> Result<Kept, DurableError> {
         let vote = self.vote().map_err(failed)?.map(|doc| last_vote(&doc)).transpose()?;
         let profile = self.meta(PROFILE).map_err(failed)?;
-        let profile = profile.and_then(|doc| Profile::by_version(doc.get_str("version").ok()?));
+        let profile = profile.and_then(|doc| Profile::named(doc.get_str("version").ok()?));
         Ok(Kept {
             config: self.meta(CONFIG).map_err(failed)?,
             last_vote: vote,

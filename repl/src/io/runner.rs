@@ -9,6 +9,7 @@
 //! L1 A snapshot is published before the actions of its event: who is told of a change can see it.
 //! L2 What is to be persisted is durable before the actions after it are done. If it cannot be, the loop ends.
 
+use protocol::Profile;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bson::oid::ObjectId;
@@ -30,7 +31,6 @@ use super::{
 use crate::{
     core::{
         node::{Node, StartError},
-        profile::Profile,
         snapshot::Snapshot,
     },
     event::{Action, Answer, DataAction, Event, Log, LogLevel, Persist, Positions, Start},

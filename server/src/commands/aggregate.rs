@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bson::{RawArray, RawArrayBuf, RawBsonRef};
-use protocol::{ErrorCode, Fields, Namespace, RawDoc, Timestamp};
+use protocol::{ErrorCode, Fields, Namespace, Profile, RawDoc, Timestamp};
 use query::{
     collation::Collator,
     exec::Pipeline,
@@ -30,7 +30,6 @@ use crate::{
     context::{Call, Node, Outcome},
     error::Failure,
     index_use,
-    profile::Profile,
     query_reading::QueryReading,
     read_time::ReadTime,
     source::{self, CollectionSource, NoDocuments},
@@ -111,7 +110,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
 fn batch_size(call: &Call, cursor: &bson::RawDocument) -> Result<Option<u64>, Failure> {
     let fields = Fields::idl("cursor", cursor);
     let known = fields.only(&["batchSize"]);
-    if call.profile().wire_version <= 9 && known.is_err() {
+    if !call.profile().typed_reads && known.is_err() {
         let text = "cursor object can't contain fields other than batchSize";
         return Err(Failure::said(ErrorCode::BadValue, text));
     }

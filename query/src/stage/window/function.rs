@@ -108,7 +108,7 @@ impl Function {
         }
         let call = Call { doc, function, sort, cx };
         match function.key {
-            name if !cx.scope.release.has_window_function(name) => call.unknown(),
+            name if !crate::release::has_window_function(cx.scope.release, name) => call.unknown(),
             b"$rank" => call.place(Place::Rank),
             b"$denseRank" => call.place(Place::DenseRank),
             b"$documentNumber" => call.place(Place::Number),
@@ -140,7 +140,7 @@ struct Call<'a> {
 impl<'a> Call<'a> {
     fn unknown(&self) -> Result<Function, QueryError> {
         // The first releases with windows did not name what they did not know.
-        match self.cx.scope.release < Release(5, 1) {
+        match self.cx.scope.release < Release::V6_0 {
             true => refuse("Unrecognized window function"),
             false => refuse(format!("Unrecognized window function, {}", self.name())),
         }

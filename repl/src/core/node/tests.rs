@@ -1,5 +1,5 @@
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
-use protocol::{ErrorCode, OpTimeAndWall, Timestamp};
+use protocol::{ErrorCode, OpTimeAndWall, Profile, Release, Timestamp};
 
 use super::*;
 use crate::event::{Answer, Persist, Remedy, Request, SyncSource, TaskId};
@@ -19,6 +19,7 @@ struct Bench {
     /// Persists and answers, in order.
     trail: Vec<String>,
     answers: Vec<Answer>,
+    warnings: Vec<String>,
 }
 
 fn at(secs: u32, term: i64) -> OpTimeAndWall {
@@ -86,6 +87,7 @@ impl Bench {
             data: Vec::new(),
             trail: Vec::new(),
             answers: Vec::new(),
+            warnings: Vec::new(),
         };
         bench.event(Event::Tick);
         bench
@@ -127,6 +129,7 @@ impl Bench {
                     self.answers.push(answer);
                 }
                 Action::Data(action) => self.data.push(action),
+                Action::Log(log) if log.level == LogLevel::Warn => self.warnings.push(log.text),
                 Action::Members(_) | Action::Log(_) => {}
             }
         }
@@ -300,9 +303,21 @@ fn the_version_of_the_first_peer_is_shown_and_kept() {
     assert_eq!(bench.node.snapshot().profile.fcv, "5.0");
     assert_eq!(bench.trail, ["profile 5.0"]);
     let mut pinned =
-        Bench::new(Start { profile: Profile::by_version("4.4"), profile_pinned: true, ..start() });
+        Bench::new(Start { profile: Profile::named("4.4"), profile_pinned: true, ..start() });
     pinned.event(Event::InternalClient { max_wire_version: 27 });
     assert_eq!(pinned.node.snapshot().profile.fcv, "4.4");
+}
+
+#[test]
+fn a_release_from_the_future_is_shown_as_the_newest_and_warned_of_once() {
+    let mut bench = Bench::new(start());
+    for _ in 0..2 {
+        bench.event(Event::InternalClient { max_wire_version: 99 });
+    }
+    assert_eq!(bench.node.snapshot().profile.release, Release::NEWEST);
+    let warning = bench.node.unknown_release.as_deref().unwrap();
+    assert!(warning.contains("wire version 99"), "{warning}");
+    assert_eq!(bench.warnings.iter().filter(|text| *text == warning).count(), 1);
 }
 
 #[test]

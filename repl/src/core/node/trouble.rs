@@ -61,6 +61,7 @@ impl Node {
         let lost = self.lost_tail.map(|_| LOST_TAIL);
         lost.or(self.too_stale.then_some(super::following::TOO_STALE))
             .or(self.halt.as_ref().map(|halt| halt.why.as_str()))
+            .or(self.unknown_release.as_deref())
     }
 
     /// T1: after `applied` moved.
