@@ -65,7 +65,7 @@ pub use mvcc::Direction;
 pub use oplog::{Oplog, OplogPin, OplogScan};
 pub use pins::Pin;
 pub use read_ahead::ReadAhead;
-pub use rollback::Undone;
+pub use rollback::LostDocument;
 pub use stats::{DocumentVersion, StoreStats};
 pub use store::{Store, StoreOptions};
 pub use validate::ValidateReport;

@@ -40,6 +40,7 @@ use crate::{
     oplog::Oplog,
     pins::Pins,
     read_ahead::{ReadAhead, Watchers},
+    rollback::FLOOR,
     view::{ReadAt, View},
     watermarks::Watermarks,
 };
@@ -113,6 +114,8 @@ pub(crate) struct Inner {
     pub(crate) partial: AtomicBool,
     pub(crate) batch_max_bytes: u64,
     pub(crate) initial_sync: AtomicBool,
+    /// See `rollback`.
+    pub(crate) rollback_floor: AtomicU64,
     /// When undo rows were last let go, in steps of `RECLAIM_SECS`.
     reclaimed: AtomicU32,
     pub(crate) turn: Turn,
@@ -268,6 +271,7 @@ impl Store {
         let next_table = read_mark(&*snapshot, "nextTable")?
             .map_or(Ok(TableId::FIRST_FREE), u32::try_from)
             .map_err(|_| StorageError::corrupt("meta", "the next table"))?;
+        let floor = read_floor(&*engine, &*snapshot, applied.op_time.ts)?;
         let inner = Inner {
             dbpath: dbpath.to_owned(),
             marks: Arc::clone(oplog.marks()),
@@ -287,6 +291,7 @@ impl Store {
             watchers: Watchers::default(),
             partial: AtomicBool::new(partial),
             initial_sync: AtomicBool::new(read_mark(&*snapshot, "initialSync")?.is_some()),
+            rollback_floor: AtomicU64::new(floor),
             batch_max_bytes: options.batch_max_bytes,
             reclaimed: AtomicU32::new(0),
             turn: Turn::default(),
@@ -560,6 +565,7 @@ impl Inner {
         // Once in a while is enough for what nobody reads.
         let due = stable.secs() / RECLAIM_SECS;
         if !stable.is_null() && self.reclaimed.swap(due, Ordering::SeqCst) != due {
+            self.raise_floor(stable)?;
             let at = stable.as_u64().to_be_bytes();
             self.engine.forget(Keyspace::Meta, b"u", &meta_key(b'u', &[&at]))?;
             self.engine.forget(Keyspace::Prepared, b"r", &meta_key(b'r', &[&at]))?;
@@ -673,6 +679,21 @@ fn clear_unfinished(path: &Path) -> Result<(), StorageError> {
 
 pub(crate) fn mark_key(name: &str) -> Vec<u8> {
     meta_key(b'm', &[name.as_bytes()])
+}
+
+/// Where rollbacks end. A store of before there was this mark may have let go of anything up to where it stands.
+fn read_floor(
+    engine: &dyn Engine,
+    snapshot: &dyn Snapshot,
+    applied: Timestamp,
+) -> Result<u64, StorageError> {
+    if let Some(floor) = read_mark(snapshot, FLOOR)? {
+        return Ok(floor);
+    }
+    let mut batch = Batch::default();
+    batch.put(Keyspace::Meta, mark_key(FLOOR), numbers([applied.as_u64()]));
+    engine.commit(batch, Sync::Yes)?;
+    Ok(applied.as_u64())
 }
 
 fn read_mark(snapshot: &dyn Snapshot, name: &str) -> Result<Option<u64>, StorageError> {
