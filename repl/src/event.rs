@@ -102,6 +102,8 @@ pub enum DataAction {
         task: TaskId,
         /// Whose history is right.
         source: SyncSource,
+        /// What was seen of it, for the log.
+        why: String,
     },
     /// End this task. Entries already buffered may be written and applied or dropped.
     Stop {

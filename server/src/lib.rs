@@ -34,6 +34,7 @@ pub mod query_reading;
 pub mod read_time;
 mod replication;
 pub mod reply_buffers;
+mod rollback;
 pub mod sessions;
 pub mod shutdown;
 pub mod socket;
