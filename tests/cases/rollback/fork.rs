@@ -74,7 +74,8 @@ impl Fork {
 
     /// Writes to everybody, and waits until everybody knows that a majority has it.
     pub(super) fn write_shared(&self, db: &str, command: Document) -> Result<()> {
-        self.set.primary()?.run(db, majority(command))?;
+        let reply = self.set.primary()?.run(db, majority(command))?;
+        ensure!(!reply.contains_key("writeConcernError"), "{reply}");
         Ok(())
     }
 
@@ -126,9 +127,11 @@ impl Fork {
         })
     }
 
-    /// A write of the branch that stays.
-    pub(super) fn win(&self, db: &str, command: Document) -> Result<()> {
-        self.set.node(self.winner)?.run(db, majority(command))?;
+    /// A write of the branch that stays. The third may not follow yet: before 8.0 it waits for pings of those who are
+    /// frozen.
+    pub(super) fn win(&self, db: &str, mut command: Document) -> Result<()> {
+        command.insert("writeConcern", doc! { "w": 1 });
+        self.set.node(self.winner)?.run(db, command)?;
         Ok(())
     }
 
@@ -217,7 +220,7 @@ pub(super) fn rbid(node: &Node) -> Result<i32> {
 }
 
 pub(super) fn majority(mut command: Document) -> Document {
-    command.insert("writeConcern", doc! { "w": "majority", "wtimeout": 60_000 });
+    command.insert("writeConcern", doc! { "w": "majority", "wtimeout": 20_000 });
     command
 }
 
