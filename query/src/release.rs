@@ -9,26 +9,12 @@ pub(crate) fn has_stage(release: Release, name: &[u8]) -> bool {
     has(release, STAGES, name)
 }
 
-pub(crate) fn has_expression(release: Release, name: &[u8]) -> bool {
-    has(release, EXPRESSIONS, name)
-}
-
 pub(crate) fn has_accumulator(release: Release, name: &[u8]) -> bool {
     has(release, ACCUMULATORS, name)
 }
 
 pub(crate) fn has_window_function(release: Release, name: &[u8]) -> bool {
     has(release, ACCUMULATORS, name) && has(release, WINDOW_FUNCTIONS, name)
-}
-
-/// An operator's named argument.
-pub(crate) fn has_argument(release: Release, operator: &str, name: &[u8]) -> bool {
-    let since = match (operator, name) {
-        ("$convert", b"format" | b"byteOrder") => Release::V8_0,
-        ("$filter", b"limit") => Release::V6_0,
-        _ => return true,
-    };
-    release >= since
 }
 
 fn has(release: Release, table: &[Since], name: &[u8]) -> bool {
@@ -62,35 +48,6 @@ const STAGES: &[Since] = &[
     ("$vectorSearch", Release::V7_0),
 ];
 
-const EXPRESSIONS: &[Since] = &[
-    ("$bitAnd", Release::V7_0),
-    ("$bitNot", Release::V7_0),
-    ("$bitOr", Release::V7_0),
-    ("$bitXor", Release::V7_0),
-    ("$dateAdd", Release::V5_0),
-    ("$dateDiff", Release::V5_0),
-    ("$dateSubtract", Release::V5_0),
-    ("$dateTrunc", Release::V5_0),
-    ("$expr", Release::V6_0),
-    ("$firstN", Release::V6_0),
-    ("$getField", Release::V5_0),
-    ("$lastN", Release::V6_0),
-    ("$maxN", Release::V6_0),
-    ("$median", Release::V7_0),
-    ("$minN", Release::V6_0),
-    ("$percentile", Release::V7_0),
-    ("$setField", Release::V5_0),
-    ("$sigmoid", Release::V8_1),
-    ("$similarityCosine", Release::V8_2),
-    ("$similarityDotProduct", Release::V8_2),
-    ("$similarityEuclidean", Release::V8_2),
-    ("$sortArray", Release::V6_0),
-    ("$toUUID", Release::V8_0),
-    ("$tsIncrement", Release::V6_0),
-    ("$tsSecond", Release::V6_0),
-    ("$unsetField", Release::V5_0),
-];
-
 const ACCUMULATORS: &[Since] = &[
     ("$bottom", Release::V6_0),
     ("$bottomN", Release::V6_0),
@@ -117,7 +74,7 @@ mod tests {
 
     #[test]
     fn tables_are_sorted_by_name() {
-        for table in [STAGES, EXPRESSIONS, ACCUMULATORS, WINDOW_FUNCTIONS] {
+        for table in [STAGES, ACCUMULATORS, WINDOW_FUNCTIONS] {
             assert!(table.is_sorted_by_key(|(name, _)| *name), "{table:?}");
         }
     }
@@ -129,8 +86,5 @@ mod tests {
         assert!(has_stage(Release::V5_0, b"$setWindowFields"));
         assert!(!has_stage(Release::V5_0, b"$fill"));
         assert!(has_stage(Release::NEWEST, b"$fill"));
-        assert!(has_expression(Release::NEWEST, b"$bitAnd"));
-        assert!(!has_argument(Release::V5_0, "$filter", b"limit"));
-        assert!(has_argument(Release::V5_0, "$filter", b"cond"));
     }
 }

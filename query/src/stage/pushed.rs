@@ -1,6 +1,9 @@
 //! What mongod's second executor takes: there some failures have codes and words of their own.
 
-use crate::value::{Element, Elements, Value};
+use crate::{
+    expression::Operator,
+    value::{Element, Elements, Value},
+};
 
 /// Whether it takes a stage, and so may take the group after it; `above` what was grouped or joined it takes nothing
 /// but the like.
@@ -24,7 +27,7 @@ pub(super) fn takes_expression(value: Value<'_>) -> bool {
     match value {
         Value::Array(_) => value.elements().all(|item| takes_expression(item.value())),
         Value::Document(doc) => Elements::of_bytes(doc).all(|field| {
-            std::str::from_utf8(field.key).is_ok_and(|name| MISSING.binary_search(&name).is_err())
+            Operator::named(field.key).is_none_or(|operator| operator.pushed)
                 && takes_expression(field.value())
         }),
         _ => true,
@@ -38,69 +41,10 @@ pub(super) fn takes_accumulator(value: Value<'_>) -> bool {
     })
 }
 
-/// Operators that it lacks, sorted.
-const MISSING: [&str; 50] = [
-    "$allElementsTrue",
-    "$arrayElemAt",
-    "$avg",
-    "$binarySize",
-    "$bitAnd",
-    "$bitNot",
-    "$bitOr",
-    "$bitXor",
-    "$convert",
-    "$filter",
-    "$first",
-    "$firstN",
-    "$getField",
-    "$indexOfArray",
-    "$last",
-    "$lastN",
-    "$log",
-    "$map",
-    "$max",
-    "$maxN",
-    "$median",
-    "$mergeObjects",
-    "$min",
-    "$minN",
-    "$percentile",
-    "$reduce",
-    "$replaceAll",
-    "$setField",
-    "$similarityCosine",
-    "$similarityDotProduct",
-    "$similarityEuclidean",
-    "$size",
-    "$slice",
-    "$split",
-    "$stdDevPop",
-    "$stdDevSamp",
-    "$sum",
-    "$toBool",
-    "$toDate",
-    "$toDecimal",
-    "$toDouble",
-    "$toHashedIndexKey",
-    "$toInt",
-    "$toLong",
-    "$toObjectId",
-    "$toString",
-    "$toUUID",
-    "$type",
-    "$unsetField",
-    "$zip",
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use bson::rawdoc;
-
-    #[test]
-    fn operators_are_sorted() {
-        assert!(MISSING.is_sorted());
-    }
 
     #[test]
     fn an_operator_that_is_missing_anywhere_keeps_the_expression_out() {
