@@ -68,14 +68,14 @@ fn run(
     end(path);
 }
 
-/// A table as ARCHITECTURE.md has it: what, then each engine with its ratio to the first.
-fn table(sides: &[Side; 3]) {
+/// A table as docs/measurements.md has it: what, then each engine with its ratio to the first.
+fn table(sides: &[Side; 2]) {
     println!(
         "{} documents of 400 bytes, two indexes; {} batches of {BATCH}",
         documents(),
         batches()
     );
-    println!("| | {} |\n| --- | --- | --- | --- |", ENGINES.join(" | "));
+    println!("| | {} |\n| --- | --- | --- |", ENGINES.join(" | "));
     let [first, ..] = sides;
     for what in [LOAD, APPLY, READ, SCAN] {
         let cells = sides.each_ref().map(|side| {
