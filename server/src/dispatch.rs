@@ -178,7 +178,7 @@ fn prepare(
     if let Some(time) = &generic.cluster_time {
         take_cluster_time(&call, time)?;
     }
-    gate(client, command, generic, &call.db)?;
+    gate(&call, command, generic)?;
     if let Some(id) = lsid {
         node.sessions.touch(id, now);
     }
@@ -247,8 +247,10 @@ impl Drop for Running {
 
 /// Who may be asked for this: a primary, a readable member, or anybody.
 ///
-/// `local` belongs to each member alone and is served in every state.
-fn gate(client: &Client, command: &Command, generic: &Generic, db: &str) -> Result<(), Failure> {
+/// `local` belongs to each member alone and is served in every state. Where replication stands still for good, who
+/// names a moment of the past is served.
+fn gate(call: &Call, command: &Command, generic: &Generic) -> Result<(), Failure> {
+    let (client, db) = (&call.client, &call.db);
     let Some(repl) = client.node.repl() else {
         return match command.on {
             On::Always | On::Serving | On::Readable => Ok(()),
@@ -268,12 +270,20 @@ fn gate(client: &Client, command: &Command, generic: &Generic, db: &str) -> Resu
         On::Always | On::Primary => Ok(()),
         On::Serving | On::Readable if db == "local" => Ok(()),
         On::Readable if !generic.secondary_ok => Err(Failure::NotPrimaryNoSecondaryOk { hello_ok }),
+        On::Serving | On::Readable if repl.snapshot().past_only && reads_past(call) => Ok(()),
         On::Serving | On::Readable => match repl.member_state() {
             MemberState::Primary | MemberState::Secondary => Ok(()),
             MemberState::Recovering => Err(Failure::NotPrimaryOrSecondary("node is recovering")),
             _ => Err(Failure::NotPrimaryOrSecondary("node is not in primary or recovering state")),
         },
     }
+}
+
+/// True for a request that sees one moment, and for those that go on with an earlier one.
+fn reads_past(call: &Call) -> bool {
+    let at = call.body.get_document("readConcern").ok();
+    let at = at.and_then(|concern| concern.get("atClusterTime").ok().flatten());
+    call.client.pinned().is_some() || at.is_some() || call.name == "getMore"
 }
 
 /// A clock that is a year ahead would poison the whole set's; mongod refuses it too.

@@ -6,7 +6,7 @@
 //! N4 We never stand for election.
 //!
 //! The files beside this one are parts of the same machine: `members` hears of the set and installs configs,
-//! `following` gives the data plane its tasks, `answers` replies to peers, `reconfig` takes forced configs, `status`
+//! `following` gives the data plane its tasks, `trouble` knows what keeps it out of service, `answers` replies to peers, `reconfig` takes forced configs, `status`
 //! shows it all.
 
 mod answers;
@@ -14,6 +14,7 @@ mod following;
 mod members;
 mod reconfig;
 mod status;
+mod trouble;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -67,7 +68,9 @@ pub struct Node {
     /// Every source's oplog begins after our last entry.
     too_stale: bool,
     /// Replication cannot go on, and why.
-    halted: Option<String>,
+    halt: Option<trouble::Halt>,
+    /// Entries up to here were acknowledged once, and the disk lost them.
+    lost_tail: Option<OpTime>,
 
     initial_sync_done: bool,
     initial_sync_status: Option<RawDoc>,
@@ -76,6 +79,8 @@ pub struct Node {
     fetched: OpTime,
     commit: CommitPoint,
     rbid: i32,
+    /// Positions count only if they were read under this rollback id.
+    positions_rbid: i32,
 
     following: Following,
     reporting: Reporting,
@@ -118,13 +123,15 @@ impl Node {
             mode: if start.initial_sync_done { Mode::Secondary } else { Mode::InitialSync },
             maintenance: 0,
             too_stale: false,
-            halted: None,
+            halt: None,
+            lost_tail: start.lost_tail,
             initial_sync_done: start.initial_sync_done,
             initial_sync_status: None,
             positions: start.positions,
             fetched: start.positions.written.op_time,
             commit: CommitPoint::default(),
             rbid: start.rbid,
+            positions_rbid: start.rbid,
             following: Following::default(),
             reporting: Reporting::default(),
             settings_told: None,
@@ -165,6 +172,7 @@ impl Node {
                 self.actions.push(Action::Answer { id, answer });
             }
             Event::Data(event) => self.data_event(now, event),
+            Event::TryAgain { because } => self.try_again(now, &because),
         }
         self.drive(now);
         if self.fingerprint() != before {
@@ -211,6 +219,7 @@ impl Node {
             committed: self.commit.committed,
             stable: self.commit.stable,
             rbid: self.rbid,
+            past_only: self.stands_still(),
         }
     }
 
@@ -229,13 +238,10 @@ impl Node {
         }
     }
 
-    fn is_recovering(&self) -> bool {
-        self.maintenance > 0 || self.too_stale || self.halted.is_some()
-    }
-
-    /// Null during initial sync: we must not count in any majority then.
+    /// Null during initial sync, and while we miss what we acknowledged: we must not count in any majority then.
     fn shown_positions(&self) -> Positions {
         match self.mode {
+            _ if self.lost_tail.is_some() => Positions::default(),
             Mode::InitialSync => Positions::default(),
             Mode::Secondary | Mode::Rollback => positions::shown(self.positions, self.profile),
         }
@@ -276,7 +282,11 @@ impl Node {
 
     fn data_event(&mut self, now: Now, event: DataEvent) {
         match event {
-            DataEvent::Progress(positions) => self.progress(now, positions),
+            DataEvent::Progress { rbid, positions } if rbid == self.positions_rbid => {
+                self.progress(now, positions);
+            }
+            // Read before a rollback: part of it is gone.
+            DataEvent::Progress { .. } => {}
             DataEvent::Fetched(last) => self.fetched = last,
             DataEvent::RollbackId(rbid) => self.rbid = rbid,
             DataEvent::Halted { why } => self.halt(why),
@@ -304,6 +314,7 @@ impl Node {
         if self.positions.applied.op_time.t > old_term {
             self.note_new_term(now);
         }
+        self.look_for_lost_tail();
     }
 
     fn settle_commit_point(&mut self) {
@@ -366,11 +377,6 @@ impl Node {
             self.reporting.dirty = true;
             self.reporting.not_before = now.mono + REPORT_PAUSE;
         }
-    }
-
-    fn halt(&mut self, why: String) {
-        self.log(LogLevel::Error, format!("replication has stopped: {why}"));
-        self.halted = Some(why);
     }
 
     fn next_seq(&mut self) -> u64 {

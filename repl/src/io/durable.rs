@@ -24,7 +24,7 @@ pub struct Kept {
     pub last_vote: Option<LastVote>,
     /// The version shown.
     pub profile: Option<&'static Profile>,
-    /// Rollback id; 1 in a new store.
+    /// Rollback id: 1 in a new store, higher by one after every rollback and every end that was not clean.
     pub rbid: i32,
 }
 

@@ -91,6 +91,11 @@ impl Repl {
         receiver.await.unwrap_or_else(|_| Err(stopped()))
     }
 
+    /// For the server: an operator changed something that may let a node that halted go on.
+    pub fn try_again(&self, because: &str) {
+        self.send(Event::TryAgain { because: because.to_owned() });
+    }
+
     /// Ends the node's loop. Heartbeats stop; others see us as down.
     pub fn shut_down(&self) {
         self.stop.cancel();
