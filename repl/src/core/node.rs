@@ -6,8 +6,8 @@
 //! N4 We never stand for election.
 //!
 //! The files beside this one are parts of the same machine: `members` hears of the set and installs configs,
-//! `following` gives the data plane its tasks, `trouble` knows what keeps it out of service, `answers` replies to peers, `reconfig` takes forced configs, `status`
-//! shows it all.
+//! `following` gives the data plane its tasks, `trouble` knows what keeps it out of service, `answers` replies to peers,
+//! `reconfig` takes forced configs, `status` shows it all.
 
 mod answers;
 mod following;
