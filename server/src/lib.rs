@@ -21,6 +21,7 @@ pub mod error;
 pub mod history_window;
 pub mod index_filters;
 pub mod index_use;
+mod lanes;
 pub mod listener;
 pub mod local;
 pub mod logging;
