@@ -254,6 +254,7 @@ fn storage_code(error: &StorageError) -> ErrorCode {
         | StorageError::NotOurs { .. }
         | StorageError::DamagedBackup { .. }
         | StorageError::Corrupt { .. }
+        | StorageError::Incomplete { .. }
         | StorageError::JournalDamaged { .. }
         | StorageError::Io { .. }
         | StorageError::Poisoned(_)
