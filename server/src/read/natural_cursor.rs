@@ -243,19 +243,16 @@ fn place_of(token: &RawDocument, wire_version: i32) -> Result<Option<RecordKey>,
         Ok(Some(RawBsonRef::Int64(place))) => Ok(Some(RecordKey::from_bytes(&place.to_be_bytes()))),
         Ok(Some(RawBsonRef::Null)) => Ok(None),
         _ => {
-            let (name, rest) = match wire_version {
-                ..=WIRE_VERSION_4_4 => {
-                    ("_", "exactly one field named '$recordId', of type NumberLong.")
-                }
-                ..=WIRE_VERSION_5_0 => (
-                    "_",
-                    "exactly one field named '$recordId', of type NumberLong, jstOID or jstNULL.",
-                ),
-                _ => (
-                    "$_",
-                    "'$recordId', of type NumberLong, BinData or jstNULL and optional \
-                     '$initialSyncId of type BinData.",
-                ),
+            let (name, rest) = if wire_version <= WIRE_VERSION_4_4 {
+                ("_", "exactly one field named '$recordId', of type NumberLong.")
+            } else if wire_version <= WIRE_VERSION_5_0 {
+                let text =
+                    "exactly one field named '$recordId', of type NumberLong, jstOID or jstNULL.";
+                ("_", text)
+            } else {
+                let text = "'$recordId', of type NumberLong, BinData or jstNULL and optional \
+                            '$initialSyncId of type BinData.";
+                ("$_", text)
             };
             let text = format!(
                 "Malformed resume token: the '{name}resumeAfter' object must contain {rest}"
