@@ -3,6 +3,7 @@
 //! `cargo bench -p protocol` prints one line a case: the best and the median of many rounds. On a busy
 //! machine the best is the one to compare. `cargo bench -p protocol -- oplog` runs a part.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark looks at the clock")]
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a benchmark")]
 
 use std::{

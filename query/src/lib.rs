@@ -24,7 +24,6 @@ pub mod geo;
 pub mod matcher;
 pub mod planner;
 pub mod projection;
-mod release;
 pub mod sort;
 pub mod source;
 pub mod stage;
@@ -34,7 +33,7 @@ pub mod update;
 pub mod value;
 
 pub use error::QueryError;
-pub use release::Release;
+pub use protocol::Release;
 
 #[cfg(test)]
 mod testdata;

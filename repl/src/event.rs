@@ -15,7 +15,8 @@
 //!    `Stop` asks for that answer soon; the answer still comes. Nothing new is started before it has come.
 //! 2. `Configure` comes before the first task and again whenever one of its values changes.
 //! 3. `Progress` tells only what is true already: `durable` after the sync that made it so. It is the only
-//!    source of the positions the set hears. Positions go back only by `RollbackFinished` and a new initial sync.
+//!    source of the positions the set hears. Positions go back only by `RollbackFinished` and a new initial sync;
+//!    what was read before a rollback carries the rollback id of then, and does not count any more.
 //! 4. `SourceMetadata` follows each batch, empty ones too. If the source is to be left the answer is `Stop`;
 //!    silence means go on.
 //! 5. What the fetcher must say in its requests (term, last known commit point, version profile)
@@ -24,9 +25,7 @@
 use std::time::Duration;
 
 use bson::{RawDocumentBuf, oid::ObjectId};
-use protocol::{ErrorCode, HostAndPort, OpTime, OpTimeAndWall, RawDoc};
-
-use crate::core::profile::Profile;
+use protocol::{ErrorCode, HostAndPort, OpTime, OpTimeAndWall, Profile, RawDoc};
 
 /// The two clocks, read once for each event. Decisions go by `mono`; `wall` is only shown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -126,7 +125,12 @@ pub enum DataEvent {
     /// How far our oplog reaches beyond the positions: the private tail of a delayed member.
     Fetched(OpTime),
     /// Written, durable or applied moved. During initial sync nothing is told.
-    Progress(Positions),
+    Progress {
+        /// The rollback id of the last finished rollback, read before the positions.
+        rbid: i32,
+        /// Where we are.
+        positions: Positions,
+    },
     /// After each batch from the source, empty ones too.
     SourceMetadata {
         /// The task that fetched it.
@@ -176,6 +180,8 @@ pub enum DataEvent {
         task: TaskId,
         /// Where we are now.
         positions: Positions,
+        /// The rollback id from now on: progress that carries another was read before the rollback.
+        rbid: i32,
     },
     /// The answer to `RollBack` if it did not succeed.
     RollbackFailed {
@@ -186,7 +192,7 @@ pub enum DataEvent {
         /// For the log.
         why: String,
     },
-    /// The rollback id of this node, at start and after each rollback.
+    /// The rollback id of this node has changed: a rollback is about to change data.
     RollbackId(i32),
     /// Replication cannot go on, outside of any task (an entry that cannot be applied).
     Halted {
@@ -256,6 +262,11 @@ pub enum Event {
     },
     /// From the data plane.
     Data(DataEvent),
+    /// An operator changed something that may let a node that halted go on.
+    TryAgain {
+        /// What changed, for the log.
+        because: String,
+    },
 }
 
 /// Why a peer gave no usable answer.
@@ -438,4 +449,6 @@ pub struct Start {
     pub initial_sync_done: bool,
     /// Rollback id.
     pub rbid: i32,
+    /// Entries up to here were acknowledged once, and the disk lost them.
+    pub lost_tail: Option<OpTime>,
 }

@@ -30,9 +30,7 @@ pub mod io;
 mod sim;
 
 pub use crate::{
-    core::{
-        initial_sync::Patience, member_state::MemberState, profile::Profile, snapshot::Snapshot,
-    },
+    core::{initial_sync::Patience, member_state::MemberState, snapshot::Snapshot},
     event::{
         Answer, CommandError, DataAction, DataEvent, MemberSettings, Positions, Remedy, Request,
         SyncSource, TaskId,

@@ -23,13 +23,14 @@ pub mod user;
 pub mod users;
 pub mod writes;
 
+use protocol::Profile;
 use std::{net::SocketAddr, sync::Arc};
 
 use protocol::scram::{Credentials, Mechanism, ScramError};
 use storage::StorageError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{config::ClusterAuthMode, context::Node, error::Failure, profile::Profile, tls::Tls};
+use crate::{config::ClusterAuthMode, context::Node, error::Failure, tls::Tls};
 use action::Action;
 use key_file::Keys;
 use privilege::{Privileges, Target};
@@ -59,8 +60,6 @@ const SALT_LEN_SHA_1: usize = 16;
 /// are left to those who have logged in. What a conversation keeps between its messages is bounded too, and there is
 /// one for a connection.
 const ATTEMPTS_MAX: usize = 8;
-/// From 8.0 on a key file gives no SCRAM-SHA-1.
-const WIRE_VERSION_8_0: i32 = 25;
 
 impl Access {
     /// `keys` are those of the key file.
@@ -138,7 +137,7 @@ impl Access {
             return Vec::new();
         }
         let fits = |own: &&Credentials| {
-            profile.wire_version < WIRE_VERSION_8_0 || own.mechanism == Mechanism::ScramSha256
+            profile.key_file_by_sha_1 || own.mechanism == Mechanism::ScramSha256
         };
         self.member_credentials.iter().filter(fits).cloned().collect()
     }

@@ -8,12 +8,14 @@ use std::ops::Bound;
 
 use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::Mutex;
-use protocol::{ClusterTime, ErrorCode, Namespace, OpTime, Timestamp, repl_metadata::Signature};
+use protocol::{
+    ClusterTime, ErrorCode, Namespace, OpTime, Profile, Timestamp, repl_metadata::Signature,
+};
 use sha1::Sha1;
 use storage::{Direction, ReadAt, StorageError, Store};
 use subtle::ConstantTimeEq;
 
-use crate::{error::Failure, profile::Profile};
+use crate::error::Failure;
 
 /// Signs and checks.
 #[derive(Default)]
@@ -63,7 +65,7 @@ impl Signer {
         let signature = time.signature.unwrap_or(Signature::DUMMY);
         let fits = |key: &Key| key.id == signature.key_id && key.expires > time.time;
         let Some(key) = self.key(store, fits)? else {
-            let reader = if profile.wire_version < 17 { "Cache Reader " } else { "" };
+            let reader = if profile.cache_reader_refuses_keys { "Cache Reader " } else { "" };
             let text = format!(
                 "{reader}No keys found for HMAC that is valid for time: {{ ts: {} }} with id: {}",
                 time.time, signature.key_id

@@ -70,6 +70,7 @@ mod whats_my_uri;
 
 pub(crate) use build_info::build_document;
 
+use protocol::{Profile, Release};
 use std::{collections::HashMap, future::Future, pin::Pin, sync::LazyLock};
 
 use crate::{
@@ -80,7 +81,6 @@ use crate::{
     },
     context::{Call, Outcome},
     error::Failure,
-    profile::Profile,
 };
 
 /// One command.
@@ -101,8 +101,10 @@ pub struct Command {
     pub fields: Fields,
     /// Whether the stable API has it.
     pub api: Api,
-    /// Which versions know it.
-    pub known_to: fn(&Profile) -> bool,
+    /// The first release that has it.
+    pub since: Release,
+    /// The last release that has it.
+    pub until: Release,
     /// Read and write concerns are not refused.
     pub takes_concerns: bool,
     /// Of read concerns it takes `local`, and a snapshot at a named moment: that is ours.
@@ -243,7 +245,8 @@ impl Command {
         admin_only: false,
         fields: Fields::Any,
         api: Api::None,
-        known_to: |_| true,
+        since: Release::OLDEST,
+        until: Release::NEWEST,
         takes_concerns: false,
         newest_only: false,
         by_op_query: false,
@@ -260,6 +263,11 @@ impl Command {
         takes_concerns: true,
         ..Self::DEFAULT
     };
+
+    /// True if servers of this release have it.
+    pub fn is_in(&self, release: Release) -> bool {
+        (self.since..=self.until).contains(&release)
+    }
 
     /// The class of its latency: reads, writes, commands.
     pub fn latency_class(&self) -> usize {

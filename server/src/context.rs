@@ -17,7 +17,7 @@ use std::{
 
 use bson::{RawDocumentBuf, oid::ObjectId, rawdoc};
 use parking_lot::Mutex;
-use protocol::{Compressor, Compressors, DocSequence, ErrorCode, RawDoc, Timestamp};
+use protocol::{Compressor, Compressors, DocSequence, ErrorCode, Profile, RawDoc, Timestamp};
 use repl::{Repl, io::delay::Delay};
 use storage::Store;
 use uuid::Uuid;
@@ -34,7 +34,6 @@ use crate::{
     operations::{Operation, Operations},
     parameters::Parameters,
     pins::{Pin, Pins},
-    profile::Profile,
     read::{blocking::Leash, cursors::Cursors, reply_buffers::ReplyBuffers},
     sessions::{SessionId, Sessions},
     shutdown::{Phase, Shutdown},
@@ -157,8 +156,7 @@ impl Node {
         if let Some(pinned) = self.settings.impersonate {
             return pinned;
         }
-        let of_the_set = self.repl.as_ref().map(|repl| repl.profile().max_wire_version);
-        of_the_set.and_then(Profile::for_wire_version).unwrap_or_else(Profile::newest)
+        self.repl.as_ref().map_or_else(Profile::newest_tested, |repl| repl.profile())
     }
 
     /// How many connections may be open: the setting, or four fifths of the file descriptors.

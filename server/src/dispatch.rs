@@ -17,7 +17,7 @@ use std::{
 };
 
 use bson::{RawDocumentBuf, rawdoc};
-use protocol::{ClusterTime, DocSequence, ErrorCode, RawDoc};
+use protocol::{ClusterTime, DocSequence, ErrorCode, Profile, RawDoc};
 use repl::MemberState;
 
 use crate::{
@@ -26,7 +26,6 @@ use crate::{
     context::{Call, Client, Outcome, Reply, Then},
     error::Failure,
     operations::Operation,
-    profile::Profile,
 };
 use generic::Generic;
 pub use generic::is_database;
@@ -78,7 +77,7 @@ async fn execute(
 ) -> Outcome {
     let name = command_name(&incoming.body);
     let node = &client.node;
-    let known = commands::find(name).filter(|(_, command)| (command.known_to)(node.profile()));
+    let known = commands::find(name).filter(|(_, command)| command.is_in(node.profile().release));
     let Some((index, command)) = known else {
         return Err(Failure::UnknownCommand(name.to_owned()));
     };
@@ -180,7 +179,7 @@ fn prepare(
     if let Some(time) = &generic.cluster_time {
         take_cluster_time(&call, time)?;
     }
-    gate(client, command, generic, &call.db)?;
+    gate(&call, command, generic)?;
     if let Some(id) = lsid {
         node.sessions.touch(id, now);
     }
@@ -249,8 +248,10 @@ impl Drop for Running {
 
 /// Who may be asked for this: a primary, a readable member, or anybody.
 ///
-/// `local` belongs to each member alone and is served in every state.
-fn gate(client: &Client, command: &Command, generic: &Generic, db: &str) -> Result<(), Failure> {
+/// `local` belongs to each member alone and is served in every state. Where replication stands still for good, who
+/// names a moment of the past is served.
+fn gate(call: &Call, command: &Command, generic: &Generic) -> Result<(), Failure> {
+    let (client, db) = (&call.client, &call.db);
     let Some(repl) = client.node.repl() else {
         return match command.on {
             On::Always | On::Serving | On::Readable => Ok(()),
@@ -270,12 +271,20 @@ fn gate(client: &Client, command: &Command, generic: &Generic, db: &str) -> Resu
         On::Always | On::Primary => Ok(()),
         On::Serving | On::Readable if db == "local" => Ok(()),
         On::Readable if !generic.secondary_ok => Err(Failure::NotPrimaryNoSecondaryOk { hello_ok }),
+        On::Serving | On::Readable if repl.snapshot().past_only && reads_past(call) => Ok(()),
         On::Serving | On::Readable => match repl.member_state() {
             MemberState::Primary | MemberState::Secondary => Ok(()),
             MemberState::Recovering => Err(Failure::NotPrimaryOrSecondary("node is recovering")),
             _ => Err(Failure::NotPrimaryOrSecondary("node is not in primary or recovering state")),
         },
     }
+}
+
+/// True for a request that sees one moment, and for those that go on with an earlier one.
+fn reads_past(call: &Call) -> bool {
+    let at = call.body.get_document("readConcern").ok();
+    let at = at.and_then(|concern| concern.get("atClusterTime").ok().flatten());
+    call.client.pinned().is_some() || at.is_some() || call.name == "getMore"
 }
 
 /// A clock that is a year ahead would poison the whole set's; mongod refuses it too.

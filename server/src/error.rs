@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocumentBuf, raw::cstr};
 use protocol::{
-    ErrorCategory, ErrorCode,
+    ErrorCategory, ErrorCode, Release,
     fields::{FieldError, type_name},
 };
 use query::QueryError;
 use storage::StorageError;
 
-use crate::profile::Profile;
+use protocol::Profile;
 
 /// Why a command gives no result. The texts are mongod's.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -157,17 +157,15 @@ impl Failure {
 
     /// The code that an older version gives, where it differs.
     fn older_code(&self, profile: &Profile) -> Option<ErrorCode> {
-        if profile.wire_version > WIRE_VERSION_5_0 {
+        if profile.release > Release::V5_0 {
             return None;
         }
         if let Self::Field(FieldError::OutOfBounds { .. }) = self {
             return Some(ErrorCode::from_code(51_024));
         }
         let Self::Query(error) = self else { return None };
-        let renamed = OLDER_CODES.iter().find(|(wire_version_max, code, text, _)| {
-            profile.wire_version <= *wire_version_max
-                && error.code.code() == *code
-                && error.message.contains(text)
+        let renamed = OLDER_CODES.iter().find(|(newest, code, text, _)| {
+            profile.release <= *newest && error.code.code() == *code && error.message.contains(text)
         });
         renamed.map(|(_, _, _, older)| ErrorCode::from_code(*older))
     }
@@ -237,16 +235,13 @@ impl Failure {
     }
 }
 
-const WIRE_VERSION_4_4: i32 = 9;
-const WIRE_VERSION_5_0: i32 = 13;
-
 /// Errors of the query language that had another code: up to which version, today's code, words of the text, the code.
-const OLDER_CODES: &[(i32, i32, &str, i32)] = &[
-    (WIRE_VERSION_5_0, 14, "$add only supports numeric or date types", 16_554),
-    (WIRE_VERSION_5_0, 291, "When using min()/max() a hint", 51_173),
-    (WIRE_VERSION_4_4, 2, "can't $divide by zero", 16_608),
-    (WIRE_VERSION_4_4, 5_107_200, "invalid argument to $skip stage", 15_972),
-    (WIRE_VERSION_4_4, 5_107_201, "invalid argument to $limit stage", 15_957),
+const OLDER_CODES: &[(Release, i32, &str, i32)] = &[
+    (Release::V5_0, 14, "$add only supports numeric or date types", 16_554),
+    (Release::V5_0, 291, "When using min()/max() a hint", 51_173),
+    (Release::V4_4, 2, "can't $divide by zero", 16_608),
+    (Release::V4_4, 5_107_200, "invalid argument to $skip stage", 15_972),
+    (Release::V4_4, 5_107_201, "invalid argument to $limit stage", 15_957),
 ];
 
 impl From<StorageError> for Failure {

@@ -5,7 +5,7 @@
 //!                            ^                        |
 //!                            +------- Answer ---------+
 //! ```
-//! [`context`] holds what handlers may touch, [`profile`] whom we look like, [`error`] how failures look on the wire.
+//! [`context`] holds what handlers may touch, `protocol::release` whom we look like, [`error`] how failures look on the wire.
 
 pub mod auth;
 pub mod cluster_time;
@@ -18,6 +18,7 @@ pub mod error;
 pub mod history_window;
 pub mod index_filters;
 pub mod index_use;
+mod lanes;
 pub mod listener;
 pub mod local;
 pub mod logging;
@@ -25,7 +26,6 @@ pub mod metrics;
 pub mod operations;
 pub mod parameters;
 pub mod pins;
-pub mod profile;
 pub mod read;
 mod replication;
 pub mod sessions;

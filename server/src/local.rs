@@ -7,12 +7,12 @@ use bson::{
     Binary, DateTime, Document, RawDocumentBuf, oid::ObjectId, raw::cstr, rawdoc,
     spec::BinarySubtype,
 };
-use protocol::{RawDoc, Timestamp};
+use protocol::{Profile, RawDoc, Timestamp};
 use sha2::{Digest, Sha256};
 use storage::{StorageError, Store};
 use uuid::Uuid;
 
-use crate::{commands::build_document, error::Failure, profile::Profile, system};
+use crate::{commands::build_document, error::Failure, system};
 
 /// The oplog.
 pub const OPLOG: &str = "oplog.rs";
@@ -35,7 +35,6 @@ const NO_VOTE: &str = "understudy.noVote";
 const MIN_VALID: &str = "local.replset.minvalid";
 /// What the UUIDs of the collections come from.
 const UUID_SEED: &str = "understudy.localUuids";
-const WIRE_VERSION_8_0: i32 = 25;
 /// The size of `startup_log`, in bytes: the oldest starts are forgotten.
 const STARTUP_LOG_SIZE: i32 = 10 << 20;
 /// What the names of the starts begin with; the time follows.
@@ -49,7 +48,7 @@ pub fn documents(store: &Store, coll: &str, profile: &Profile) -> Result<Vec<Raw
             None => store.meta(NO_VOTE)?,
         },
         "replset.minvalid" => match store.meta(MIN_VALID)? {
-            Some(doc) if profile.wire_version < WIRE_VERSION_8_0 => Some(applied(store, &doc)?),
+            Some(doc) if profile.min_valid_follows_applied => Some(applied(store, &doc)?),
             other => other,
         },
         "replset.initialSyncId" => Some(initial_sync_id(store)?),
@@ -200,13 +199,13 @@ mod tests {
         let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
         let options = bson::doc! { "net": { "port": 27017 } };
         let start = |millis, in_set| {
-            let (now, profile) = (DateTime::from_millis(millis), Profile::newest());
+            let (now, profile) = (DateTime::from_millis(millis), Profile::newest_tested());
             note_start(&store, &Start { now, options: &options, profile, in_set }).unwrap();
             documents(&store, "replset.minvalid", profile).unwrap()
         };
         assert!(start(1500, false).is_empty());
         let points = start(2700, true);
-        let newest = Profile::newest();
+        let newest = Profile::newest_tested();
         assert_eq!(points.len(), 1);
         assert_eq!(start(3900, true), points);
         assert_eq!(documents(&store, "replset.oplogTruncateAfterPoint", newest).unwrap().len(), 1);
@@ -219,7 +218,7 @@ mod tests {
         assert_eq!(votes.first().unwrap().get_i64("candidateIndex").unwrap(), -1);
         let uuids = [ELECTION, OPLOG, ELECTION].map(|name| uuid(&store, name).unwrap());
         assert!(uuids.first() == uuids.last() && uuids.first() != uuids.get(1));
-        let old = Profile::for_wire_version(13).unwrap();
+        let old = protocol::Release::V5_0.profile();
         let point = documents(&store, "replset.minvalid", old).unwrap().pop().unwrap();
         assert_eq!(point.get_document("begin").unwrap().get_timestamp("ts").unwrap().time, 0);
         assert!(last.get_str("_id").unwrap().ends_with("-3900"));
@@ -234,9 +233,9 @@ mod tests {
         let options =
             bson::doc! { "pad": "x".repeat(usize::try_from(STARTUP_LOG_SIZE / 3).unwrap()) };
         for millis in 1..=5 {
-            let (now, profile) = (DateTime::from_millis(millis), Profile::newest());
+            let (now, profile) = (DateTime::from_millis(millis), Profile::newest_tested());
             note_start(&store, &Start { now, options: &options, profile, in_set: true }).unwrap();
         }
-        assert_eq!(documents(&store, STARTUP_LOG, Profile::newest()).unwrap().len(), 2);
+        assert_eq!(documents(&store, STARTUP_LOG, Profile::newest_tested()).unwrap().len(), 2);
     }
 }

@@ -1,16 +1,16 @@
 //! Starts the node: recovery first, then the loop of decisions, then the data plane.
 
-use std::sync::Arc;
+use std::{fmt::Display, future::Future, sync::Arc};
 
 use anyhow::Context as _;
 use bson::oid::ObjectId;
 use protocol::{Compressor, Compressors, client::ConnectOptions};
 use repl::{
-    AskPatience, DataPlane, Profile, Repl,
-    io::{delay::Delay, durable::DurableError, runner},
+    AskPatience, DataPlane, Repl,
+    io::{delay::Delay, durable::DurableError, kept, runner},
 };
 use storage::Store;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::config::Settings;
 
@@ -27,7 +27,8 @@ pub(crate) struct Recovered {
 pub(crate) struct Replication {
     /// What the server asks.
     pub(crate) repl: Repl,
-    running: JoinHandle<Result<(), DurableError>>,
+    store: Store,
+    running: JoinHandle<()>,
     data_plane: JoinHandle<()>,
 }
 
@@ -59,21 +60,29 @@ impl Recovered {
         let compressors =
             settings.compressors.iter().filter_map(|name| Compressor::from_name(name));
         let compressors = Compressors::new(compressors);
-        let pinned = settings.impersonate.and_then(|of| Profile::by_wire_version(of.wire_version));
         let started = runner::start(
             runner::Settings {
                 set_name: set_name.to_owned(),
                 process_id,
-                pinned_profile: pinned,
+                pinned_profile: settings.impersonate,
                 positions,
                 initial_sync_done: synced,
+                lost_tail: store.lost_tail(),
                 connect: ConnectOptions { compressors, ..connect },
             },
             Arc::new(store.clone()),
         )?;
         let data_plane =
             data_plane.start(started.repl.clone(), started.peer, started.actions, patience);
-        Ok(Replication { repl: started.repl, running: started.running, data_plane })
+        Ok(Replication {
+            repl: started.repl,
+            store,
+            running: tokio::spawn(to_its_end(started.running, end_process)),
+            data_plane: tokio::spawn(to_its_end(
+                async { data_plane.await.map(Ok::<(), DurableError>) },
+                end_process,
+            )),
+        })
     }
 }
 
@@ -81,16 +90,27 @@ impl Replication {
     /// Ends it: what is written is durable when this returns.
     pub(crate) async fn stop(self) {
         self.repl.shut_down();
-        match self.running.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::error!(target: "REPL", %error, "Replication ended with an error")
+        for part in [self.running, self.data_plane] {
+            if let Err(error) = part.await {
+                tracing::error!(target: "REPL", %error, "Replication ended abruptly");
             }
-            Err(error) => tracing::error!(target: "REPL", %error, "Replication ended abruptly"),
         }
-        if let Err(error) = self.data_plane.await {
-            tracing::error!(target: "REPL", %error, "The data plane ended abruptly");
+        if let Err(error) = kept::end_cleanly(&self.store) {
+            tracing::warn!(target: "REPL", %error, "The next start will take this end for an unclean one");
         }
+    }
+}
+
+/// Waits for the end of a part of replication. Without any of them the node would go on to be read, to be counted and
+/// to say that it is a secondary, and stand still: an error or a panic ends the process.
+async fn to_its_end<E: Display>(
+    part: impl Future<Output = Result<Result<(), E>, JoinError>>,
+    end: impl Fn(&str),
+) {
+    match part.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => end(&error.to_string()),
+        Err(panicked) => end(&format!("replication panicked: {panicked}")),
     }
 }
 
@@ -98,4 +118,27 @@ impl Replication {
 pub(crate) fn end_process(why: &str) {
     tracing::error!(target: "STORAGE", id = 23089, why, "Fatal assertion");
     std::process::exit(EXIT_ABRUPT);
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    async fn ends_with(part: JoinHandle<Result<(), DurableError>>) -> Vec<String> {
+        let ends = Mutex::new(Vec::new());
+        to_its_end(part, |why| ends.lock().push(why.to_owned())).await;
+        ends.into_inner()
+    }
+
+    #[tokio::test]
+    async fn an_error_or_a_panic_of_replication_ends_the_process_and_a_clean_end_does_not() {
+        assert!(ends_with(tokio::spawn(async { Ok(()) })).await.is_empty());
+        let failed = tokio::spawn(async { Err(DurableError("no space left on device".into())) });
+        let ends = ends_with(failed).await;
+        assert!(ends.concat().contains("no space left on device"), "{ends:?}");
+        let ends = ends_with(tokio::spawn(async { panic!("the loop is broken") })).await;
+        assert!(ends.concat().contains("the loop is broken"), "{ends:?}");
+    }
 }

@@ -10,6 +10,7 @@ use protocol::client::{
 use rustix::fs::Mode;
 use storage::{Store, StoreOptions};
 use tokio::{
+    runtime::Handle,
     signal::unix::{SignalKind, signal},
     time::sleep_until,
 };
@@ -19,6 +20,7 @@ use crate::{
     config::{self, Asked, Settings},
     context::Node,
     history_window::Warner,
+    lanes::Lanes,
     listener::Listener,
     local::{self, Start},
     logging::Log,
@@ -78,30 +80,20 @@ pub fn run(argv: &[String]) -> ExitCode {
     }
 }
 
-/// A filter or an expression may be nested as deep as BSON, and is walked by functions that call themselves: 200 levels
-/// of them fit into this with room to spare, in a build without optimisation too. Only what is used of it costs memory.
-const STACK_BYTES: usize = 64 << 20;
-
 #[derive(Debug, thiserror::Error)]
 #[error("Failed to set up listener: {0}")]
 struct CannotListen(std::io::Error);
 
 fn serve(settings: Settings, log: Log) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("understudy")
-        .thread_stack_size(STACK_BYTES)
-        .build()
-        .context("Cannot start the runtime")?;
+    let lanes = Lanes::new()?;
     let pid_file = settings.pid_file.clone();
     if let Some(path) = &pid_file {
         let mut file = std::fs::File::create(path)
             .with_context(|| format!("Cannot write the pid file {}", path.display()))?;
         writeln!(file, "{}", std::process::id())?;
     }
-    let result = runtime.block_on(live(settings, log));
-    // Tasks that still wait for a client are of no use to anybody.
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    let members = lanes.members();
+    let result = lanes.run(live(settings, log, members));
     if let Some(path) = pid_file {
         // Somebody may have removed it already.
         let _ = std::fs::remove_file(path);
@@ -109,7 +101,7 @@ fn serve(settings: Settings, log: Log) -> anyhow::Result<()> {
     result
 }
 
-async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
+async fn live(settings: Settings, log: Log, members: Handle) -> anyhow::Result<()> {
     tracing::info!(target: "CONTROL", id = 4615611, ctx = "initandlisten", pid = std::process::id(),
         port = settings.port, dbPath = %settings.db_path.display(), host = crate::system::host_name(),
         "MongoDB starting");
@@ -146,6 +138,8 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
                 let parameters = parameters.clone();
                 Arc::new(move || parameters.initial_sync_patience())
             };
+            // What it spawns runs on the threads for the set.
+            let _entered = members.enter();
             Some(recovered.join(&settings, set, process_id, connect, patience)?)
         }
         _ => None,
@@ -166,7 +160,7 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     tracing::info!(target: "NETWORK", id = 23016, ctx = "listener", port = node.settings.port,
         ssl = if node.auth.tls.is_some() { "on" } else { "off" }, "Waiting for connections");
     let signals = tokio::spawn(signals(node.clone()));
-    let upkeep = tokio::spawn(upkeep(node.clone()));
+    let upkeep = members.spawn(upkeep(node.clone()));
     let end = tokio::spawn(end(node.clone()));
     listener.run(node.clone()).await;
     end.await?;

@@ -9,7 +9,8 @@
 //!   ^ first                         applied   ^ written
 //! ```
 //! O1 Timestamps ascend. O2 Nothing is trimmed that replay, rollback or a pin may need. O3 A trimmed front is on
-//! disk as trimmed before its entries go.
+//! disk as trimmed before its entries go. O4 While entries are missing whose sync was reported, the durable mark
+//! keeps saying so, over restarts and initial syncs, until the oplog has reached it again.
 
 use std::{collections::VecDeque, ops::Bound, sync::Arc, time::Duration};
 
@@ -39,6 +40,8 @@ pub struct Oplog {
     marks: Arc<Watermarks>,
     durable_mark: Option<DurableMark>,
     state: Mutex<State>,
+    /// What the durable mark says, while the oplog does not reach it (O4).
+    lost: Mutex<Option<OpTime>>,
     /// Held while the end of the oplog changes; `state` never is while the engine writes.
     end: Mutex<()>,
 }
@@ -122,7 +125,9 @@ impl Oplog {
             next_pin: 0,
             applied_synced: marks.applied().op_time.ts,
         };
-        Ok(Self { engine, marks, durable_mark, state: Mutex::new(state), end: Mutex::default() })
+        let lost = Mutex::new(lost_tail(durable_mark.as_ref(), written.op_time));
+        let (state, end) = (Mutex::new(state), Mutex::default());
+        Ok(Self { engine, marks, durable_mark, state, lost, end })
     }
 
     pub(crate) fn marks(&self) -> &Arc<Watermarks> {
@@ -183,15 +188,19 @@ impl Oplog {
 
     /// Brings the durable mark up to `durable`. Called about once a second, and at the end.
     pub(crate) fn save_mark(&self) -> Result<(), StorageError> {
-        match &self.durable_mark {
-            Some(mark) => mark.write(self.marks.durable()),
-            None => Ok(()),
+        let Some(mark) = &self.durable_mark else { return Ok(()) };
+        let mut lost = self.lost.lock();
+        let durable = self.marks.durable();
+        if lost.is_some_and(|lost| durable.op_time < lost) {
+            return Ok(());
         }
+        *lost = None;
+        mark.write(durable)
     }
 
-    /// What the durable mark said when the store was opened.
-    pub(crate) fn marked(&self) -> OpTimeAndWall {
-        self.durable_mark.as_ref().map_or(OpTimeAndWall::NULL, DurableMark::at)
+    /// A position whose sync was reported once and that the oplog has not reached again.
+    pub(crate) fn lost(&self) -> Option<OpTime> {
+        (*self.lost.lock()).filter(|lost| self.marks.durable().op_time < *lost)
     }
 
     /// The entry at `ts`, if it is applied.
@@ -282,12 +291,17 @@ impl Oplog {
         let mut state = self.state.lock();
         let last = last_entry(&*self.engine.snapshot(), state.first, ts)?
             .map_or(Ok(OpTimeAndWall::NULL), |entry| position(&entry))?;
-        // The mark first: a crash in between must not look like a lost tail.
+        // The mark first: a crash in between must not look like a lost tail. What the disk lost earlier followed on the
+        // entries that are cut, so that it is not missed any more.
+        let mut lost = self.lost.lock();
         if let Some(mark) = &self.durable_mark
             && mark.at().op_time.ts > last.op_time.ts
+            && (lost.is_none() || self.marks.written().op_time.ts > last.op_time.ts)
         {
             mark.write(last)?;
+            *lost = None;
         }
+        drop(lost);
         let snapshot = self.engine.snapshot();
         let from = entry_key(ts);
         let mut batch = Batch::default();
@@ -420,8 +434,8 @@ impl Oplog {
         state.first = Timestamp::NULL;
         state.applied_synced = Timestamp::NULL;
         match &self.durable_mark {
-            Some(mark) => mark.write(OpTimeAndWall::NULL),
-            None => Ok(()),
+            Some(mark) if self.lost.lock().is_none() => mark.write(OpTimeAndWall::NULL),
+            _ => Ok(()),
         }
     }
 }
@@ -525,6 +539,15 @@ impl Iterator for OplogScan {
             Ok((ts, parse_entry(value)?))
         }))
     }
+}
+
+fn lost_tail(mark: Option<&DurableMark>, written: OpTime) -> Option<OpTime> {
+    let marked = mark?.at().op_time;
+    if marked.is_null() || written >= marked {
+        return None;
+    }
+    tracing::error!(%marked, %written, "the disk lost entries whose sync was reported");
+    Some(marked)
 }
 
 fn first_key() -> Vec<u8> {

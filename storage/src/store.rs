@@ -119,7 +119,6 @@ pub(crate) struct Inner {
     /// One backup at a time.
     pub(crate) backup: Mutex<()>,
     applied_at_open: OpTimeAndWall,
-    lost_tail: Option<OpTime>,
     /// Catalogs of earlier moments, the last few asked for.
     pub(crate) old_catalogs: Mutex<VecDeque<(Timestamp, Timestamp, Catalog)>>,
     _lock: Option<Lock>,
@@ -269,7 +268,6 @@ impl Store {
         let next_table = read_mark(&*snapshot, "nextTable")?
             .map_or(Ok(TableId::FIRST_FREE), u32::try_from)
             .map_err(|_| StorageError::corrupt("meta", "the next table"))?;
-        let lost_tail = lost_tail(&oplog)?;
         let inner = Inner {
             dbpath: dbpath.to_owned(),
             marks: Arc::clone(oplog.marks()),
@@ -294,7 +292,6 @@ impl Store {
             turn: Turn::default(),
             backup: Mutex::default(),
             applied_at_open: applied,
-            lost_tail,
             old_catalogs: Mutex::default(),
             engine,
             history,
@@ -384,7 +381,7 @@ impl Store {
     /// A position whose sync was once reported and that the oplog does not hold: the disk lost it. Until `applied`
     /// has passed it, this node must neither be read nor vote.
     pub fn lost_tail(&self) -> Option<OpTime> {
-        self.0.lost_tail
+        self.0.oplog.lost()
     }
 
     /// True when an initial sync was begun and not finished: it must start anew.
@@ -672,19 +669,6 @@ fn clear_unfinished(path: &Path) -> Result<(), StorageError> {
         std::fs::remove_dir_all(path).map_err(StorageError::io(path.display().to_string()))?;
     }
     Ok(())
-}
-
-fn lost_tail(oplog: &Oplog) -> Result<Option<OpTime>, StorageError> {
-    let marked = oplog.marked().op_time;
-    if marked.is_null() {
-        return Ok(None);
-    }
-    let written = oplog.marks().written().op_time;
-    if written.ts < marked.ts {
-        tracing::error!(%marked, %written, "the disk lost entries whose sync was reported");
-        return Ok(Some(marked));
-    }
-    Ok(None)
 }
 
 pub(crate) fn mark_key(name: &str) -> Vec<u8> {

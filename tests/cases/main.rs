@@ -49,6 +49,7 @@ mod kill;
 mod member_commands;
 mod members;
 mod moments;
+mod out_of_service;
 mod past;
 mod prepared;
 mod privileges;

@@ -130,6 +130,11 @@ impl Node {
         process.await_exit(PATIENCE)
     }
 
+    /// Waits until the process has ended of itself, and tells how.
+    pub fn await_exit(&mut self, limit: Duration) -> Result<ExitStatus> {
+        self.take_process()?.await_exit(limit)
+    }
+
     /// kill -9.
     pub fn kill(&mut self) -> Result<()> {
         self.take_process()?.kill()

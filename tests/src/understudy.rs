@@ -16,14 +16,19 @@ use crate::node::{NodeOptions, Program};
 
 /// Options of our server.
 pub fn options(name: &str, repl_set: Option<&str>) -> Result<NodeOptions> {
-    Ok(NodeOptions {
+    Ok(options_of(binary()?, name, repl_set))
+}
+
+/// Options of our server, run from this binary.
+pub fn options_of(binary: PathBuf, name: &str, repl_set: Option<&str>) -> NodeOptions {
+    NodeOptions {
         name: name.to_owned(),
-        program: Program::Understudy(binary()?),
+        program: Program::Understudy(binary),
         repl_set: repl_set.map(str::to_owned),
         args: Vec::new(),
         proxied: false,
         security: Security::default(),
-    })
+    }
 }
 
 /// The `understudy` binary.
@@ -85,11 +90,8 @@ fn build(names: &[&'static str]) -> Result<Vec<(&'static str, PathBuf)>> {
     command.args(["build", "--workspace", "--manifest-path"]).arg(manifest);
     command.args(names.iter().flat_map(|name| ["--bin", name]));
     command.args(["--message-format", "json-render-diagnostics"]);
-    if !cfg!(debug_assertions) {
-        command.arg("--release");
-    }
-    if let Some(dir) = target_dir() {
-        command.arg("--target-dir").arg(dir);
+    if let Some((target, profile)) = own_build() {
+        command.arg("--target-dir").arg(target).arg("--profile").arg(profile);
     }
     if std::io::stderr().is_terminal() {
         command.stderr(Stdio::inherit());
@@ -109,9 +111,17 @@ fn build(names: &[&'static str]) -> Result<Vec<(&'static str, PathBuf)>> {
         .collect())
 }
 
-/// The target directory in which this program was built: `target/debug/deps/cases-…`.
-fn target_dir() -> Option<PathBuf> {
+/// The target directory in which this program was built, and the profile: `target/debug/deps/cases-…`,
+/// `target/dist/bench`.
+fn own_build() -> Option<(PathBuf, String)> {
     let exe = std::env::current_exe().ok()?;
-    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
-    exe.ancestors().find(|dir| dir.ends_with(profile))?.parent().map(Path::to_owned)
+    let mut dir = exe.parent()?;
+    if dir.ends_with("deps") {
+        dir = dir.parent()?;
+    }
+    let profile = match dir.file_name()?.to_str()? {
+        "debug" => "dev",
+        other => other,
+    };
+    Some((dir.parent()?.to_owned(), profile.to_owned()))
 }

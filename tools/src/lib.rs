@@ -1,6 +1,5 @@
 //! Command line tools around a store.
 
 pub mod backup;
-pub mod bench;
 pub mod inspect;
 pub mod past;

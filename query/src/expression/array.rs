@@ -141,6 +141,22 @@ pub(super) fn op_in<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> 
     Ok(Value::Bool(list.elements().any(|e| logic::compare(env, e.value(), value).is_eq())))
 }
 
+/// Refuses a constant that is no array to look in.
+pub(super) fn check_index_of(_: &str, constants: &[Option<Value<'_>>]) -> Result<(), QueryError> {
+    match constants.first() {
+        Some(Some(value)) if !matches!(value, Value::Array(_)) && !value.is_nullish() => {
+            Err(QueryError::location(
+                50_809,
+                format!(
+                    "First operand of $indexOfArray must be an array. First argument is of type: {}",
+                    value.type_name()
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn op_index_of_array<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let list = first(args);
     if list.is_nullish() {
@@ -446,10 +462,10 @@ pub(super) fn op_object_to_array<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> E
 /// `$firstN`, `$lastN`, `$minN`, `$maxN` over an array.
 fn n_of<'a>(
     env: &mut Env<'a>,
-    args: &[Value<'a>],
+    args: &[Option<Value<'a>>],
     pick: fn(&Env<'a>, Vec<Value<'a>>, usize) -> Vec<Value<'a>>,
 ) -> Evaluated<'a> {
-    let [n, input] = *args else { return Ok(Value::Null) };
+    let [Some(n), Some(input)] = *args else { return Ok(Value::Null) };
     let Some(whole) = crate::matcher::operands::integer("n", n).ok() else {
         return error(
             if n.is_number() { 5_787_903 } else { 5_787_902 },
@@ -466,18 +482,18 @@ fn n_of<'a>(
     Ok(build::array(env, picked))
 }
 
-pub(super) fn op_first_n<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_first_n<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     n_of(env, args, |_, all, n| all.into_iter().take(n).collect())
 }
 
-pub(super) fn op_last_n<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_last_n<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     n_of(env, args, |_, all, n| {
         let skip = all.len().saturating_sub(n);
         all.into_iter().skip(skip).collect()
     })
 }
 
-pub(super) fn op_min_n<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_min_n<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     n_of(env, args, |env, mut all, n| {
         all.retain(|v| !v.is_nullish());
         all.sort_by(|a, b| logic::compare(env, *a, *b));
@@ -486,7 +502,7 @@ pub(super) fn op_min_n<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
     })
 }
 
-pub(super) fn op_max_n<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_max_n<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     n_of(env, args, |env, mut all, n| {
         all.retain(|v| !v.is_nullish());
         // Of equal ones the first stay, and stand last.

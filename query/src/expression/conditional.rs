@@ -8,6 +8,7 @@ use super::{
     special::Special,
 };
 use crate::{
+    Release,
     error::QueryError,
     value::{Elements, Value},
 };
@@ -46,6 +47,20 @@ pub(super) fn cond(value: Value<'_>, scope: &mut Scope) -> Result<Special, Query
     let otherwise = otherwise
         .ok_or_else(|| QueryError::location(17_082, "Missing 'else' parameter to $cond"))?;
     Ok(Special::Cond(test, then, otherwise))
+}
+
+pub(super) fn if_null(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
+    let args = arguments(value, scope)?;
+    if scope.release < Release::V5_0 {
+        check_count("$ifNull", args.len(), 2, 2)?;
+    }
+    if args.len() < 2 {
+        return Err(QueryError::location(
+            1_257_300,
+            format!("$ifNull needs at least two arguments, had: {}", args.len()),
+        ));
+    }
+    Ok(Special::IfNull(args))
 }
 
 pub(super) fn switch(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {

@@ -1,9 +1,10 @@
 //! `$convert` and its short forms.
 
 use super::{
-    Env, Evaluated, arithmetic,
+    Call, Env, Evaluated, Expr, Operator, Scope, arithmetic,
     convert_binary::{self, Format},
     date, decimal, logic,
+    parse::operand,
 };
 use crate::{
     error::QueryError,
@@ -89,7 +90,17 @@ pub(super) fn op_to_uuid<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated
     to(env, value, target)
 }
 
-pub(super) fn op_to_hashed_index_key<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+/// `$toHashedIndexKey` takes one argument, which may be an array itself.
+pub(super) fn to_hashed_index_key(
+    row: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope,
+) -> Result<Expr, QueryError> {
+    let args = vec![operand(value, scope)?];
+    Ok(Expr::Call(Call { row, fun: op_to_hashed_index_key, args }))
+}
+
+fn op_to_hashed_index_key<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     Ok(Value::Int64(hash64(first(args))))
 }
 
@@ -110,25 +121,24 @@ impl Target {
     }
 }
 
-/// `{input, to, onError, onNull, format, byteOrder}`; what was not given is [`super::NOT_GIVEN`].
-pub(super) fn op_convert<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    let [input, target, on_error, on_null, format, byte_order] = *args else {
+/// `{input, to, onError, onNull, format, byteOrder}`.
+pub(super) fn op_convert<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
+    let [Some(input), Some(target), on_error, on_null, format, byte_order] = *args else {
         return Ok(Value::Null);
     };
-    let or =
-        |given: Value<'a>, default| if matches!(given, not_given!()) { default } else { given };
+    let of_null = on_null.unwrap_or(Value::Null);
     let part = |name: &[u8]| target.elements().find(name).map_or(Value::Missing, |e| e.value());
     let (wanted, subtype) = match target {
         Value::Document(_) => (part(b"type"), part(b"subtype")),
         other => (other, Value::Missing),
     };
     if target.is_nullish() {
-        return Ok(if input.is_nullish() { or(on_null, Value::Null) } else { Value::Null });
+        return Ok(if input.is_nullish() { of_null } else { Value::Null });
     }
     let type_byte = target_type(wanted)?;
     // Whatever else is wrong does not matter to null.
     if input.is_nullish() {
-        return Ok(or(on_null, Value::Null));
+        return Ok(of_null);
     }
     let format = Format::parse(format)?;
     let subtype = match subtype {
@@ -137,9 +147,9 @@ pub(super) fn op_convert<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated
         given => convert_binary::subtype(given)?,
     };
     let big_endian = convert_binary::is_big_endian(byte_order)?;
-    match to(env, input, Target { type_byte, subtype, format, big_endian }) {
-        Err(error) if error.code.code() == 241 && !matches!(on_error, not_given!()) => Ok(on_error),
-        outcome => outcome,
+    match (to(env, input, Target { type_byte, subtype, format, big_endian }), on_error) {
+        (Err(error), Some(on_error)) if error.code.code() == 241 => Ok(on_error),
+        (outcome, _) => outcome,
     }
 }
 

@@ -32,10 +32,9 @@ pub(super) enum Format {
 
 impl Format {
     /// Parses the argument; `None` if it was not given.
-    pub(super) fn parse(value: Value<'_>) -> Result<Option<Self>, QueryError> {
+    pub(super) fn parse(given: Option<Value<'_>>) -> Result<Option<Self>, QueryError> {
+        let Some(value) = given.filter(|value| !value.is_nullish()) else { return Ok(None) };
         Ok(Some(match value {
-            not_given!() => return Ok(None),
-            _ if value.is_nullish() => return Ok(None),
             Value::String(b"base64") => Self::Base64,
             Value::String(b"base64url") => Self::Base64Url,
             Value::String(b"hex") => Self::Hex,
@@ -66,10 +65,10 @@ impl Format {
 }
 
 /// Whether the highest byte comes first.
-pub(super) fn is_big_endian(value: Value<'_>) -> Result<bool, QueryError> {
+pub(super) fn is_big_endian(given: Option<Value<'_>>) -> Result<bool, QueryError> {
+    let Some(value) = given.filter(|value| !value.is_nullish()) else { return Ok(false) };
     match value {
-        not_given!() | Value::String(b"little") => Ok(false),
-        _ if value.is_nullish() => Ok(false),
+        Value::String(b"little") => Ok(false),
         Value::String(b"big") => Ok(true),
         Value::String(other) => Err(QueryError::location(
             9_130_002,

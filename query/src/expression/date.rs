@@ -111,10 +111,10 @@ pub(super) enum Zone {
 }
 
 impl Zone {
-    /// Parses a zone name or an offset.
-    pub(super) fn parse(value: Value<'_>) -> Result<Option<Self>, QueryError> {
+    /// Parses a zone name or an offset; UTC if none is given, `None` of null.
+    pub(super) fn parse(given: Option<Value<'_>>) -> Result<Option<Self>, QueryError> {
+        let Some(value) = given else { return Ok(Some(Self::Fixed(0))) };
         match value {
-            not_given!() => Ok(Some(Self::Fixed(0))),
             _ if value.is_nullish() => Ok(None),
             Value::String(name) => {
                 let name = String::from_utf8_lossy(name);
@@ -239,12 +239,8 @@ fn of_a_place(name: &str) -> &str {
 }
 
 /// The moment and zone of an operator that takes a date or `{date, timezone}`.
-fn part<'a>(args: &[Value<'a>], of: impl Fn(Civil) -> i64, long: bool) -> Evaluated<'a> {
-    let (value, zone) = match *args {
-        [value, zone] => (value, zone),
-        [value] => (value, super::NOT_GIVEN),
-        _ => return Ok(Value::Null),
-    };
+fn part<'a>(args: &[Option<Value<'a>>], of: impl Fn(Civil) -> i64, long: bool) -> Evaluated<'a> {
+    let [Some(value), zone] = *args else { return Ok(Value::Null) };
     if value.is_nullish() {
         return Ok(Value::Null);
     }
@@ -259,7 +255,7 @@ fn part<'a>(args: &[Value<'a>], of: impl Fn(Civil) -> i64, long: bool) -> Evalua
 
 macro_rules! parts {
     ($($fun:ident = $of:expr, $long:literal;)*) => {$(
-        pub(super) fn $fun<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+        pub(super) fn $fun<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
             let of: fn(Civil) -> i64 = $of;
             part(args, of, $long)
         }
@@ -282,14 +278,14 @@ parts! {
     op_iso_day_of_week = Civil::iso_day_of_week, false;
 }
 
-pub(super) fn op_date_to_parts<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    let [value, zone, iso] = *args else { return Ok(Value::Null) };
+pub(super) fn op_date_to_parts<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
+    let [Some(value), zone, iso] = *args else { return Ok(Value::Null) };
     let Some(zone) = Zone::parse(zone)? else { return Ok(Value::Null) };
     let iso = match iso {
-        not_given!() => false,
-        Value::Bool(b) => b,
-        _ if iso.is_nullish() => return Ok(Value::Null),
-        other => {
+        None => false,
+        Some(Value::Bool(b)) => b,
+        Some(other) if other.is_nullish() => return Ok(Value::Null),
+        Some(other) => {
             return error(
                 40_521,
                 format!("iso8601 must evaluate to a bool, found {}", other.type_name()),
@@ -345,13 +341,16 @@ pub(crate) fn iso(ms: i64) -> String {
 }
 
 /// `{date, format, timezone, onNull}`.
-pub(super) fn op_date_to_string<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    let [value, format, zone_value, on_null] = *args else { return Ok(Value::Null) };
+pub(super) fn op_date_to_string<'a>(
+    env: &mut Env<'a>,
+    args: &[Option<Value<'a>>],
+) -> Evaluated<'a> {
+    let [Some(value), format, zone_value, on_null] = *args else { return Ok(Value::Null) };
     let format = match format {
-        not_given!() => None,
-        Value::String(format) => Some(String::from_utf8_lossy(format)),
-        _ if format.is_nullish() => return Ok(Value::Null),
-        other => {
+        None => None,
+        Some(Value::String(format)) => Some(String::from_utf8_lossy(format)),
+        Some(other) if other.is_nullish() => return Ok(Value::Null),
+        Some(other) => {
             return error(
                 18_533,
                 format!(
@@ -365,11 +364,11 @@ pub(super) fn op_date_to_string<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     format.as_deref().map_or(Ok(()), check_format)?;
     let zone = Zone::parse(zone_value)?;
     if value.is_nullish() {
-        return Ok(if matches!(on_null, not_given!()) { Value::Null } else { on_null });
+        return Ok(on_null.unwrap_or(Value::Null));
     }
     let Some(zone) = zone else { return Ok(Value::Null) };
     let ms = as_date(value).ok_or_else(|| not_a_date(value))?;
-    let utc = matches!(zone_value, not_given!()) || matches!(zone, Zone::Fixed(0));
+    let utc = zone_value.is_none() || matches!(zone, Zone::Fixed(0));
     let default = if utc { "%Y-%m-%dT%H:%M:%S.%LZ" } else { "%Y-%m-%dT%H:%M:%S.%L" };
     let text = formatted(ms, &zone, format.as_deref().unwrap_or(default))?;
     Ok(env.text(&text))

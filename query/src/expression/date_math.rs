@@ -14,10 +14,6 @@ fn error<'a>(code: i32, message: impl Into<String>) -> Evaluated<'a> {
     Err(QueryError::location(code, message))
 }
 
-fn given(value: Value<'_>) -> bool {
-    !matches!(value, not_given!())
-}
-
 fn integral(value: Value<'_>) -> Option<i64> {
     crate::matcher::operands::integer("", value).ok()
 }
@@ -37,8 +33,8 @@ const PARTS: [&str; 10] = [
 ];
 
 /// Which parts go together; mongod looks at their names before it reads any.
-pub(super) fn check_parts(doc: &[u8]) -> Result<(), QueryError> {
-    let has = |name: &str| Elements::of_bytes(doc).find(name.as_bytes()).is_some();
+pub(super) fn check_parts(_: &str, fields: Elements<'_>) -> Result<(), QueryError> {
+    let has = |name: &str| fields.clone().find(name.as_bytes()).is_some();
     let (code, text) = match (has("year"), has("isoWeekYear")) {
         (false, false) => {
             (40_516, "$dateFromParts requires either 'year' or 'isoWeekYear' to be present")
@@ -54,23 +50,21 @@ pub(super) fn check_parts(doc: &[u8]) -> Result<(), QueryError> {
     Err(QueryError::location(code, text))
 }
 
-pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     let Some((zone, values)) = args.split_last() else { return Ok(Value::Null) };
     let mut numbers = [None; 10];
     for ((place, value), name) in numbers.iter_mut().zip(values).zip(PARTS) {
-        if !given(*value) {
-            continue;
-        }
+        let Some(value) = *value else { continue };
         if value.is_nullish() {
             return Ok(Value::Null);
         }
-        let Some(n) = integral(*value) else {
+        let Some(n) = integral(value) else {
             return error(
                 40_515,
                 format!(
                     "'{name}' must evaluate to an integer, found {} with value {}",
                     value.type_name(),
-                    Spelled(*value)
+                    Spelled(value)
                 ),
             );
         };
@@ -127,13 +121,16 @@ pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Eva
 }
 
 /// `{dateString, format, timezone, onNull, onError}`.
-pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    let [text, format, zone_value, on_null, on_error] = *args else { return Ok(Value::Null) };
+pub(super) fn op_date_from_string<'a>(
+    _: &mut Env<'a>,
+    args: &[Option<Value<'a>>],
+) -> Evaluated<'a> {
+    let [Some(text), format, zone_value, on_null, on_error] = *args else { return Ok(Value::Null) };
     let format = match format {
-        not_given!() => None,
-        Value::String(format) => Some(String::from_utf8_lossy(format).into_owned()),
-        _ if format.is_nullish() => return Ok(Value::Null),
-        other => {
+        None => None,
+        Some(Value::String(format)) => Some(String::from_utf8_lossy(format).into_owned()),
+        Some(other) if other.is_nullish() => return Ok(Value::Null),
+        Some(other) => {
             return error(
                 40_684,
                 format!(
@@ -146,11 +143,11 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     };
     let zone = Zone::parse(zone_value)?;
     if text.is_nullish() {
-        return Ok(if given(on_null) { on_null } else { Value::Null });
+        return Ok(on_null.unwrap_or(Value::Null));
     }
     let Some(zone) = zone else { return Ok(Value::Null) };
     let Value::String(bytes) = text else {
-        if given(on_error) {
+        if let Some(on_error) = on_error {
             return Ok(on_error);
         }
         return error(
@@ -169,8 +166,8 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     };
     match read {
         Some((local, Some(offset))) => {
-            if given(zone_value) && !matches!(zone, Zone::Fixed(0)) {
-                if given(on_error) {
+            if zone_value.is_some() && !matches!(zone, Zone::Fixed(0)) {
+                if let Some(on_error) = on_error {
                     return Ok(on_error);
                 }
                 return error(
@@ -181,8 +178,10 @@ pub(super) fn op_date_from_string<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
             Ok(Value::Date(local - offset))
         }
         Some((local, None)) => Ok(Value::Date(zone.moment(local))),
-        None if given(on_error) => Ok(on_error),
-        None => error(241, format!("Error parsing date string '{shown}'")),
+        None => match on_error {
+            Some(on_error) => Ok(on_error),
+            None => error(241, format!("Error parsing date string '{shown}'")),
+        },
     }
 }
 
@@ -285,8 +284,10 @@ fn moved_whole(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     Some(zone.moment(civil.to_local()))
 }
 
-fn add<'a>(name: &str, args: &[Value<'a>], sign: i64) -> Evaluated<'a> {
-    let [start, unit_value, amount, zone] = *args else { return Ok(Value::Null) };
+fn add<'a>(name: &str, args: &[Option<Value<'a>>], sign: i64) -> Evaluated<'a> {
+    let [Some(start), Some(unit_value), Some(amount), zone] = *args else {
+        return Ok(Value::Null);
+    };
     let Some(by) = unit(name, unit_value)? else { return Ok(Value::Null) };
     if start.is_nullish() || amount.is_nullish() {
         return Ok(Value::Null);
@@ -304,17 +305,17 @@ fn add<'a>(name: &str, args: &[Value<'a>], sign: i64) -> Evaluated<'a> {
     }
 }
 
-pub(super) fn op_date_add<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_date_add<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     add("$dateAdd", args, 1)
 }
 
-pub(super) fn op_date_subtract<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_date_subtract<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     add("$dateSubtract", args, -1)
 }
 
 /// The zone of an operator that names itself in the error.
-fn named_zone(name: &str, value: Value<'_>) -> Result<Option<Zone>, QueryError> {
-    Zone::parse(value).map_err(|error| QueryError {
+fn named_zone(name: &str, given: Option<Value<'_>>) -> Result<Option<Zone>, QueryError> {
+    Zone::parse(given).map_err(|error| QueryError {
         message: format!(
             "{name} parameter 'timezone' value parsing failed :: caused by :: {}",
             error.message
@@ -324,10 +325,8 @@ fn named_zone(name: &str, value: Value<'_>) -> Result<Option<Zone>, QueryError> 
 }
 
 /// `binSize` of `$dateTrunc`, if it is given.
-fn bin_size(value: Value<'_>) -> Result<Option<i64>, QueryError> {
-    if !given(value) || value.is_nullish() {
-        return Ok(None);
-    }
+fn bin_size(given: Option<Value<'_>>) -> Result<Option<i64>, QueryError> {
+    let Some(value) = given.filter(|value| !value.is_nullish()) else { return Ok(None) };
     match integral(value) {
         None => Err(QueryError::location(
             5_439_017,
@@ -345,39 +344,47 @@ fn bin_size(value: Value<'_>) -> Result<Option<i64>, QueryError> {
     }
 }
 
-/// Checks the constant parameters of operators over dates: they are wrong for every document.
-pub(super) fn check_parameters<'v>(
-    name: &str,
-    literal: impl Fn(usize) -> Option<Value<'v>>,
-) -> Result<(), QueryError> {
-    let at = |place: usize, check: &dyn Fn(Value<'v>) -> Result<(), QueryError>| {
-        literal(place).map_or(Ok(()), check)
-    };
-    let zone = |value: Value<'v>| Zone::parse(value).map(drop);
-    let own_zone = |value: Value<'v>| named_zone(name, value).map(drop);
-    let units = |value: Value<'v>| unit(name, value).map(drop);
-    let week = |value: Value<'v>| start_of_week(name, value).map(drop);
-    match name {
-        "$dateAdd" | "$dateSubtract" => at(1, &units).and_then(|()| at(3, &zone)),
-        "$dateDiff" => at(2, &units).and_then(|()| at(4, &week)).and_then(|()| at(3, &own_zone)),
-        "$dateTrunc" => at(1, &units)
-            .and_then(|()| at(4, &week))
-            .and_then(|()| at(2, &|value| bin_size(value).map(drop)))
-            .and_then(|()| at(3, &own_zone)),
-        "$dateFromParts" => at(PARTS.len(), &zone),
-        "$dateFromString" | "$dateToString" => at(2, &zone),
-        "$dateToParts" | "$year" | "$month" | "$dayOfMonth" | "$dayOfWeek" | "$dayOfYear"
-        | "$hour" | "$minute" | "$second" | "$millisecond" | "$week" | "$isoWeek"
-        | "$isoWeekYear" | "$isoDayOfWeek" => at(1, &zone),
-        _ => Ok(()),
-    }
+type Constants<'c, 'v> = &'c [Option<Value<'v>>];
+
+fn constant<'v>(constants: Constants<'_, 'v>, at: usize) -> Option<Value<'v>> {
+    constants.get(at).copied().flatten()
 }
 
-fn start_of_week(name: &str, value: Value<'_>) -> Result<Option<i64>, QueryError> {
+/// Refuses a constant time zone that is none, at a place among the arguments.
+pub(super) fn check_zone<const AT: usize>(
+    _: &str,
+    constants: Constants<'_, '_>,
+) -> Result<(), QueryError> {
+    Zone::parse(constant(constants, AT)).map(drop)
+}
+
+/// The constants of `{startDate, unit, amount, timezone}`.
+pub(super) fn check_add(name: &str, constants: Constants<'_, '_>) -> Result<(), QueryError> {
+    constant(constants, 1).map_or(Ok(None), |value| unit(name, value))?;
+    check_zone::<3>(name, constants)
+}
+
+/// The constants of `{startDate, endDate, unit, timezone, startOfWeek}`.
+pub(super) fn check_diff(name: &str, constants: Constants<'_, '_>) -> Result<(), QueryError> {
+    constant(constants, 2).map_or(Ok(None), |value| unit(name, value))?;
+    start_of_week(name, constant(constants, 4))?;
+    named_zone(name, constant(constants, 3)).map(drop)
+}
+
+/// The constants of `{date, unit, binSize, timezone, startOfWeek}`.
+pub(super) fn check_trunc(name: &str, constants: Constants<'_, '_>) -> Result<(), QueryError> {
+    constant(constants, 1).map_or(Ok(None), |value| unit(name, value))?;
+    start_of_week(name, constant(constants, 4))?;
+    bin_size(constant(constants, 2))?;
+    named_zone(name, constant(constants, 3)).map(drop)
+}
+
+/// Monday is 1. Weeks begin on Sunday if nothing is given.
+fn start_of_week(name: &str, given: Option<Value<'_>>) -> Result<Option<i64>, QueryError> {
     const DAYS: [&str; 7] =
         ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+    let Some(value) = given else { return Ok(Some(7)) };
     match value {
-        not_given!() => Ok(Some(7)),
         _ if value.is_nullish() => Ok(None),
         Value::String(text) => {
             let lower = String::from_utf8_lossy(text).to_ascii_lowercase();
@@ -394,8 +401,10 @@ fn start_of_week(name: &str, value: Value<'_>) -> Result<Option<i64>, QueryError
     }
 }
 
-pub(super) fn op_date_diff<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    let [start, end, unit_value, zone, week] = *args else { return Ok(Value::Null) };
+pub(super) fn op_date_diff<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
+    let [Some(start), Some(end), Some(unit_value), zone, week] = *args else {
+        return Ok(Value::Null);
+    };
     if start.is_nullish() || end.is_nullish() {
         return Ok(Value::Null);
     }
@@ -438,9 +447,9 @@ pub(super) fn op_date_diff<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated
 }
 
 /// `{date, unit, binSize, timezone, startOfWeek}`: bins are counted from 2000-01-01.
-pub(super) fn op_date_trunc<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    let [value, unit_value, bin, zone, week] = *args else { return Ok(Value::Null) };
-    if value.is_nullish() || bin.is_nullish() {
+pub(super) fn op_date_trunc<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
+    let [Some(value), Some(unit_value), bin, zone, week] = *args else { return Ok(Value::Null) };
+    if value.is_nullish() || bin.is_some_and(|bin| bin.is_nullish()) {
         return Ok(Value::Null);
     }
     let Some(by) = unit("$dateTrunc", unit_value)? else { return Ok(Value::Null) };

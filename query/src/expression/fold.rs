@@ -4,7 +4,9 @@
 //! whoever parses the whole (a pipeline, a filter with its projection) raises it, in mongod's words for that place.
 
 use super::{
-    Base, Bump, Call, Env, Expr, FieldPath, Scope, build, date_math, logic, regex, set,
+    Base, Bump, Call, Env, Expr, FieldPath, NamedCall, Scope, build, logic,
+    operator::{Folding, Join},
+    regex, set,
     special::Special,
 };
 use crate::{
@@ -13,69 +15,10 @@ use crate::{
     value::{OwnedValue, Value},
 };
 
-/// Calls that mongod leaves for the documents, even if all their arguments are constants.
-const LEFT_ALONE: &[&str] = &[
-    "$firstN",
-    "$getField",
-    "$lastN",
-    "$maxN",
-    "$minN",
-    "$replaceAll",
-    "$replaceOne",
-    "$setField",
-    "$sigmoid",
-    "$similarityCosine",
-    "$similarityDotProduct",
-    "$similarityEuclidean",
-    "$unsetField",
-];
-
-/// Calls whose arguments mongod does not look into either.
-const NOT_ENTERED: &[&str] = &[
-    "$firstN",
-    "$getField",
-    "$lastN",
-    "$maxN",
-    "$minN",
-    "$setField",
-    "$similarityCosine",
-    "$similarityDotProduct",
-    "$similarityEuclidean",
-    "$toHashedIndexKey",
-    "$unsetField",
-];
-
-/// How far constants among other arguments may be taken together.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Grouping {
-    No,
-    /// Those at the front: the sum of doubles depends on the order.
-    Front,
-    /// Neighbours.
-    Neighbours,
-    /// All of them, which then stand last.
-    All,
-    /// The same, but a call of the same name among the arguments is one of them.
-    Last,
-    /// The first of them, which the others are compared with.
-    First,
-}
-
-fn grouping(name: &str) -> Grouping {
-    match name {
-        "$add" | "$multiply" => Grouping::Front,
-        "$concat" | "$concatArrays" => Grouping::Neighbours,
-        "$bitAnd" | "$bitOr" | "$bitXor" | "$setIntersection" | "$setUnion" => Grouping::All,
-        "$max" | "$min" => Grouping::Last,
-        "$setEquals" => Grouping::First,
-        _ => Grouping::No,
-    }
-}
-
 type Folded = Result<Expr, QueryError>;
 
 /// What is known when an expression is folded.
-pub(super) struct Folding {
+pub(super) struct Folder {
     context: Context,
     /// Values of variables, by their slots.
     known: Vec<Option<OwnedValue>>,
@@ -83,7 +26,7 @@ pub(super) struct Folding {
     in_filter: bool,
 }
 
-impl Folding {
+impl Folder {
     pub(super) fn new(scope: &Scope) -> Self {
         let mut context = Context::new(scope.known.now.unwrap_or(0), 0);
         context.collator.clone_from(&scope.known.collator);
@@ -110,6 +53,7 @@ impl Folding {
                 self.settled(Expr::Array(items), constant)
             }
             Expr::Call(call) => self.call(call),
+            Expr::Named(call) => self.named(call),
             Expr::Special(special) => self.special(*special),
         }
     }
@@ -147,29 +91,50 @@ impl Folding {
     }
 
     fn call(&mut self, mut call: Call) -> Folded {
-        if NOT_ENTERED.contains(&call.name) {
+        let Folding::Whole(join) = call.row.folding else {
+            if call.row.folding == Folding::Arguments {
+                call.args = self.all(call.args)?;
+            }
             return Ok(Expr::Call(call));
-        }
+        };
         call.args = self.all(call.args)?;
         if literals(&call.args) {
-            let left_alone = LEFT_ALONE.contains(&call.name);
-            return self.settled(Expr::Call(call), !left_alone);
+            return self.value(&Expr::Call(call));
         }
-        check_parameters(&call)?;
-        match grouping(call.name) {
-            Grouping::No => {}
-            Grouping::Front => self.front(&mut call)?,
-            Grouping::Neighbours => self.neighbours(&mut call)?,
-            Grouping::All => {
+        let constants: Vec<_> = call.args.iter().map(Expr::as_literal).collect();
+        (call.row.check)(call.row.name, &constants)?;
+        match join {
+            Join::None => {}
+            Join::Front => self.front(&mut call)?,
+            Join::Neighbours => self.neighbours(&mut call)?,
+            Join::All => {
                 call.args = flat(&mut call);
                 self.together(&mut call)?;
             }
-            Grouping::Last => self.together(&mut call)?,
+            Join::Last => self.together(&mut call)?,
             // What a filter's optimiser knew is forgotten when it is read again.
-            Grouping::First if self.in_filter => {}
-            Grouping::First => with_known_set(&mut call),
+            Join::First if self.in_filter => {}
+            Join::First => with_known_set(&mut call),
         }
         Ok(Expr::Call(call))
+    }
+
+    fn named(&mut self, mut call: NamedCall) -> Folded {
+        if call.row.folding == Folding::Nothing {
+            return Ok(Expr::Named(call));
+        }
+        let args = call.args.into_iter().map(|arg| self.optional(arg));
+        call.args = args.collect::<Result<_, _>>()?;
+        if call.row.folding == Folding::Arguments {
+            return Ok(Expr::Named(call));
+        }
+        if call.args.iter().flatten().all(|arg| arg.as_literal().is_some()) {
+            return self.value(&Expr::Named(call));
+        }
+        let given = call.args.iter().map(Option::as_ref);
+        let constants: Vec<_> = given.map(|arg| arg.and_then(Expr::as_literal)).collect();
+        (call.row.check)(call.row.name, &constants)?;
+        Ok(Expr::Named(call))
     }
 
     /// One constant of several, under the same operator.
@@ -183,7 +148,7 @@ impl Folding {
     fn front(&self, call: &mut Call) -> Result<(), QueryError> {
         // sum(sum(a, b), c) is sum(a, b, c).
         if let Some(Expr::Call(first)) = call.args.first()
-            && first.name == call.name
+            && first.row.name == call.row.name
         {
             let inner = first.args.clone();
             call.args.splice(0..1, inner);
@@ -362,7 +327,7 @@ fn flat(call: &mut Call) -> Vec<Expr> {
     std::mem::take(&mut call.args)
         .into_iter()
         .flat_map(|arg| match arg {
-            Expr::Call(inner) if inner.name == call.name => inner.args,
+            Expr::Call(inner) if inner.row.name == call.row.name => inner.args,
             arg => vec![arg],
         })
         .collect()
@@ -377,40 +342,7 @@ fn with_known_set(call: &mut Call) {
     call.fun = set::op_set_equals_known;
 }
 
-/// Constant parameters that are wrong for every document.
-fn check_parameters(call: &Call) -> Result<(), QueryError> {
-    let literal = |at: usize| call.args.get(at).and_then(Expr::as_literal);
-    match call.name {
-        "$setEquals" => {
-            for (at, arg) in call.args.iter().enumerate() {
-                if let Some(value) = arg.as_literal().filter(|v| !matches!(v, Value::Array(_))) {
-                    return Err(super::set::not_an_array_to_equal(at, value));
-                }
-            }
-            Ok(())
-        }
-        "$setIsSubset" => match literal(1) {
-            Some(value) if !matches!(value, Value::Array(_)) => Err(super::set::no_superset(value)),
-            _ => Ok(()),
-        },
-        "$indexOfArray" => match literal(0) {
-            Some(value) if !matches!(value, Value::Array(_)) && !value.is_nullish() => {
-                Err(QueryError::location(
-                    50_809,
-                    format!(
-                        "First operand of $indexOfArray must be an array. First argument is of \
-                         type: {}",
-                        value.type_name()
-                    ),
-                ))
-            }
-            _ => Ok(()),
-        },
-        name => date_math::check_parameters(name, literal),
-    }
-}
-
-/// An array of constants is one.
+/// An array whose elements are all constants is a constant.
 pub(super) fn array(items: Vec<Expr>) -> Expr {
     if literals(&items) {
         let bytes = build::array_bytes(items.iter().filter_map(Expr::as_literal));

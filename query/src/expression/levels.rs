@@ -4,7 +4,7 @@
 //! as `{$const: value}`. That may be deeper than what was asked, and deeper than BSON may be: `{$abs: {$abs: "$a"}}`
 //! becomes `{$abs: [{$abs: ["$a"]}]}`.
 
-use super::table;
+use super::operator::{Form, Operator};
 use crate::{error::QueryError, value::Value};
 
 /// BSON nests no deeper.
@@ -36,10 +36,13 @@ fn levels(value: Value<'_>) -> usize {
 
 /// Of an operator's arguments, with the array or the document that holds them.
 fn arguments(name: &[u8], given: Value<'_>) -> usize {
+    let form = Operator::named(name).map(|row| &row.form);
     match given {
         _ if name == b"$literal" => constant(given),
         Value::Array(_) => levels(given),
-        Value::Document(_) if table::positional(name).is_none() => 1 + deepest(given, levels),
+        Value::Document(_) if !matches!(form, Some(Form::List { .. } | Form::DatePart(_))) => {
+            1 + deepest(given, levels)
+        }
         one => 1 + levels(one),
     }
 }

@@ -7,19 +7,13 @@
 //!    evaluation, and every [`Value`] is a scalar or a slice of the document, the query or the arena.
 //! X2 A variable has a slot of its own, found at parse time; evaluation never looks a name up.
 
-/// As a pattern: an argument that was not given, see [`NOT_GIVEN`].
-macro_rules! not_given {
-    () => {
-        Value::DbPointer([])
-    };
-}
-
 mod arithmetic;
 mod arity;
 mod arrange;
 mod array;
 mod bit_operators;
 mod build;
+mod call;
 mod conditional;
 mod convert;
 mod convert_binary;
@@ -32,6 +26,7 @@ mod functions;
 mod levels;
 mod logic;
 mod object;
+mod operator;
 mod parse;
 mod percentile;
 mod quad;
@@ -51,6 +46,7 @@ pub(crate) use arithmetic::{
 pub(crate) use array::cut;
 pub(crate) use build::{DocBuilder, array_bytes};
 pub use bumpalo::Bump;
+pub use call::{Call, NamedCall};
 pub(crate) use date::iso;
 pub use date_math::Unit;
 pub(crate) use date_math::{moved_in_utc, unit_named};
@@ -60,6 +56,7 @@ pub(crate) use decimal::{
 };
 pub(crate) use levels::check_levels;
 pub(crate) use object::merge;
+pub(crate) use operator::Operator;
 pub use parse::Scope;
 pub(crate) use parse::{NO_SCORES, no_scores};
 pub use percentile::Percentile;
@@ -74,14 +71,14 @@ use crate::{
     value::{Elements, OwnedValue, Value},
 };
 
-/// What stands for a named argument that was not given: a reference without its bytes, which no document can hold.
-pub(crate) const NOT_GIVEN: Value<'static> = Value::DbPointer(&[]);
-
 /// What an evaluation gives.
 pub type Evaluated<'a> = Result<Value<'a>, QueryError>;
 
 /// An operator's function over evaluated arguments.
 pub(crate) type Fun = for<'a> fn(&mut Env<'a>, &[Value<'a>]) -> Evaluated<'a>;
+
+/// The same of an operator with named arguments, of which some may be left out.
+pub(crate) type NamedFun = for<'a> fn(&mut Env<'a>, &[Option<Value<'a>>]) -> Evaluated<'a>;
 
 /// A parsed expression.
 #[derive(Debug, Clone)]
@@ -96,109 +93,10 @@ pub enum Expr {
     Array(Vec<Expr>),
     /// An operator whose arguments are all evaluated first.
     Call(Call),
+    /// The same with named arguments.
+    Named(NamedCall),
     /// An operator with a way of its own.
     Special(Box<special::Special>),
-}
-
-/// An operator and its arguments.
-#[derive(Clone)]
-pub struct Call {
-    name: &'static str,
-    fun: Fun,
-    args: Vec<Expr>,
-}
-
-impl std::fmt::Debug for Call {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}{:?}", self.name, self.args)
-    }
-}
-
-/// Operators that look at each argument before they evaluate the next.
-const ONE_BY_ONE: &[&str] = &[
-    "$add",
-    "$atan2",
-    "$bitAnd",
-    "$bitOr",
-    "$bitXor",
-    "$concat",
-    "$concatArrays",
-    "$dateAdd",
-    "$dateDiff",
-    "$dateFromParts",
-    "$dateSubtract",
-    "$dateTrunc",
-    "$getField",
-    "$indexOfArray",
-    "$indexOfBytes",
-    "$indexOfCP",
-    "$ltrim",
-    "$mergeObjects",
-    "$multiply",
-    "$range",
-    "$round",
-    "$rtrim",
-    "$setEquals",
-    "$setField",
-    "$setIntersection",
-    "$setIsSubset",
-    "$setUnion",
-    "$slice",
-    "$trim",
-    "$trunc",
-];
-
-impl Call {
-    /// An argument failed; but those before it may have settled the call: by null, or by a fault of their own.
-    fn settled_before<'a>(
-        &'a self,
-        env: &mut Env<'a>,
-        met: &[Value<'a>],
-        fault: QueryError,
-    ) -> Evaluated<'a> {
-        // mongod evaluates the right side of these first.
-        let right_first = ["$cmp", "$eq", "$gt", "$gte", "$lt", "$lte", "$mod", "$ne"];
-        let right_first = right_first.contains(&self.name) && met.is_empty();
-        if let Some(right) = self.args.get(1).filter(|_| right_first) {
-            return Err(right.eval(env).err().unwrap_or(fault));
-        }
-        if met.is_empty() || !ONE_BY_ONE.contains(&self.name) {
-            return Err(fault);
-        }
-        let mut args = met.to_vec();
-        // What the others would have to be for the call to go on to them.
-        match self.name {
-            "$atan2" => args.resize(2, Value::Int32(0)),
-            // An array alone would be taken for the list of documents.
-            "$mergeObjects" => args.push(Value::Null),
-            "$getField" => args.resize(2, Value::Null),
-            "$indexOfBytes" | "$indexOfCP" => args.resize(2, Value::String(b"")),
-            "$indexOfArray" => {
-                // The value to look for comes last.
-                let rest = self.args.get(2..).filter(|_| met.len() == 1).unwrap_or_default();
-                args.resize(2, Value::Null);
-                if matches!((self.fun)(env, &args)?, Value::Null) {
-                    return Ok(Value::Null);
-                }
-                for bound in rest {
-                    args.push(bound.eval(env)?);
-                }
-            }
-            "$setIsSubset" => args.resize(2, Value::Array(&[5, 0, 0, 0, 0])),
-            "$range" | "$slice" if met.len() < 2 => return Err(fault),
-            name if table::named(name.as_bytes()).is_some() => {
-                args.resize(self.args.len(), Value::Null);
-            }
-            _ => {}
-        }
-        let settled = (self.fun)(env, &args)?;
-        // Two that differ are enough.
-        if self.name == "$setEquals" && matches!(settled, Value::Bool(false)) {
-            return Ok(settled);
-        }
-        let null = met.iter().any(|value| value.is_nullish());
-        if null && matches!(settled, Value::Null) { Ok(settled) } else { Err(fault) }
-    }
 }
 
 /// Where a path begins, and where it leads.
@@ -309,7 +207,7 @@ impl Expr {
         if matches!(parsed, Self::Literal(_)) {
             return Ok(parsed);
         }
-        match fold::Folding::new(scope).fold(parsed.clone()) {
+        match fold::Folder::new(scope).fold(parsed.clone()) {
             Ok(folded) => Ok(folded),
             Err(fault) => {
                 scope.note(fault);
@@ -338,30 +236,8 @@ impl Expr {
                 }
                 Ok(build::array(env, values))
             }
-            Self::Call(call) => {
-                let mut args: [Value<'a>; 4] = [Value::Missing; 4];
-                let Some(few) = args.get_mut(..call.args.len()) else {
-                    let mut many = Vec::with_capacity(call.args.len());
-                    for arg in &call.args {
-                        match arg.eval(env) {
-                            Ok(value) => many.push(value),
-                            Err(fault) => return call.settled_before(env, &many, fault),
-                        }
-                    }
-                    return (call.fun)(env, &many);
-                };
-                for (at, arg) in call.args.iter().enumerate() {
-                    match (arg.eval(env), few.get_mut(at)) {
-                        (Ok(value), Some(place)) => *place = value,
-                        (Ok(_), None) => {}
-                        (Err(fault), _) => {
-                            let met = few.get(..at).unwrap_or_default();
-                            return call.settled_before(env, met, fault);
-                        }
-                    }
-                }
-                (call.fun)(env, few)
-            }
+            Self::Call(call) => call.eval(env),
+            Self::Named(call) => call.eval(env),
             Self::Special(special) => special.eval(env),
         }
     }
@@ -377,9 +253,15 @@ impl Expr {
             }
             Self::Document(fields) => fields.iter().try_for_each(|(_, expr)| expr.add_paths(paths)),
             Self::Array(items) => items.iter().try_for_each(|expr| expr.add_paths(paths)),
-            // It looks into the whole document where it is given none.
-            Self::Call(call) if call.name == "$getField" => None,
+            Self::Call(Call { row, .. }) | Self::Named(NamedCall { row, .. })
+                if row.reads_document =>
+            {
+                None
+            }
             Self::Call(call) => call.args.iter().try_for_each(|expr| expr.add_paths(paths)),
+            Self::Named(call) => {
+                call.args.iter().flatten().try_for_each(|expr| expr.add_paths(paths))
+            }
             Self::Special(_) => None,
         }
     }
@@ -401,6 +283,7 @@ impl Expr {
             Self::Document(fields) => fields.iter().all(|(_, expr)| expr.is_constant()),
             Self::Array(items) => items.iter().all(Self::is_constant),
             Self::Call(call) => call.args.iter().all(Self::is_constant),
+            Self::Named(call) => call.args.iter().flatten().all(Self::is_constant),
             Self::Special(special) => special.is_constant(),
         }
     }

@@ -3,9 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use super::{
-    Base, Call, Expr, FieldPath,
-    arity::{check_arguments, check_field_name},
-    fold, special, table,
+    Base, Call, Expr, FieldPath, NamedCall, Operator, fold,
+    operator::{Arguments, Form},
 };
 use crate::{
     Release,
@@ -283,19 +282,27 @@ pub(super) fn operator(name: &[u8], value: Value<'_>, scope: &mut Scope) -> Pars
             format!("Unrecognized expression '{}'", lossy(name)),
         )
     };
-    if !scope.release.has_expression(name) {
-        return Err(unknown());
+    let row = Operator::named(name).filter(|row| scope.release >= row.since);
+    let row = row.ok_or_else(unknown)?;
+    match &row.form {
+        Form::List { min, max, fun, miscounted } => {
+            let args = arguments(value, scope)?;
+            if !(*min..=*max).contains(&args.len()) {
+                return Err(miscounted(row.name, args.len(), *min, *max));
+            }
+            Ok(Expr::Call(Call { row, fun: *fun, args }))
+        }
+        Form::DatePart(fun) => {
+            let args = date_and_zone(row.name, value, scope)?;
+            Ok(Expr::Named(NamedCall { row, fun: *fun, args }))
+        }
+        Form::Named(arguments, fun) => {
+            let args = named_arguments(row.name, arguments, value, scope)?;
+            Ok(Expr::Named(NamedCall { row, fun: *fun, args }))
+        }
+        Form::Special(parse) => Ok(Expr::Special(Box::new(parse(value, scope)?))),
+        Form::Own(parse) => parse(row, value, scope),
     }
-    if let Some(row) = table::positional(name) {
-        return positional(row, value, scope);
-    }
-    if let Some(row) = table::named(name) {
-        return named(row, value, scope);
-    }
-    if name == b"$getField" {
-        return get_field(value, scope);
-    }
-    special::parse(name, value, scope)?.ok_or_else(unknown)
 }
 
 /// The arguments of an operator: an array of them, or one that needs no array.
@@ -306,52 +313,31 @@ pub(super) fn arguments(value: Value<'_>, scope: &mut Scope) -> Result<Vec<Expr>
     }
 }
 
-fn positional(row: &table::Positional, value: Value<'_>, scope: &mut Scope) -> Parsed {
-    if let Some(args) = date_and_zone(row.name, value, scope)? {
-        return Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }));
-    }
-    let args = arguments(value, scope)?;
-    check_arguments(row, args.len())?;
-    Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }))
-}
-
-/// The operators that give a part of a date also take `{date, timezone}`.
+/// The operators that give a part of a date take it alone, or as `{date, timezone}`.
 fn date_and_zone(
     name: &str,
     value: Value<'_>,
     scope: &mut Scope,
-) -> Result<Option<Vec<Expr>>, QueryError> {
-    const PARTS: [&str; 13] = [
-        "$year",
-        "$month",
-        "$dayOfMonth",
-        "$dayOfWeek",
-        "$dayOfYear",
-        "$hour",
-        "$minute",
-        "$second",
-        "$millisecond",
-        "$week",
-        "$isoWeek",
-        "$isoWeekYear",
-        "$isoDayOfWeek",
-    ];
-    if let Value::Array(_) = value
-        && PARTS.contains(&name)
-        && value.elements().count() != 1
-    {
-        return Err(QueryError::location(
-            40_536,
-            format!(
-                "{name} accepts exactly one argument if given an array, but was given {}",
-                value.elements().count()
-            ),
-        ));
-    }
-    let Value::Document(doc) = value else { return Ok(None) };
-    let is_operator = Elements::of_bytes(doc).next().is_some_and(|f| f.key.starts_with(b"$"));
-    if !PARTS.contains(&name) || is_operator {
-        return Ok(None);
+) -> Result<Vec<Option<Expr>>, QueryError> {
+    let doc = match value {
+        Value::Document(doc) => doc,
+        Value::Array(_) => {
+            let mut given = value.elements();
+            return match (given.next(), given.count()) {
+                (Some(date), 0) => Ok(vec![Some(operand(date.value(), scope)?), None]),
+                _ => Err(QueryError::location(
+                    40_536,
+                    format!(
+                        "{name} accepts exactly one argument if given an array, but was given {}",
+                        value.elements().count()
+                    ),
+                )),
+            };
+        }
+        other => return Ok(vec![Some(operand(other, scope)?), None]),
+    };
+    if Elements::of_bytes(doc).next().is_some_and(|field| field.key.starts_with(b"$")) {
+        return Ok(vec![Some(object(doc, scope)?), None]);
     }
     let (mut date, mut zone) = (None, None);
     for field in Elements::of_bytes(doc) {
@@ -376,89 +362,33 @@ fn date_and_zone(
             ),
         )
     })?;
-    Ok(Some(vec![date, zone.unwrap_or(Expr::Literal(OwnedValue::from(super::NOT_GIVEN)))]))
+    Ok(vec![Some(date), zone])
 }
 
-/// `{$operator: {name: expression, ...}}`, made positional.
-fn named(row: &table::Named, value: Value<'_>, scope: &mut Scope) -> Parsed {
-    let Value::Document(doc) = value else {
-        let text = row.not_object.1.replace("{}", value.type_name());
-        let shown = crate::value::Shown(value).to_string();
-        return Err(QueryError::location(row.not_object.0, text.replace("{shown}", &shown)));
-    };
-    for field in Elements::of_bytes(doc) {
-        let known = row.fields.iter().any(|f| f.name.as_bytes() == field.key);
-        if !known || !scope.release.has_argument(row.name, field.key) {
-            return Err(QueryError::location(
-                row.unknown.0,
-                row.unknown.1.replace("{}", &lossy(field.key)),
-            ));
+/// `{$operator: {name: expression, ...}}`, in the order of the operator's row.
+fn named_arguments(
+    name: &str,
+    arguments: &Arguments,
+    value: Value<'_>,
+    scope: &mut Scope,
+) -> Result<Vec<Option<Expr>>, QueryError> {
+    let mut places = arguments.read(name, value, scope.release)?;
+    (arguments.before)(name, value.elements())?;
+    if arguments.missed_in_order {
+        places.sort_by_key(|(place, _)| *place);
+    }
+    let mut args = vec![None; arguments.fields.len()];
+    for (place, given) in places {
+        if arguments.missed_in_order {
+            arguments.check_given(name, args.get(..place).unwrap_or_default())?;
+        }
+        let parsed = operand(given, scope)?;
+        if let Some(arg) = args.get_mut(place) {
+            arg.get_or_insert(parsed);
         }
     }
-    match row.name {
-        "$setField" | "$unsetField" => check_field_name(row.name, doc)?,
-        "$dateFromParts" => super::date_math::check_parts(doc)?,
-        _ => {}
-    }
-    // Most are read as they are met, and only then is one missed.
-    let late = row.name.starts_with("$date") && !matches!(row.name, "$dateAdd" | "$dateSubtract");
-    if !late {
-        for field in Elements::of_bytes(doc) {
-            operand(field.value(), &mut scope.clone())?;
-        }
-    }
-    let mut args = Vec::with_capacity(row.fields.len());
-    for field in row.fields {
-        match Elements::of_bytes(doc).find(field.name.as_bytes()) {
-            Some(given) => args.push(operand(given.value(), scope)?),
-            None => match field.required {
-                Some((code, message)) => return Err(QueryError::location(code, message)),
-                // A function tells "not given" from "given as missing" by this.
-                None => args.push(Expr::Literal(OwnedValue::from(super::NOT_GIVEN))),
-            },
-        }
-    }
-    Ok(Expr::Call(Call { name: row.name, fun: row.fun, args }))
-}
-
-/// `$getField` takes a name, or `{field, input}`.
-fn get_field(value: Value<'_>, scope: &mut Scope) -> Parsed {
-    let mut field = None;
-    let mut input = None;
-    match value {
-        Value::Document(doc)
-            if !Elements::of_bytes(doc).next().is_some_and(|f| f.key.starts_with(b"$")) =>
-        {
-            for part in Elements::of_bytes(doc) {
-                match part.key {
-                    b"field" => field = Some(operand(part.value(), scope)?),
-                    b"input" => input = Some(operand(part.value(), scope)?),
-                    other => {
-                        return Err(QueryError::location(
-                            3_041_701,
-                            format!("$getField found an unknown argument: {}", lossy(other)),
-                        ));
-                    }
-                }
-            }
-            if input.is_none() {
-                return Err(QueryError::location(
-                    3_041_703,
-                    "$getField requires 'input' to be specified",
-                ));
-            }
-        }
-        other => field = Some(operand(other, scope)?),
-    }
-    let field = field.ok_or_else(|| {
-        QueryError::location(3_041_702, "$getField requires 'field' to be specified")
-    })?;
-    let input = input.unwrap_or(Expr::Literal(OwnedValue::from(super::NOT_GIVEN)));
-    Ok(Expr::Call(Call {
-        name: "$getField",
-        fun: super::object::op_get_field,
-        args: vec![field, input],
-    }))
+    arguments.check_given(name, &args)?;
+    Ok(args)
 }
 
 /// `$a.b` or `$$variable.a.b`.

@@ -32,18 +32,12 @@ impl Kind {
     }
 }
 
-/// Parses one of the three. `None` for any other operator.
+/// Parses one of the three.
 pub(super) fn parse(
-    name: &[u8],
+    kind: Kind,
     value: Value<'_>,
     scope: &mut Scope,
-) -> Result<Option<Special>, QueryError> {
-    let kind = match name {
-        b"$regexMatch" => Kind::Match,
-        b"$regexFind" => Kind::Find,
-        b"$regexFindAll" => Kind::FindAll,
-        _ => return Ok(None),
-    };
+) -> Result<Special, QueryError> {
     let name = kind.name();
     let Value::Document(doc) = value else {
         return Err(QueryError::location(
@@ -71,7 +65,7 @@ pub(super) fn parse(
     let regex = regex.ok_or_else(|| {
         QueryError::location(31_023, format!("{name} requires 'regex' parameter"))
     })?;
-    Ok(Some(Special::RegexOf { kind, input, regex, options }))
+    Ok(Special::RegexOf { kind, input, regex, options })
 }
 
 /// One of the three with a constant regex, which is compiled once.

@@ -2,11 +2,13 @@
 
 use super::{
     Env, Evaluated, Expr, build,
+    operator::{Arguments, optional},
     parse::{self, Scope, lossy, operand},
     rounds::{Held, Rounds},
     special::Special,
 };
 use crate::{
+    Release,
     error::QueryError,
     value::{Elements, Spelled, Value},
 };
@@ -47,38 +49,23 @@ pub(super) fn let_in(value: Value<'_>, scope: &mut Scope) -> Result<Special, Que
     Ok(Special::Let(vars, body?))
 }
 
-/// Fields of an operator's document, with mongod's words for strangers.
-pub(super) fn fields<'v, const N: usize>(
+/// The fields of an operator's document, before they are parsed.
+fn fields<'v, const N: usize>(
     name: &str,
+    arguments: &Arguments,
     value: Value<'v>,
-    known: [&str; N],
-    not_object: (i32, String),
-    unknown: i32,
+    scope: &Scope,
 ) -> Result<[Option<Value<'v>>; N], QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(not_object.0, not_object.1));
-    };
     let mut found = [None; N];
-    for field in Elements::of_bytes(doc) {
-        let at = known.iter().position(|k| k.as_bytes() == field.key);
-        match at.and_then(|at| found.get_mut(at)) {
-            Some(place) => *place = Some(field.value()),
-            None => {
-                return Err(QueryError::location(
-                    unknown,
-                    format!("Unrecognized parameter to {name}: {}", lossy(field.key)),
-                ));
-            }
+    for (at, given) in arguments.read(name, value, scope.release)? {
+        if let Some(place) = found.get_mut(at) {
+            *place = Some(given);
         }
     }
     Ok(found)
 }
 
-pub(super) fn required<'v>(
-    value: Option<Value<'v>>,
-    code: i32,
-    text: &str,
-) -> Result<Value<'v>, QueryError> {
+fn required<'v>(value: Option<Value<'v>>, code: i32, text: &str) -> Result<Value<'v>, QueryError> {
     value.ok_or_else(|| QueryError::location(code, text))
 }
 
@@ -101,9 +88,14 @@ fn with_variable(
     Ok((slot, body?))
 }
 
+static MAP: Arguments = Arguments::new(
+    &[optional("input"), optional("as"), optional("in")],
+    (16_878, "{op} only supports an object as its argument"),
+    (16_879, "Unrecognized parameter to {op}: {field}"),
+);
+
 pub(super) fn map(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
-    let not_object = (16_878, "$map only supports an object as its argument".into());
-    let [input, name, body] = fields("$map", value, ["input", "as", "in"], not_object, 16_879)?;
+    let [input, name, body] = fields("$map", &MAP, value, scope)?;
     let input = required(input, 16_880, "Missing 'input' parameter to $map")?;
     let body = required(body, 16_882, "Missing 'in' parameter to $map")?;
     let input = operand(input, scope)?;
@@ -111,13 +103,14 @@ pub(super) fn map(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryE
     Ok(Special::Map { input, slot, body })
 }
 
+static FILTER: Arguments = Arguments::new(
+    &[optional("input"), optional("as"), optional("cond"), optional("limit").since(Release::V6_0)],
+    (28_646, "{op} only supports an object as its argument"),
+    (28_647, "Unrecognized parameter to {op}: {field}"),
+);
+
 pub(super) fn filter(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
-    let not_object = (28_646, "$filter only supports an object as its argument".into());
-    let known = ["input", "as", "cond", "limit"];
-    let [input, name, cond, limit] = fields("$filter", value, known, not_object, 28_647)?;
-    if limit.is_some() && !scope.release.has_argument("$filter", b"limit") {
-        return Err(QueryError::location(28_647, "Unrecognized parameter to $filter: limit"));
-    }
+    let [input, name, cond, limit] = fields("$filter", &FILTER, value, scope)?;
     let input = required(input, 28_648, "Missing 'input' parameter to $filter")?;
     let cond = required(cond, 28_650, "Missing 'cond' parameter to $filter")?;
     let input = operand(input, scope)?;
@@ -126,24 +119,14 @@ pub(super) fn filter(value: Value<'_>, scope: &mut Scope) -> Result<Special, Que
     Ok(Special::Filter { input, slot, cond, limit })
 }
 
+static REDUCE: Arguments = Arguments::new(
+    &[optional("input"), optional("initialValue"), optional("in")],
+    (40_075, "{op} requires an object as an argument, found: {type}"),
+    (40_076, "{op} found an unknown argument: {field}"),
+);
+
 pub(super) fn reduce(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
-    let not_object = (
-        40_075,
-        format!("$reduce requires an object as an argument, found: {}", value.type_name()),
-    );
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(not_object.0, not_object.1));
-    };
-    if let Some(stranger) = Elements::of_bytes(doc)
-        .find_map(|f| (!matches!(f.key, b"input" | b"initialValue" | b"in")).then_some(f.key))
-    {
-        return Err(QueryError::location(
-            40_076,
-            format!("$reduce found an unknown argument: {}", lossy(stranger)),
-        ));
-    }
-    let known = ["input", "initialValue", "in"];
-    let [input, initial, body] = fields("$reduce", value, known, not_object, 40_076)?;
+    let [input, initial, body] = fields("$reduce", &REDUCE, value, scope)?;
     let input = required(input, 40_077, "$reduce requires 'input' to be specified")?;
     let initial = required(initial, 40_078, "$reduce requires 'initialValue' to be specified")?;
     let body = required(body, 40_079, "$reduce requires 'in' to be specified")?;

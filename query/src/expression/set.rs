@@ -221,3 +221,21 @@ pub(super) fn op_any_element_true<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
         ),
     }
 }
+
+/// Refuses constants that are no sets to compare.
+pub(super) fn check_equals(_: &str, constants: &[Option<Value<'_>>]) -> Result<(), QueryError> {
+    for (at, value) in constants.iter().enumerate() {
+        if let Some(value) = value.filter(|value| !matches!(value, Value::Array(_))) {
+            return Err(not_an_array_to_equal(at, value));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a constant that is no set to be a part of.
+pub(super) fn check_is_subset(_: &str, constants: &[Option<Value<'_>>]) -> Result<(), QueryError> {
+    match constants.get(1) {
+        Some(Some(value)) if !matches!(value, Value::Array(_)) => Err(no_superset(*value)),
+        _ => Ok(()),
+    }
+}

@@ -1,20 +1,20 @@
 //! Operators that don't evaluate all their arguments, or evaluate one many times.
 
 use super::{
-    Base, Call, Env, Evaluated, Expr, FieldPath, Percentile,
-    arity::check_count,
+    Base, Env, Evaluated, Expr, FieldPath, Operator, Percentile,
     arrange::{self, SortBy},
-    conditional, convert, logic,
-    parse::{Scope, arguments, lossy, operand},
-    scoped, vector,
+    conditional, logic,
+    parse::{Scope, lossy},
+    scoped,
 };
 use crate::{
-    Release,
     error::QueryError,
     exec::{INDEX_KEY, NOTES, RECORD_ID, SORT_KEY, TEXT_SCORE},
     matcher::Regex,
     value::{Elements, OwnedValue, Value},
 };
+
+type Parsed = Result<Expr, QueryError>;
 
 /// An operator with a way of its own.
 #[derive(Debug, Clone)]
@@ -94,101 +94,36 @@ pub enum Special {
     },
 }
 
-/// Parses an operator of this family; `None` if it is none.
-pub(super) fn parse(
-    name: &[u8],
-    value: Value<'_>,
-    scope: &mut Scope,
-) -> Result<Option<Expr>, QueryError> {
-    let special = match name {
-        b"$literal" | b"$const" => return Ok(Some(Expr::Literal(OwnedValue::from(value)))),
-        b"$and" => Special::And(arguments(value, scope)?),
-        b"$or" => Special::Or(arguments(value, scope)?),
-        b"$cond" => conditional::cond(value, scope)?,
-        b"$ifNull" => {
-            let args = arguments(value, scope)?;
-            if scope.release < Release(5, 0) {
-                check_count("$ifNull", args.len(), 2, 2)?;
-            }
-            if args.len() < 2 {
-                return Err(QueryError::location(
-                    1_257_300,
-                    format!("$ifNull needs at least two arguments, had: {}", args.len()),
-                ));
-            }
-            Special::IfNull(args)
-        }
-        b"$switch" => conditional::switch(value, scope)?,
-        b"$let" => scoped::let_in(value, scope)?,
-        b"$map" => scoped::map(value, scope)?,
-        b"$filter" => scoped::filter(value, scope)?,
-        b"$reduce" => scoped::reduce(value, scope)?,
-        b"$sortArray" => arrange::sort_array(value, scope)?,
-        b"$zip" => arrange::zip(value, scope)?,
-        b"$rand" => match value {
-            Value::Document(doc) if Elements::of_bytes(doc).next().is_none() => Special::Rand,
-            Value::Array(a) if Elements::of_bytes(a).next().is_none() => Special::Rand,
-            _ => {
-                return Err(QueryError::location(
-                    10_065,
-                    "invalid parameter: expected an object ($rand)",
-                ));
-            }
-        },
-        b"$percentile" => {
-            Special::Percentile(Percentile::parse("$percentile", value, 7_436_200, scope)?)
-        }
-        b"$median" => Special::Percentile(Percentile::parse("$median", value, 7_436_201, scope)?),
-        b"$expr" => return operand(value, scope).map(Some),
-        b"$sigmoid" => match value {
-            Value::Array(_) => return Err(vector::no_number("$sigmoid", value)),
-            Value::String(text) if !text.starts_with(b"$") => {
-                return Err(vector::no_number("$sigmoid", value));
-            }
-            _ => return unary("$sigmoid", vector::op_sigmoid, value, scope).map(Some),
-        },
-        b"$toHashedIndexKey" => {
-            let fun = convert::op_to_hashed_index_key;
-            return unary("$toHashedIndexKey", fun, value, scope).map(Some);
-        }
-        b"$similarityCosine" => {
-            return vector::parse("$similarityCosine", vector::op_cosine, value, scope).map(Some);
-        }
-        b"$similarityDotProduct" => {
-            let fun = vector::op_dot_product;
-            return vector::parse("$similarityDotProduct", fun, value, scope).map(Some);
-        }
-        b"$similarityEuclidean" => {
-            let fun = vector::op_euclidean;
-            return vector::parse("$similarityEuclidean", fun, value, scope).map(Some);
-        }
-        b"$function" | b"$accumulator" => {
-            return Err(QueryError::location(
-                31_264,
-                format!("{} requires the JavaScript engine to be enabled", lossy(name)),
-            ));
-        }
-        b"$meta" => return meta(value, scope).map(Some),
-        _ => {
-            return super::regex::parse(name, value, scope)
-                .map(|special| special.map(|special| Expr::Special(Box::new(special))));
-        }
-    };
-    Ok(Some(Expr::Special(Box::new(special))))
+/// `$literal` and `$const`.
+pub(super) fn literal(_: &'static Operator, value: Value<'_>, _: &mut Scope) -> Parsed {
+    Ok(Expr::Literal(OwnedValue::from(value)))
 }
 
-/// An operator of one argument, which may be an array itself.
-fn unary(
-    name: &'static str,
-    fun: super::Fun,
-    value: Value<'_>,
-    scope: &mut Scope,
-) -> Result<Expr, QueryError> {
-    Ok(Expr::Call(Call { name, fun, args: vec![operand(value, scope)?] }))
+pub(super) fn rand(value: Value<'_>, _: &mut Scope) -> Result<Special, QueryError> {
+    match value {
+        Value::Document(list) | Value::Array(list) if Elements::of_bytes(list).next().is_none() => {
+            Ok(Special::Rand)
+        }
+        _ => Err(QueryError::location(10_065, "invalid parameter: expected an object ($rand)")),
+    }
+}
+
+pub(super) fn percentile(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
+    Percentile::parse("$percentile", value, 7_436_200, scope).map(Special::Percentile)
+}
+
+pub(super) fn median(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryError> {
+    Percentile::parse("$median", value, 7_436_201, scope).map(Special::Percentile)
+}
+
+/// Operators that run JavaScript are refused.
+pub(super) fn no_javascript(row: &'static Operator, _: Value<'_>, _: &mut Scope) -> Parsed {
+    let text = format!("{} requires the JavaScript engine to be enabled", row.name);
+    Err(QueryError::location(31_264, text))
 }
 
 /// What stands beside a document.
-fn meta(value: Value<'_>, scope: &Scope) -> Result<Expr, QueryError> {
+pub(super) fn meta(_: &'static Operator, value: Value<'_>, scope: &mut Scope) -> Parsed {
     match value {
         Value::String(TEXT_SCORE) => {
             scope.wish_scores()?;

@@ -388,11 +388,11 @@ pub(super) fn range(
 fn trimmed<'a>(
     name: &str,
     env: &mut Env<'a>,
-    args: &[Value<'a>],
+    args: &[Option<Value<'a>>],
     left: bool,
     right: bool,
 ) -> Evaluated<'a> {
-    let [input, chars] = *args else { return Ok(Value::Null) };
+    let [Some(input), chars] = *args else { return Ok(Value::Null) };
     if input.is_nullish() {
         return Ok(Value::Null);
     }
@@ -407,10 +407,10 @@ fn trimmed<'a>(
         );
     };
     let set: Vec<char> = match chars {
-        not_given!() => WHITESPACE.to_vec(),
-        _ if chars.is_nullish() => return Ok(Value::Null),
-        Value::String(chars) => lossy(chars).chars().collect(),
-        other => {
+        None => WHITESPACE.to_vec(),
+        Some(Value::String(chars)) => lossy(chars).chars().collect(),
+        Some(other) if other.is_nullish() => return Ok(Value::Null),
+        Some(other) => {
             return error(
                 50_700,
                 format!(
@@ -439,20 +439,25 @@ const WHITESPACE: [char; 21] = [
     '\u{200a}', '\u{180e}',
 ];
 
-pub(super) fn op_trim<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_trim<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     trimmed("$trim", env, args, true, true)
 }
 
-pub(super) fn op_ltrim<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_ltrim<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     trimmed("$ltrim", env, args, true, false)
 }
 
-pub(super) fn op_rtrim<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_rtrim<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     trimmed("$rtrim", env, args, false, true)
 }
 
-fn replaced<'a>(name: &str, env: &mut Env<'a>, args: &[Value<'a>], all: bool) -> Evaluated<'a> {
-    let [input, find, with] = *args else { return Ok(Value::Null) };
+fn replaced<'a>(
+    name: &str,
+    env: &mut Env<'a>,
+    args: &[Option<Value<'a>>],
+    all: bool,
+) -> Evaluated<'a> {
+    let [Some(input), Some(find), Some(with)] = *args else { return Ok(Value::Null) };
     for (value, what, code) in [
         (input, "input", 10_503_904),
         (find, "find", 10_503_901),
@@ -477,11 +482,11 @@ fn replaced<'a>(name: &str, env: &mut Env<'a>, args: &[Value<'a>], all: bool) ->
     Ok(env.text(&out))
 }
 
-pub(super) fn op_replace_one<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_replace_one<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     replaced("$replaceOne", env, args, false)
 }
 
-pub(super) fn op_replace_all<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+pub(super) fn op_replace_all<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     replaced("$replaceAll", env, args, true)
 }
 

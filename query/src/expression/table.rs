@@ -1,509 +1,454 @@
-//! The operators, with their arguments and functions. Sorted by name: they are searched.
+//! The operators of the expression language, one row each. Sorted by name: they are searched.
 
 use super::{
-    Fun, arithmetic, array, bit_operators, convert, date, date_math, functions, logic, object, set,
-    stats, string,
+    arithmetic, arity, arrange, array, bit_operators, conditional, convert, date, date_math,
+    functions, logic, object,
+    operator::{
+        Argument, Arguments, Folding, Join, Operator, Rest, conversion, counted, date_part, list,
+        named, optional, own, required, special,
+    },
+    parse::{arguments, operand},
+    regex::{self, Kind},
+    scoped, set,
+    special::{self, Special},
+    stats, string, vector,
 };
-
-/// An operator whose arguments stand in an array.
-#[derive(Debug)]
-pub(super) struct Positional {
-    pub(super) name: &'static str,
-    pub(super) min: usize,
-    pub(super) max: usize,
-    pub(super) fun: Fun,
-}
-
-/// An operator whose arguments have names.
-#[derive(Debug)]
-pub(super) struct Named {
-    pub(super) name: &'static str,
-    pub(super) fun: Fun,
-    pub(super) fields: &'static [Field],
-    /// Code and text for an argument that is no object.
-    pub(super) not_object: (i32, &'static str),
-    /// Code and text for a name that is none of the fields; `{}` is the name.
-    pub(super) unknown: (i32, &'static str),
-}
-
-/// A named argument; what mongod says when it is missing, if it must be there.
-#[derive(Debug)]
-pub(super) struct Field {
-    pub(super) name: &'static str,
-    pub(super) required: Option<(i32, &'static str)>,
-}
+use crate::{Release, value::Value};
 
 const MANY: usize = usize::MAX;
 
-/// The row of a positional operator.
-pub(super) fn positional(name: &[u8]) -> Option<&'static Positional> {
-    let at = POSITIONAL.binary_search_by(|row| row.name.as_bytes().cmp(name)).ok()?;
-    POSITIONAL.get(at)
-}
-
-/// The row of an operator with named arguments.
-pub(super) fn named(name: &[u8]) -> Option<&'static Named> {
-    let at = NAMED.binary_search_by(|row| row.name.as_bytes().cmp(name)).ok()?;
-    NAMED.get(at)
-}
-
-static POSITIONAL: &[Positional] = &[
-    Positional { name: "$abs", min: 1, max: 1, fun: functions::op_abs },
-    Positional { name: "$acos", min: 1, max: 1, fun: functions::op_acos },
-    Positional { name: "$acosh", min: 1, max: 1, fun: functions::op_acosh },
-    Positional { name: "$add", min: 0, max: MANY, fun: arithmetic::op_add },
-    Positional { name: "$allElementsTrue", min: 1, max: 1, fun: set::op_all_elements_true },
-    Positional { name: "$anyElementTrue", min: 1, max: 1, fun: set::op_any_element_true },
-    Positional { name: "$arrayElemAt", min: 2, max: 2, fun: array::op_array_elem_at },
-    Positional { name: "$arrayToObject", min: 1, max: 1, fun: array::op_array_to_object },
-    Positional { name: "$asin", min: 1, max: 1, fun: functions::op_asin },
-    Positional { name: "$asinh", min: 1, max: 1, fun: functions::op_asinh },
-    Positional { name: "$atan", min: 1, max: 1, fun: functions::op_atan },
-    Positional { name: "$atan2", min: 2, max: 2, fun: functions::op_atan2 },
-    Positional { name: "$atanh", min: 1, max: 1, fun: functions::op_atanh },
-    Positional { name: "$avg", min: 0, max: MANY, fun: stats::op_avg },
-    Positional { name: "$binarySize", min: 1, max: 1, fun: string::op_binary_size },
-    Positional { name: "$bitAnd", min: 0, max: MANY, fun: bit_operators::op_bit_and },
-    Positional { name: "$bitNot", min: 1, max: 1, fun: bit_operators::op_bit_not },
-    Positional { name: "$bitOr", min: 0, max: MANY, fun: bit_operators::op_bit_or },
-    Positional { name: "$bitXor", min: 0, max: MANY, fun: bit_operators::op_bit_xor },
-    Positional { name: "$bsonSize", min: 1, max: 1, fun: string::op_bson_size },
-    Positional { name: "$ceil", min: 1, max: 1, fun: functions::op_ceil },
-    Positional { name: "$cmp", min: 2, max: 2, fun: logic::op_cmp },
-    Positional { name: "$concat", min: 0, max: MANY, fun: string::op_concat },
-    Positional { name: "$concatArrays", min: 0, max: MANY, fun: array::op_concat_arrays },
-    Positional { name: "$cos", min: 1, max: 1, fun: functions::op_cos },
-    Positional { name: "$cosh", min: 1, max: 1, fun: functions::op_cosh },
-    Positional { name: "$dayOfMonth", min: 1, max: 1, fun: date::op_day_of_month },
-    Positional { name: "$dayOfWeek", min: 1, max: 1, fun: date::op_day_of_week },
-    Positional { name: "$dayOfYear", min: 1, max: 1, fun: date::op_day_of_year },
-    Positional { name: "$degreesToRadians", min: 1, max: 1, fun: functions::op_degrees_to_radians },
-    Positional { name: "$divide", min: 2, max: 2, fun: arithmetic::op_divide },
-    Positional { name: "$eq", min: 2, max: 2, fun: logic::op_eq },
-    Positional { name: "$exp", min: 1, max: 1, fun: functions::op_exp },
-    Positional { name: "$first", min: 1, max: 1, fun: array::op_first },
-    Positional { name: "$floor", min: 1, max: 1, fun: functions::op_floor },
-    Positional { name: "$gt", min: 2, max: 2, fun: logic::op_gt },
-    Positional { name: "$gte", min: 2, max: 2, fun: logic::op_gte },
-    Positional { name: "$hour", min: 1, max: 1, fun: date::op_hour },
-    Positional { name: "$in", min: 2, max: 2, fun: array::op_in },
-    Positional { name: "$indexOfArray", min: 2, max: 4, fun: array::op_index_of_array },
-    Positional { name: "$indexOfBytes", min: 2, max: 4, fun: string::op_index_of_bytes },
-    Positional { name: "$indexOfCP", min: 2, max: 4, fun: string::op_index_of_cp },
-    Positional { name: "$isArray", min: 1, max: 1, fun: array::op_is_array },
-    Positional { name: "$isNumber", min: 1, max: 1, fun: convert::op_is_number },
-    Positional { name: "$isoDayOfWeek", min: 1, max: 1, fun: date::op_iso_day_of_week },
-    Positional { name: "$isoWeek", min: 1, max: 1, fun: date::op_iso_week },
-    Positional { name: "$isoWeekYear", min: 1, max: 1, fun: date::op_iso_week_year },
-    Positional { name: "$last", min: 1, max: 1, fun: array::op_last },
-    Positional { name: "$ln", min: 1, max: 1, fun: functions::op_ln },
-    Positional { name: "$log", min: 2, max: 2, fun: functions::op_log },
-    Positional { name: "$log10", min: 1, max: 1, fun: functions::op_log10 },
-    Positional { name: "$lt", min: 2, max: 2, fun: logic::op_lt },
-    Positional { name: "$lte", min: 2, max: 2, fun: logic::op_lte },
-    Positional { name: "$max", min: 0, max: MANY, fun: stats::op_max },
-    Positional { name: "$mergeObjects", min: 0, max: MANY, fun: object::op_merge_objects },
-    Positional { name: "$millisecond", min: 1, max: 1, fun: date::op_millisecond },
-    Positional { name: "$min", min: 0, max: MANY, fun: stats::op_min },
-    Positional { name: "$minute", min: 1, max: 1, fun: date::op_minute },
-    Positional { name: "$mod", min: 2, max: 2, fun: arithmetic::op_mod },
-    Positional { name: "$month", min: 1, max: 1, fun: date::op_month },
-    Positional { name: "$multiply", min: 0, max: MANY, fun: arithmetic::op_multiply },
-    Positional { name: "$ne", min: 2, max: 2, fun: logic::op_ne },
-    Positional { name: "$not", min: 1, max: 1, fun: logic::op_not },
-    Positional { name: "$objectToArray", min: 1, max: 1, fun: array::op_object_to_array },
-    Positional { name: "$pow", min: 2, max: 2, fun: functions::op_pow },
-    Positional { name: "$radiansToDegrees", min: 1, max: 1, fun: functions::op_radians_to_degrees },
-    Positional { name: "$range", min: 2, max: 3, fun: array::op_range },
-    Positional { name: "$reverseArray", min: 1, max: 1, fun: array::op_reverse_array },
-    Positional { name: "$round", min: 1, max: 2, fun: functions::op_round },
-    Positional { name: "$second", min: 1, max: 1, fun: date::op_second },
-    Positional { name: "$setDifference", min: 2, max: 2, fun: set::op_set_difference },
-    Positional { name: "$setEquals", min: 2, max: MANY, fun: set::op_set_equals },
-    Positional { name: "$setIntersection", min: 0, max: MANY, fun: set::op_set_intersection },
-    Positional { name: "$setIsSubset", min: 2, max: 2, fun: set::op_set_is_subset },
-    Positional { name: "$setUnion", min: 0, max: MANY, fun: set::op_set_union },
-    Positional { name: "$sin", min: 1, max: 1, fun: functions::op_sin },
-    Positional { name: "$sinh", min: 1, max: 1, fun: functions::op_sinh },
-    Positional { name: "$size", min: 1, max: 1, fun: array::op_size },
-    Positional { name: "$slice", min: 2, max: 3, fun: array::op_slice },
-    Positional { name: "$split", min: 2, max: 2, fun: string::op_split },
-    Positional { name: "$sqrt", min: 1, max: 1, fun: functions::op_sqrt },
-    Positional { name: "$stdDevPop", min: 0, max: MANY, fun: stats::op_std_dev_pop },
-    Positional { name: "$stdDevSamp", min: 0, max: MANY, fun: stats::op_std_dev_samp },
-    Positional { name: "$strLenBytes", min: 1, max: 1, fun: string::op_str_len_bytes },
-    Positional { name: "$strLenCP", min: 1, max: 1, fun: string::op_str_len_cp },
-    Positional { name: "$strcasecmp", min: 2, max: 2, fun: string::op_strcasecmp },
-    Positional { name: "$substr", min: 3, max: 3, fun: string::op_substr_bytes },
-    Positional { name: "$substrBytes", min: 3, max: 3, fun: string::op_substr_bytes },
-    Positional { name: "$substrCP", min: 3, max: 3, fun: string::op_substr_cp },
-    Positional { name: "$subtract", min: 2, max: 2, fun: arithmetic::op_subtract },
-    Positional { name: "$sum", min: 0, max: MANY, fun: stats::op_sum },
-    Positional { name: "$tan", min: 1, max: 1, fun: functions::op_tan },
-    Positional { name: "$tanh", min: 1, max: 1, fun: functions::op_tanh },
-    Positional { name: "$toBool", min: 1, max: 1, fun: convert::op_to_bool },
-    Positional { name: "$toDate", min: 1, max: 1, fun: convert::op_to_date },
-    Positional { name: "$toDecimal", min: 1, max: 1, fun: convert::op_to_decimal },
-    Positional { name: "$toDouble", min: 1, max: 1, fun: convert::op_to_double },
-    Positional { name: "$toInt", min: 1, max: 1, fun: convert::op_to_int },
-    Positional { name: "$toLong", min: 1, max: 1, fun: convert::op_to_long },
-    Positional { name: "$toLower", min: 1, max: 1, fun: string::op_to_lower },
-    Positional { name: "$toObjectId", min: 1, max: 1, fun: convert::op_to_object_id },
-    Positional { name: "$toString", min: 1, max: 1, fun: convert::op_to_string },
-    Positional { name: "$toUUID", min: 1, max: 1, fun: convert::op_to_uuid },
-    Positional { name: "$toUpper", min: 1, max: 1, fun: string::op_to_upper },
-    Positional { name: "$trunc", min: 1, max: 2, fun: functions::op_trunc },
-    Positional { name: "$tsIncrement", min: 1, max: 1, fun: date::op_ts_increment },
-    Positional { name: "$tsSecond", min: 1, max: 1, fun: date::op_ts_second },
-    Positional { name: "$type", min: 1, max: 1, fun: convert::op_type },
-    Positional { name: "$week", min: 1, max: 1, fun: date::op_week },
-    Positional { name: "$year", min: 1, max: 1, fun: date::op_year },
+pub(super) static OPERATORS: &[Operator] = &[
+    list("$abs", 1, 1, functions::op_abs),
+    own("$accumulator", special::no_javascript),
+    list("$acos", 1, 1, functions::op_acos),
+    list("$acosh", 1, 1, functions::op_acosh),
+    list("$add", 0, MANY, arithmetic::op_add).one_by_one(Rest::Nothing).joining(Join::Front),
+    list("$allElementsTrue", 1, 1, set::op_all_elements_true).not_pushed(),
+    special("$and", |v, scope| Ok(Special::And(arguments(v, scope)?))),
+    list("$anyElementTrue", 1, 1, set::op_any_element_true),
+    list("$arrayElemAt", 2, 2, array::op_array_elem_at).not_pushed(),
+    list("$arrayToObject", 1, 1, array::op_array_to_object),
+    list("$asin", 1, 1, functions::op_asin),
+    list("$asinh", 1, 1, functions::op_asinh),
+    list("$atan", 1, 1, functions::op_atan),
+    list("$atan2", 2, 2, functions::op_atan2).one_by_one(Rest::Filled(2, Value::Int32(0))),
+    list("$atanh", 1, 1, functions::op_atanh),
+    list("$avg", 0, MANY, stats::op_avg).not_pushed(),
+    list("$binarySize", 1, 1, string::op_binary_size).not_pushed(),
+    list("$bitAnd", 0, MANY, bit_operators::op_bit_and)
+        .since(Release::V7_0)
+        .one_by_one(Rest::Nothing)
+        .joining(Join::All)
+        .not_pushed(),
+    list("$bitNot", 1, 1, bit_operators::op_bit_not).since(Release::V7_0).not_pushed(),
+    list("$bitOr", 0, MANY, bit_operators::op_bit_or)
+        .since(Release::V7_0)
+        .one_by_one(Rest::Nothing)
+        .joining(Join::All)
+        .not_pushed(),
+    list("$bitXor", 0, MANY, bit_operators::op_bit_xor)
+        .since(Release::V7_0)
+        .one_by_one(Rest::Nothing)
+        .joining(Join::All)
+        .not_pushed(),
+    list("$bsonSize", 1, 1, string::op_bson_size),
+    list("$ceil", 1, 1, functions::op_ceil),
+    list("$cmp", 2, 2, logic::op_cmp).right_first(),
+    list("$concat", 0, MANY, string::op_concat).one_by_one(Rest::Nothing).joining(Join::Neighbours),
+    list("$concatArrays", 0, MANY, array::op_concat_arrays)
+        .one_by_one(Rest::Nothing)
+        .joining(Join::Neighbours),
+    special("$cond", conditional::cond),
+    own("$const", special::literal),
+    named("$convert", &CONVERT, convert::op_convert).not_pushed(),
+    list("$cos", 1, 1, functions::op_cos),
+    list("$cosh", 1, 1, functions::op_cosh),
+    named("$dateAdd", &DATE_ADD, date_math::op_date_add)
+        .since(Release::V5_0)
+        .one_by_one(Rest::Nothing)
+        .checked(date_math::check_add),
+    named("$dateDiff", &DATE_DIFF, date_math::op_date_diff)
+        .since(Release::V5_0)
+        .one_by_one(Rest::Nothing)
+        .checked(date_math::check_diff),
+    named("$dateFromParts", &DATE_FROM_PARTS, date_math::op_date_from_parts)
+        .one_by_one(Rest::Nothing)
+        .checked(date_math::check_zone::<10>),
+    named("$dateFromString", &DATE_FROM_STRING, date_math::op_date_from_string)
+        .checked(date_math::check_zone::<2>),
+    named("$dateSubtract", &DATE_ADD, date_math::op_date_subtract)
+        .since(Release::V5_0)
+        .one_by_one(Rest::Nothing)
+        .checked(date_math::check_add),
+    named("$dateToParts", &DATE_TO_PARTS, date::op_date_to_parts)
+        .checked(date_math::check_zone::<1>),
+    named("$dateToString", &DATE_TO_STRING, date::op_date_to_string)
+        .checked(date_math::check_zone::<2>),
+    named("$dateTrunc", &DATE_TRUNC, date_math::op_date_trunc)
+        .since(Release::V5_0)
+        .one_by_one(Rest::Nothing)
+        .checked(date_math::check_trunc),
+    date_part("$dayOfMonth", date::op_day_of_month),
+    date_part("$dayOfWeek", date::op_day_of_week),
+    date_part("$dayOfYear", date::op_day_of_year),
+    list("$degreesToRadians", 1, 1, functions::op_degrees_to_radians),
+    list("$divide", 2, 2, arithmetic::op_divide),
+    list("$eq", 2, 2, logic::op_eq).right_first(),
+    list("$exp", 1, 1, functions::op_exp),
+    own("$expr", |_, v, scope| operand(v, scope)).since(Release::V6_0),
+    special("$filter", scoped::filter).not_pushed(),
+    list("$first", 1, 1, array::op_first).not_pushed(),
+    named("$firstN", &FIRST_N, array::op_first_n)
+        .since(Release::V6_0)
+        .folding(Folding::Nothing)
+        .not_pushed(),
+    list("$floor", 1, 1, functions::op_floor),
+    own("$function", special::no_javascript),
+    own("$getField", object::get_field)
+        .since(Release::V5_0)
+        .one_by_one(Rest::Nothing)
+        .folding(Folding::Nothing)
+        .not_pushed()
+        .reading_document(),
+    list("$gt", 2, 2, logic::op_gt).right_first(),
+    list("$gte", 2, 2, logic::op_gte).right_first(),
+    date_part("$hour", date::op_hour),
+    special("$ifNull", conditional::if_null),
+    list("$in", 2, 2, array::op_in),
+    list("$indexOfArray", 2, 4, array::op_index_of_array)
+        .one_by_one(Rest::BoundsFirst)
+        .checked(array::check_index_of)
+        .not_pushed(),
+    list("$indexOfBytes", 2, 4, string::op_index_of_bytes)
+        .one_by_one(Rest::Filled(2, Value::String(b""))),
+    list("$indexOfCP", 2, 4, string::op_index_of_cp)
+        .one_by_one(Rest::Filled(2, Value::String(b""))),
+    list("$isArray", 1, 1, array::op_is_array),
+    list("$isNumber", 1, 1, convert::op_is_number),
+    date_part("$isoDayOfWeek", date::op_iso_day_of_week),
+    date_part("$isoWeek", date::op_iso_week),
+    date_part("$isoWeekYear", date::op_iso_week_year),
+    list("$last", 1, 1, array::op_last).not_pushed(),
+    named("$lastN", &FIRST_N, array::op_last_n)
+        .since(Release::V6_0)
+        .folding(Folding::Nothing)
+        .not_pushed(),
+    special("$let", scoped::let_in),
+    own("$literal", special::literal),
+    list("$ln", 1, 1, functions::op_ln),
+    list("$log", 2, 2, functions::op_log).not_pushed(),
+    list("$log10", 1, 1, functions::op_log10),
+    list("$lt", 2, 2, logic::op_lt).right_first(),
+    list("$lte", 2, 2, logic::op_lte).right_first(),
+    named("$ltrim", &TRIM, string::op_ltrim).one_by_one(Rest::Nothing),
+    special("$map", scoped::map).not_pushed(),
+    list("$max", 0, MANY, stats::op_max).joining(Join::Last).not_pushed(),
+    named("$maxN", &MAX_N, array::op_max_n)
+        .since(Release::V6_0)
+        .folding(Folding::Nothing)
+        .not_pushed(),
+    special("$median", special::median).since(Release::V7_0).not_pushed(),
+    list("$mergeObjects", 0, MANY, object::op_merge_objects)
+        .one_by_one(Rest::OneMore(Value::Null))
+        .not_pushed(),
+    own("$meta", special::meta),
+    date_part("$millisecond", date::op_millisecond),
+    list("$min", 0, MANY, stats::op_min).joining(Join::Last).not_pushed(),
+    named("$minN", &MAX_N, array::op_min_n)
+        .since(Release::V6_0)
+        .folding(Folding::Nothing)
+        .not_pushed(),
+    date_part("$minute", date::op_minute),
+    list("$mod", 2, 2, arithmetic::op_mod).right_first(),
+    date_part("$month", date::op_month),
+    list("$multiply", 0, MANY, arithmetic::op_multiply)
+        .one_by_one(Rest::Nothing)
+        .joining(Join::Front),
+    list("$ne", 2, 2, logic::op_ne).right_first(),
+    list("$not", 1, 1, logic::op_not),
+    list("$objectToArray", 1, 1, array::op_object_to_array),
+    special("$or", |v, scope| Ok(Special::Or(arguments(v, scope)?))),
+    special("$percentile", special::percentile).since(Release::V7_0).not_pushed(),
+    list("$pow", 2, 2, functions::op_pow),
+    list("$radiansToDegrees", 1, 1, functions::op_radians_to_degrees),
+    special("$rand", special::rand),
+    list("$range", 2, 3, array::op_range).one_by_one(Rest::FromTwo),
+    special("$reduce", scoped::reduce).not_pushed(),
+    special("$regexFind", |v, scope| regex::parse(Kind::Find, v, scope)),
+    special("$regexFindAll", |v, scope| regex::parse(Kind::FindAll, v, scope)),
+    special("$regexMatch", |v, scope| regex::parse(Kind::Match, v, scope)),
+    named("$replaceAll", &REPLACE, string::op_replace_all).folding(Folding::Arguments).not_pushed(),
+    named("$replaceOne", &REPLACE, string::op_replace_one).folding(Folding::Arguments),
+    list("$reverseArray", 1, 1, array::op_reverse_array),
+    list("$round", 1, 2, functions::op_round).one_by_one(Rest::Nothing),
+    named("$rtrim", &TRIM, string::op_rtrim).one_by_one(Rest::Nothing),
+    date_part("$second", date::op_second),
+    list("$setDifference", 2, 2, set::op_set_difference),
+    counted("$setEquals", 2, MANY, set::op_set_equals, arity::miscounted_set_equals)
+        .one_by_one(Rest::UntilDifferent)
+        .joining(Join::First)
+        .checked(set::check_equals),
+    named("$setField", &SET_FIELD, object::op_set_field)
+        .since(Release::V5_0)
+        .one_by_one(Rest::Nothing)
+        .folding(Folding::Nothing)
+        .not_pushed(),
+    list("$setIntersection", 0, MANY, set::op_set_intersection)
+        .one_by_one(Rest::Nothing)
+        .joining(Join::All),
+    list("$setIsSubset", 2, 2, set::op_set_is_subset)
+        .one_by_one(Rest::Filled(2, Value::Array(&[5, 0, 0, 0, 0])))
+        .checked(set::check_is_subset),
+    list("$setUnion", 0, MANY, set::op_set_union).one_by_one(Rest::Nothing).joining(Join::All),
+    own("$sigmoid", vector::sigmoid).since(Release::V8_1).folding(Folding::Arguments),
+    own("$similarityCosine", |row, v, scope| vector::parse(row, vector::op_cosine, v, scope))
+        .since(Release::V8_2)
+        .folding(Folding::Nothing)
+        .not_pushed(),
+    own("$similarityDotProduct", |row, v, scope| {
+        vector::parse(row, vector::op_dot_product, v, scope)
+    })
+    .since(Release::V8_2)
+    .folding(Folding::Nothing)
+    .not_pushed(),
+    own("$similarityEuclidean", |row, v, scope| vector::parse(row, vector::op_euclidean, v, scope))
+        .since(Release::V8_2)
+        .folding(Folding::Nothing)
+        .not_pushed(),
+    list("$sin", 1, 1, functions::op_sin),
+    list("$sinh", 1, 1, functions::op_sinh),
+    list("$size", 1, 1, array::op_size).not_pushed(),
+    list("$slice", 2, 3, array::op_slice).one_by_one(Rest::FromTwo).not_pushed(),
+    special("$sortArray", arrange::sort_array).since(Release::V6_0),
+    list("$split", 2, 2, string::op_split).not_pushed(),
+    list("$sqrt", 1, 1, functions::op_sqrt),
+    list("$stdDevPop", 0, MANY, stats::op_std_dev_pop).not_pushed(),
+    list("$stdDevSamp", 0, MANY, stats::op_std_dev_samp).not_pushed(),
+    list("$strLenBytes", 1, 1, string::op_str_len_bytes),
+    list("$strLenCP", 1, 1, string::op_str_len_cp),
+    list("$strcasecmp", 2, 2, string::op_strcasecmp),
+    counted("$substr", 3, 3, string::op_substr_bytes, arity::miscounted_substr),
+    list("$substrBytes", 3, 3, string::op_substr_bytes),
+    list("$substrCP", 3, 3, string::op_substr_cp),
+    list("$subtract", 2, 2, arithmetic::op_subtract),
+    list("$sum", 0, MANY, stats::op_sum).not_pushed(),
+    special("$switch", conditional::switch),
+    list("$tan", 1, 1, functions::op_tan),
+    list("$tanh", 1, 1, functions::op_tanh),
+    conversion("$toBool", convert::op_to_bool),
+    conversion("$toDate", convert::op_to_date),
+    conversion("$toDecimal", convert::op_to_decimal),
+    conversion("$toDouble", convert::op_to_double),
+    own("$toHashedIndexKey", convert::to_hashed_index_key).folding(Folding::Nothing).not_pushed(),
+    conversion("$toInt", convert::op_to_int),
+    conversion("$toLong", convert::op_to_long),
+    list("$toLower", 1, 1, string::op_to_lower),
+    conversion("$toObjectId", convert::op_to_object_id),
+    conversion("$toString", convert::op_to_string),
+    conversion("$toUUID", convert::op_to_uuid).since(Release::V8_0),
+    list("$toUpper", 1, 1, string::op_to_upper),
+    named("$trim", &TRIM, string::op_trim).one_by_one(Rest::Nothing),
+    list("$trunc", 1, 2, functions::op_trunc).one_by_one(Rest::Nothing),
+    list("$tsIncrement", 1, 1, date::op_ts_increment).since(Release::V6_0),
+    list("$tsSecond", 1, 1, date::op_ts_second).since(Release::V6_0),
+    list("$type", 1, 1, convert::op_type).not_pushed(),
+    named("$unsetField", &UNSET_FIELD, object::op_unset_field)
+        .since(Release::V5_0)
+        .folding(Folding::Nothing)
+        .not_pushed(),
+    date_part("$week", date::op_week),
+    date_part("$year", date::op_year),
+    special("$zip", arrange::zip).not_pushed(),
 ];
 
-static NAMED: &[Named] = &[
-    Named {
-        name: "$convert",
-        fun: convert::op_convert,
-        fields: &[
-            Field { name: "input", required: Some((9, "Missing 'input' parameter to $convert")) },
-            Field { name: "to", required: Some((9, "Missing 'to' parameter to $convert")) },
-            Field { name: "onError", required: None },
-            Field { name: "onNull", required: None },
-            Field { name: "format", required: None },
-            Field { name: "byteOrder", required: None },
-        ],
-        not_object: (9, "$convert expects an object of named arguments but found: {}"),
-        unknown: (9, "$convert found an unknown argument: {}"),
-    },
-    Named {
-        name: "$dateAdd",
-        fun: date_math::op_date_add,
-        fields: &[
-            Field {
-                name: "startDate",
-                required: Some((
-                    5166402,
-                    "$dateAdd requires startDate, unit, and amount to be present",
-                )),
-            },
-            Field {
-                name: "unit",
-                required: Some((
-                    5166402,
-                    "$dateAdd requires startDate, unit, and amount to be present",
-                )),
-            },
-            Field {
-                name: "amount",
-                required: Some((
-                    5166402,
-                    "$dateAdd requires startDate, unit, and amount to be present",
-                )),
-            },
-            Field { name: "timezone", required: None },
-        ],
-        not_object: (5166400, "$dateAdd expects an object as its argument"),
-        unknown: (
-            5166401,
-            "Unrecognized argument to $dateAdd: {}. Expected arguments are startDate, unit, amount, and optionally timezone.",
-        ),
-    },
-    Named {
-        name: "$dateDiff",
-        fun: date_math::op_date_diff,
-        fields: &[
-            Field {
-                name: "startDate",
-                required: Some((5166303, "Missing 'startDate' parameter to $dateDiff")),
-            },
-            Field {
-                name: "endDate",
-                required: Some((5166304, "Missing 'endDate' parameter to $dateDiff")),
-            },
-            Field {
-                name: "unit",
-                required: Some((5166305, "Missing 'unit' parameter to $dateDiff")),
-            },
-            Field { name: "timezone", required: None },
-            Field { name: "startOfWeek", required: None },
-        ],
-        not_object: (5166301, "$dateDiff only supports an object as its argument"),
-        unknown: (5166302, "Unrecognized argument to $dateDiff: {}"),
-    },
-    Named {
-        name: "$dateFromParts",
-        fun: date_math::op_date_from_parts,
-        fields: &[
-            Field { name: "year", required: None },
-            Field { name: "month", required: None },
-            Field { name: "day", required: None },
-            Field { name: "isoWeekYear", required: None },
-            Field { name: "isoWeek", required: None },
-            Field { name: "isoDayOfWeek", required: None },
-            Field { name: "hour", required: None },
-            Field { name: "minute", required: None },
-            Field { name: "second", required: None },
-            Field { name: "millisecond", required: None },
-            Field { name: "timezone", required: None },
-        ],
-        not_object: (40519, "$dateFromParts only supports an object as its argument"),
-        unknown: (40518, "Unrecognized argument to $dateFromParts: {}"),
-    },
-    Named {
-        name: "$dateFromString",
-        fun: date_math::op_date_from_string,
-        fields: &[
-            Field {
-                name: "dateString",
-                required: Some((40542, "Missing 'dateString' parameter to $dateFromString")),
-            },
-            Field { name: "format", required: None },
-            Field { name: "timezone", required: None },
-            Field { name: "onNull", required: None },
-            Field { name: "onError", required: None },
-        ],
-        not_object: (40540, "$dateFromString only supports an object as an argument, found: {}"),
-        unknown: (40541, "Unrecognized argument to $dateFromString: {}"),
-    },
-    Named {
-        name: "$dateSubtract",
-        fun: date_math::op_date_subtract,
-        fields: &[
-            Field {
-                name: "startDate",
-                required: Some((
-                    5166402,
-                    "$dateSubtract requires startDate, unit, and amount to be present",
-                )),
-            },
-            Field {
-                name: "unit",
-                required: Some((
-                    5166402,
-                    "$dateSubtract requires startDate, unit, and amount to be present",
-                )),
-            },
-            Field {
-                name: "amount",
-                required: Some((
-                    5166402,
-                    "$dateSubtract requires startDate, unit, and amount to be present",
-                )),
-            },
-            Field { name: "timezone", required: None },
-        ],
-        not_object: (5166400, "$dateSubtract expects an object as its argument"),
-        unknown: (
-            5166401,
-            "Unrecognized argument to $dateSubtract: {}. Expected arguments are startDate, unit, amount, and optionally timezone.",
-        ),
-    },
-    Named {
-        name: "$dateToParts",
-        fun: date::op_date_to_parts,
-        fields: &[
-            Field {
-                name: "date",
-                required: Some((40522, "Missing 'date' parameter to $dateToParts")),
-            },
-            Field { name: "timezone", required: None },
-            Field { name: "iso8601", required: None },
-        ],
-        not_object: (40524, "$dateToParts only supports an object as its argument"),
-        unknown: (40520, "Unrecognized argument to $dateToParts: {}"),
-    },
-    Named {
-        name: "$dateToString",
-        fun: date::op_date_to_string,
-        fields: &[
-            Field {
-                name: "date",
-                required: Some((18628, "Missing 'date' parameter to $dateToString")),
-            },
-            Field { name: "format", required: None },
-            Field { name: "timezone", required: None },
-            Field { name: "onNull", required: None },
-        ],
-        not_object: (18629, "$dateToString only supports an object as its argument"),
-        unknown: (18534, "Unrecognized argument to $dateToString: {}"),
-    },
-    Named {
-        name: "$dateTrunc",
-        fun: date_math::op_date_trunc,
-        fields: &[
-            Field {
-                name: "date",
-                required: Some((5439009, "Missing 'date' parameter to $dateTrunc")),
-            },
-            Field {
-                name: "unit",
-                required: Some((5439010, "Missing 'unit' parameter to $dateTrunc")),
-            },
-            Field { name: "binSize", required: None },
-            Field { name: "timezone", required: None },
-            Field { name: "startOfWeek", required: None },
-        ],
-        not_object: (5439007, "$dateTrunc only supports an object as its argument"),
-        unknown: (
-            5439008,
-            "Unrecognized argument to $dateTrunc: {}. Expected arguments are date, unit, and optionally, binSize, timezone, startOfWeek",
-        ),
-    },
-    Named {
-        name: "$firstN",
-        fun: array::op_first_n,
-        fields: &[
-            Field { name: "n", required: Some((5787906, "Missing value for 'n'")) },
-            Field { name: "input", required: Some((5787907, "Missing value for 'input'")) },
-        ],
-        not_object: (5787801, "specification must be an object; found $firstN: {shown}"),
-        unknown: (5787901, "Unknown argument for 'n' operator: {}"),
-    },
-    Named {
-        name: "$lastN",
-        fun: array::op_last_n,
-        fields: &[
-            Field { name: "n", required: Some((5787906, "Missing value for 'n'")) },
-            Field { name: "input", required: Some((5787907, "Missing value for 'input'")) },
-        ],
-        not_object: (5787801, "specification must be an object; found $lastN: {shown}"),
-        unknown: (5787901, "Unknown argument for 'n' operator: {}"),
-    },
-    Named {
-        name: "$ltrim",
-        fun: string::op_ltrim,
-        fields: &[
-            Field { name: "input", required: Some((50695, "$ltrim requires an 'input' field")) },
-            Field { name: "chars", required: None },
-        ],
-        not_object: (50696, "$ltrim only supports an object as an argument, found {}"),
-        unknown: (50694, "$ltrim found an unknown argument: {}"),
-    },
-    Named {
-        name: "$maxN",
-        fun: array::op_max_n,
-        fields: &[
-            Field { name: "n", required: Some((5787906, "Missing value for 'n'")) },
-            Field { name: "input", required: Some((5787907, "Missing value for 'input'")) },
-        ],
-        not_object: (5787900, "specification must be an object; found $maxN: {shown}"),
-        unknown: (5787901, "Unknown argument for 'n' operator: {}"),
-    },
-    Named {
-        name: "$minN",
-        fun: array::op_min_n,
-        fields: &[
-            Field { name: "n", required: Some((5787906, "Missing value for 'n'")) },
-            Field { name: "input", required: Some((5787907, "Missing value for 'input'")) },
-        ],
-        not_object: (5787900, "specification must be an object; found $minN: {shown}"),
-        unknown: (5787901, "Unknown argument for 'n' operator: {}"),
-    },
-    Named {
-        name: "$replaceAll",
-        fun: string::op_replace_all,
-        fields: &[
-            Field {
-                name: "input",
-                required: Some((51749, "$replaceAll requires 'input' to be specified")),
-            },
-            Field {
-                name: "find",
-                required: Some((51748, "$replaceAll requires 'find' to be specified")),
-            },
-            Field {
-                name: "replacement",
-                required: Some((51747, "$replaceAll requires 'replacement' to be specified")),
-            },
-        ],
-        not_object: (51751, "$replaceAll requires an object as an argument, found: {}"),
-        unknown: (51750, "$replaceAll found an unknown argument: {}"),
-    },
-    Named {
-        name: "$replaceOne",
-        fun: string::op_replace_one,
-        fields: &[
-            Field {
-                name: "input",
-                required: Some((51749, "$replaceOne requires 'input' to be specified")),
-            },
-            Field {
-                name: "find",
-                required: Some((51748, "$replaceOne requires 'find' to be specified")),
-            },
-            Field {
-                name: "replacement",
-                required: Some((51747, "$replaceOne requires 'replacement' to be specified")),
-            },
-        ],
-        not_object: (51751, "$replaceOne requires an object as an argument, found: {}"),
-        unknown: (51750, "$replaceOne found an unknown argument: {}"),
-    },
-    Named {
-        name: "$rtrim",
-        fun: string::op_rtrim,
-        fields: &[
-            Field { name: "input", required: Some((50695, "$rtrim requires an 'input' field")) },
-            Field { name: "chars", required: None },
-        ],
-        not_object: (50696, "$rtrim only supports an object as an argument, found {}"),
-        unknown: (50694, "$rtrim found an unknown argument: {}"),
-    },
-    Named {
-        name: "$setField",
-        fun: object::op_set_field,
-        fields: &[
-            Field {
-                name: "field",
-                required: Some((4161102, "$setField requires 'field' to be specified")),
-            },
-            Field {
-                name: "input",
-                required: Some((4161109, "$setField requires 'input' to be specified")),
-            },
-            Field {
-                name: "value",
-                required: Some((4161103, "$setField requires 'value' to be specified")),
-            },
-        ],
-        not_object: (4161100, "$setField only supports an object as its argument"),
-        unknown: (4161101, "$setField found an unknown argument: {}"),
-    },
-    Named {
-        name: "$trim",
-        fun: string::op_trim,
-        fields: &[
-            Field { name: "input", required: Some((50695, "$trim requires an 'input' field")) },
-            Field { name: "chars", required: None },
-        ],
-        not_object: (50696, "$trim only supports an object as an argument, found {}"),
-        unknown: (50694, "$trim found an unknown argument: {}"),
-    },
-    Named {
-        name: "$unsetField",
-        fun: object::op_unset_field,
-        fields: &[
-            Field {
-                name: "field",
-                required: Some((4161102, "$unsetField requires 'field' to be specified")),
-            },
-            Field {
-                name: "input",
-                required: Some((4161109, "$unsetField requires 'input' to be specified")),
-            },
-        ],
-        not_object: (4161100, "$unsetField only supports an object as its argument"),
-        unknown: (4161101, "$unsetField found an unknown argument: {}"),
-    },
-];
+static CONVERT: Arguments = Arguments::new(
+    &[
+        required("input", 9, "Missing 'input' parameter to {op}"),
+        required("to", 9, "Missing 'to' parameter to {op}"),
+        optional("onError"),
+        optional("onNull"),
+        optional("format").since(Release::V8_0),
+        optional("byteOrder").since(Release::V8_0),
+    ],
+    (9, "{op} expects an object of named arguments but found: {type}"),
+    (9, "{op} found an unknown argument: {field}"),
+);
+
+const ADD_NEEDS: &str = "{op} requires startDate, unit, and amount to be present";
+
+static DATE_ADD: Arguments = Arguments::new(
+    &[
+        required("startDate", 5_166_402, ADD_NEEDS),
+        required("unit", 5_166_402, ADD_NEEDS),
+        required("amount", 5_166_402, ADD_NEEDS),
+        optional("timezone"),
+    ],
+    (5_166_400, "{op} expects an object as its argument"),
+    (
+        5_166_401,
+        "Unrecognized argument to {op}: {field}. Expected arguments are startDate, unit, amount, \
+         and optionally timezone.",
+    ),
+);
+
+static DATE_DIFF: Arguments = Arguments::new(
+    &[
+        required("startDate", 5_166_303, "Missing 'startDate' parameter to {op}"),
+        required("endDate", 5_166_304, "Missing 'endDate' parameter to {op}"),
+        required("unit", 5_166_305, "Missing 'unit' parameter to {op}"),
+        optional("timezone"),
+        optional("startOfWeek"),
+    ],
+    (5_166_301, "{op} only supports an object as its argument"),
+    (5_166_302, "Unrecognized argument to {op}: {field}"),
+)
+.missed_in_order();
+
+static DATE_FROM_PARTS: Arguments = Arguments::new(
+    &[
+        optional("year"),
+        optional("month"),
+        optional("day"),
+        optional("isoWeekYear"),
+        optional("isoWeek"),
+        optional("isoDayOfWeek"),
+        optional("hour"),
+        optional("minute"),
+        optional("second"),
+        optional("millisecond"),
+        optional("timezone"),
+    ],
+    (40_519, "{op} only supports an object as its argument"),
+    (40_518, "Unrecognized argument to {op}: {field}"),
+)
+.before(date_math::check_parts)
+.missed_in_order();
+
+static DATE_FROM_STRING: Arguments = Arguments::new(
+    &[
+        required("dateString", 40_542, "Missing 'dateString' parameter to {op}"),
+        optional("format"),
+        optional("timezone"),
+        optional("onNull"),
+        optional("onError"),
+    ],
+    (40_540, "{op} only supports an object as an argument, found: {type}"),
+    (40_541, "Unrecognized argument to {op}: {field}"),
+)
+.missed_in_order();
+
+static DATE_TO_PARTS: Arguments = Arguments::new(
+    &[
+        required("date", 40_522, "Missing 'date' parameter to {op}"),
+        optional("timezone"),
+        optional("iso8601"),
+    ],
+    (40_524, "{op} only supports an object as its argument"),
+    (40_520, "Unrecognized argument to {op}: {field}"),
+)
+.missed_in_order();
+
+static DATE_TO_STRING: Arguments = Arguments::new(
+    &[
+        required("date", 18_628, "Missing 'date' parameter to {op}"),
+        optional("format"),
+        optional("timezone"),
+        optional("onNull"),
+    ],
+    (18_629, "{op} only supports an object as its argument"),
+    (18_534, "Unrecognized argument to {op}: {field}"),
+)
+.missed_in_order();
+
+static DATE_TRUNC: Arguments = Arguments::new(
+    &[
+        required("date", 5_439_009, "Missing 'date' parameter to {op}"),
+        required("unit", 5_439_010, "Missing 'unit' parameter to {op}"),
+        optional("binSize"),
+        optional("timezone"),
+        optional("startOfWeek"),
+    ],
+    (5_439_007, "{op} only supports an object as its argument"),
+    (
+        5_439_008,
+        "Unrecognized argument to {op}: {field}. Expected arguments are date, unit, and \
+         optionally, binSize, timezone, startOfWeek",
+    ),
+)
+.missed_in_order();
+
+static FIRST_N: Arguments = n_of(5_787_801);
+static MAX_N: Arguments = n_of(5_787_900);
+
+const fn n_of(not_object: i32) -> Arguments {
+    const FIELDS: &[Argument] = &[
+        required("n", 5_787_906, "Missing value for 'n'"),
+        required("input", 5_787_907, "Missing value for 'input'"),
+    ];
+    Arguments::new(
+        FIELDS,
+        (not_object, "specification must be an object; found {op}: {shown}"),
+        (5_787_901, "Unknown argument for 'n' operator: {field}"),
+    )
+}
+
+static REPLACE: Arguments = Arguments::new(
+    &[
+        required("input", 51_749, "{op} requires 'input' to be specified"),
+        required("find", 51_748, "{op} requires 'find' to be specified"),
+        required("replacement", 51_747, "{op} requires 'replacement' to be specified"),
+    ],
+    (51_751, "{op} requires an object as an argument, found: {type}"),
+    (51_750, "{op} found an unknown argument: {field}"),
+);
+
+static SET_FIELD: Arguments = Arguments::new(
+    &[
+        required("field", 4_161_102, "{op} requires 'field' to be specified"),
+        required("input", 4_161_109, "{op} requires 'input' to be specified"),
+        required("value", 4_161_103, "{op} requires 'value' to be specified"),
+    ],
+    (4_161_100, "{op} only supports an object as its argument"),
+    (4_161_101, "{op} found an unknown argument: {field}"),
+)
+.before(object::check_set_field);
+
+static UNSET_FIELD: Arguments = Arguments::new(
+    &[
+        required("field", 4_161_102, "{op} requires 'field' to be specified"),
+        required("input", 4_161_109, "{op} requires 'input' to be specified"),
+    ],
+    (4_161_100, "{op} only supports an object as its argument"),
+    (4_161_101, "{op} found an unknown argument: {field}"),
+)
+.before(object::check_field_name);
+
+static TRIM: Arguments = Arguments::new(
+    &[required("input", 50_695, "{op} requires an 'input' field"), optional("chars")],
+    (50_696, "{op} only supports an object as an argument, found {type}"),
+    (50_694, "{op} found an unknown argument: {field}"),
+);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Scope, *};
 
     #[test]
     fn rows_are_sorted_by_name() {
-        assert!(POSITIONAL.is_sorted_by_key(|row| row.name));
-        assert!(NAMED.is_sorted_by_key(|row| row.name));
+        assert!(OPERATORS.is_sorted_by_key(|row| row.name));
+    }
+
+    #[test]
+    fn a_release_has_what_came_before_it() {
+        let takes = |release, doc: bson::RawDocumentBuf| {
+            operand(Value::from(&*doc), &mut Scope::of_release(release)).is_ok()
+        };
+        let bits = || bson::rawdoc! { "$bitAnd": [1, 2] };
+        assert!(takes(Release::NEWEST, bits()) && !takes(Release::V6_0, bits()));
+        let limited = || bson::rawdoc! { "$filter": { "input": [], "cond": 1, "limit": 1 } };
+        assert!(takes(Release::V6_0, limited()) && !takes(Release::V5_0, limited()));
+        assert!(takes(Release::V5_0, bson::rawdoc! { "$filter": { "input": [], "cond": 1 } }));
+        let formatted = || bson::rawdoc! { "$convert": { "input": 1, "to": 2, "format": "hex" } };
+        assert!(takes(Release::V8_0, formatted()) && !takes(Release::V7_0, formatted()));
     }
 }

@@ -1,7 +1,7 @@
 //! `$sigmoid` and the similarities of vectors.
 
 use super::{
-    Call, Env, Evaluated, Expr, Fun, arithmetic, decimal,
+    Call, Env, Evaluated, Expr, Fun, Operator, arithmetic, decimal,
     parse::{Scope, lossy, operand},
 };
 use crate::{
@@ -9,8 +9,21 @@ use crate::{
     value::{Elements, OwnedValue, Value},
 };
 
+/// `$sigmoid` takes one argument, which is not an array.
+pub(super) fn sigmoid(
+    row: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope,
+) -> Result<Expr, QueryError> {
+    match value {
+        Value::Array(_) => Err(no_number(row.name, value)),
+        Value::String(text) if !text.starts_with(b"$") => Err(no_number(row.name, value)),
+        _ => Ok(Expr::Call(Call { row, fun: op_sigmoid, args: vec![operand(value, scope)?] })),
+    }
+}
+
 /// `1 / (1 + e^-x)`.
-pub(super) fn op_sigmoid<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
+fn op_sigmoid<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let value = args.first().copied().unwrap_or(Value::Missing);
     match value {
         _ if value.is_nullish() => Ok(Value::Null),
@@ -44,11 +57,12 @@ enum Kind {
 
 /// Two vectors in an array, or `{vectors, score}`.
 pub(super) fn parse(
-    name: &'static str,
+    row: &'static Operator,
     fun: Fun,
     value: Value<'_>,
     scope: &mut Scope,
 ) -> Result<Expr, QueryError> {
+    let name = row.name;
     let (mut list, mut score) = (value, false);
     match value {
         Value::Array(_) => {}
@@ -86,7 +100,7 @@ pub(super) fn parse(
     };
     let score = Expr::Literal(OwnedValue::from(Value::Bool(score)));
     let args = vec![operand(a, scope)?, operand(b, scope)?, score];
-    Ok(Expr::Call(Call { name, fun, args }))
+    Ok(Expr::Call(Call { row, fun, args }))
 }
 
 type Pair = (Vec<f64>, Vec<f64>);

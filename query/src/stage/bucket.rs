@@ -15,9 +15,8 @@ use super::{
     accumulator::{Spec, State},
     granularity::Granularity,
     group::counted,
-    pushed,
-    table::one,
-    to_doc, unwind,
+    plain::one,
+    pushed, to_doc, unwind,
 };
 use crate::{
     collation::Collator,

@@ -1,6 +1,6 @@
 //! `$fill`: values where there are none. It is short for `$setWindowFields` and `$addFields`.
 
-use super::{Parsed, StageContext, idl, raw, table::in_stage, window};
+use super::{Parsed, StageContext, idl, plain::in_stage, raw, window};
 use crate::{
     error::QueryError,
     exec::{Project, Stage},

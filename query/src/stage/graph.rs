@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use protocol::RawDoc;
 
-use super::{Parsed, StageContext, hash_key, idl, join::run_on, table::one, to_doc, unwind};
+use super::{Parsed, StageContext, hash_key, idl, join::run_on, plain::one, to_doc, unwind};
 use crate::{
+    Release,
     error::QueryError,
     exec::{Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, array_bytes},
@@ -44,7 +45,7 @@ fn specification(value: Value<'_>) -> Result<&[u8], QueryError> {
 }
 
 /// Where it leads to is looked at before any stage of the pipeline.
-pub(super) fn check_from(value: Value<'_>) -> Result<(), QueryError> {
+pub(super) fn check_from(value: Value<'_>, _: Release) -> Result<(), QueryError> {
     let doc = specification(value)?;
     match Elements::of_bytes(doc).find(b"from").map(|field| field.value()) {
         Some(Value::String(_)) => Ok(()),

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use protocol::RawDoc;
 
 use super::{
-    NoSource, Over, Parsed, StageContext, check_part, drain, facet, idl, named, parse, parse_inner,
-    plan, table::one, to_doc, unwind,
+    NoSource, Over, Parsed, StageContext, StageRow, check_part, drain, idl, named, parse,
+    parse_inner, plain::one, plan, row::Place, to_doc, unwind,
 };
 use crate::{
     Release,
@@ -15,7 +15,7 @@ use crate::{
     exec::{Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, array_bytes},
     value::{
-        Element, Elements, OwnedValue, Shown, Value,
+        Elements, OwnedValue, Shown, Value,
         path::{LeafArrays, Path},
     },
 };
@@ -151,7 +151,7 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
     let into = into.ok_or_else(|| {
         QueryError::location(40_414, "BSON field '$lookup.as' is missing but a required field")
     })?;
-    if cx.scope.release < Release(5, 0)
+    if cx.scope.release < Release::V5_0
         && pipeline.is_some()
         && (local.is_some() || foreign.is_some())
     {
@@ -209,14 +209,12 @@ fn over_named(coll: Option<&[u8]>) -> Over {
 /// A pipeline within a stage writes nothing.
 fn check_reads_only(code: i32, stage: &str, pipeline: Value<'_>) -> Result<(), QueryError> {
     let names = pipeline.elements().filter_map(|inner| inner.value().elements().next());
-    match names.map(|field| field.key).find(|name| matches!(*name, b"$out" | b"$merge")) {
+    let mut rows = names.filter_map(|field| StageRow::named(field.key));
+    match rows.find(|row| row.place == Place::Last) {
         None => Ok(()),
-        Some(name) => Err(QueryError::location(
+        Some(row) => Err(QueryError::location(
             code,
-            format!(
-                "{} is not allowed within a {stage}'s sub-pipeline",
-                String::from_utf8_lossy(name)
-            ),
+            format!("{} is not allowed within a {stage}'s sub-pipeline", row.name),
         )),
     }
 }
@@ -389,47 +387,46 @@ impl Stage for UnionWith {
     }
 }
 
-/// What mongod looks at in pipelines within a stage before it looks into any stage: their names.
-pub(super) fn check_inner(stage: &Element<'_>, release: Release) -> Result<(), QueryError> {
-    match (stage.key, stage.value()) {
-        (b"$facet", spec) => {
-            facet::check_facet(spec)?;
-            spec.elements().try_for_each(|facet| named(facet.value(), release).map(|_| ()))
+/// What mongod checks of a `$lookup` before it parses any stage of the pipeline.
+pub(super) fn check_lookup(value: Value<'_>, release: Release) -> Result<(), QueryError> {
+    let Value::Document(spec) = value else { return Ok(()) };
+    let part = |name: &[u8]| Elements::of_bytes(spec).find(name).map(|field| field.value());
+    let from = part(b"from");
+    match from {
+        None if release < Release::V6_0 => {
+            return Err(QueryError::failed_to_parse(format!(
+                "missing 'from' option to $lookup stage specification: {}",
+                Shown(value)
+            )));
         }
-        (b"$graphLookup", spec) => super::graph::check_from(spec),
-        (b"$lookup" | b"$unionWith", Value::Document(spec)) => {
-            let part = |name: &[u8]| Elements::of_bytes(spec).find(name).map(|field| field.value());
-            let lookup = stage.key == b"$lookup";
-            if lookup && release < Release(5, 1) && part(b"from").is_none() {
-                return Err(QueryError::failed_to_parse(format!(
-                    "missing 'from' option to $lookup stage specification: {}",
-                    Shown(stage.value())
-                )));
-            }
-            match part(b"from") {
-                Some(Value::Document(spec)) if lookup => return Err(elsewhere(spec)),
-                Some(Value::String(_)) | None => {}
-                Some(other) if lookup => {
-                    return Err(QueryError::failed_to_parse(format!(
-                        "$lookup 'from' field must be a string, but found {}",
-                        other.type_name()
-                    )));
-                }
-                Some(_) => {}
-            }
-            match part(b"pipeline") {
-                Some(pipeline @ Value::Array(_)) => named(pipeline, release).map(|_| ()),
-                Some(_) if lookup => {
-                    Err(QueryError::type_mismatch("A pipeline must be an array of objects"))
-                }
-                Some(_) => Ok(()),
-                None if lookup && part(b"from").is_none() => {
-                    let text = "must specify 'pipeline' when 'from' is empty";
-                    Err(QueryError::failed_to_parse(text))
-                }
-                None => Ok(()),
-            }
+        Some(Value::Document(spec)) => return Err(elsewhere(spec)),
+        Some(Value::String(_)) | None => {}
+        Some(other) => {
+            return Err(QueryError::failed_to_parse(format!(
+                "$lookup 'from' field must be a string, but found {}",
+                other.type_name()
+            )));
         }
+    }
+    match part(b"pipeline") {
+        Some(pipeline @ Value::Array(_)) => named(pipeline, release).map(drop),
+        Some(_) => Err(QueryError::type_mismatch("A pipeline must be an array of objects")),
+        None if from.is_none() => {
+            Err(QueryError::failed_to_parse("must specify 'pipeline' when 'from' is empty"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The same of a `$unionWith`.
+pub(super) fn check_union_with(value: Value<'_>, release: Release) -> Result<(), QueryError> {
+    match value {
+        Value::Document(spec) => match Elements::of_bytes(spec).find(b"pipeline") {
+            Some(pipeline) if matches!(pipeline.value(), Value::Array(_)) => {
+                named(pipeline.value(), release).map(drop)
+            }
+            _ => Ok(()),
+        },
         _ => Ok(()),
     }
 }

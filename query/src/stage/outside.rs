@@ -2,10 +2,12 @@
 //!
 //! Here they are parsed and put in their place; [`crate::context::Collections::outside`] gives their documents.
 
-use bson::RawDocumentBuf;
 use protocol::{ErrorCode, RawDoc};
 
-use super::{Parsed, StageContext, idl, raw};
+use super::{
+    Parsed, StageContext, idl,
+    row::{Place, RunsOver, StageRow},
+};
 use crate::{
     error::QueryError,
     exec::{Stage, Upstream},
@@ -24,15 +26,6 @@ pub enum Over {
     Nothing,
 }
 
-/// A stage that brings documents of the server's own.
-#[derive(Debug, Clone)]
-pub struct Outside {
-    /// Its name, with the dollar.
-    pub name: &'static str,
-    /// What it was given, checked.
-    pub spec: RawDocumentBuf,
-}
-
 /// Stands where a stage is that the server should have taken out of the pipeline.
 #[derive(Debug)]
 pub(super) struct Refused(pub(super) &'static str);
@@ -48,107 +41,112 @@ pub(super) fn not_supported(name: &str) -> QueryError {
     QueryError::location(115, format!("The {name} stage is not supported by this server yet"))
 }
 
-/// Stages that must stand first, and those that must stand last.
-pub(super) fn check_places(names: &[&[u8]]) -> Result<(), QueryError> {
-    const FIRST: [&[u8]; 13] = [
-        b"$collStats",
-        b"$indexStats",
-        b"$listCatalog",
-        b"$listClusterCatalog",
-        b"$listSampledQueries",
-        b"$querySettings",
-        b"$queryStats",
-        b"$planCacheStats",
-        b"$currentOp",
-        b"$documents",
-        b"$listSessions",
-        b"$listLocalSessions",
-        b"$geoNear",
-    ];
-    for (at, name) in names.iter().enumerate() {
-        let shown = String::from_utf8_lossy(name);
-        if at > 0 && FIRST.contains(name) {
-            return Err(QueryError::location(
-                40_602,
-                format!("{shown} is only valid as the first stage in a pipeline"),
-            ));
-        }
-        if at + 1 < names.len() && matches!(*name, b"$out" | b"$merge") {
-            return Err(QueryError::location(
-                40_601,
-                format!("{shown} can only be the final stage in the pipeline"),
-            ));
-        }
+/// mongod's words for stages that need a search server beside it.
+pub(super) fn no_search(_: &str) -> QueryError {
+    search_refused(
+        "Using $search and $vectorSearch aggregation stages requires additional configuration. \
+         Please connect to Atlas or an AtlasCLI local deployment to enable.",
+    )
+}
+
+pub(super) fn no_search_indexes(_: &str) -> QueryError {
+    search_refused(
+        "Using Atlas Search Database Commands and the $listSearchIndexes aggregation stage \
+         requires additional configuration. Please connect to Atlas or an AtlasCLI local \
+         deployment to enable. ",
+    )
+}
+
+fn search_refused(why: &str) -> QueryError {
+    QueryError::location(
+        31_082,
+        format!(
+            "{why}For more information on how to connect, see \
+             https://dochub.mongodb.org/core/atlas-cli-deploy-local-reqs."
+        ),
+    )
+}
+
+/// Refuses a stage that stands where it must not.
+pub(super) fn check_places(
+    stages: impl ExactSizeIterator<Item = &'static StageRow>,
+) -> Result<(), QueryError> {
+    let last = stages.len().saturating_sub(1);
+    for (at, row) in stages.enumerate() {
+        let (code, why) = match row.place {
+            Place::First if at > 0 => (40_602, "is only valid as the first stage in a pipeline"),
+            Place::Last if at < last => (40_601, "can only be the final stage in the pipeline"),
+            _ => continue,
+        };
+        return Err(QueryError::location(code, format!("{} {why}", row.name)));
     }
     Ok(())
 }
 
-/// Stages that are at home in one place of the server alone.
-pub(super) fn check_namespace(name: &[u8], db: &str, over: &Over) -> Result<(), QueryError> {
-    let text = match (name, over) {
-        (_, Over::Part) => return Ok(()),
-        (b"$currentOp", _) if db != "admin" || *over != Over::Nothing => {
-            "$currentOp must be run against the 'admin' database with {aggregate: 1}"
-        }
-        (b"$queryStats", _) if db != "admin" || *over != Over::Nothing => {
-            "$queryStats must be run against the 'admin' database with {aggregate: 1}"
-        }
-        (b"$listSampledQueries", _) if db != "admin" || *over != Over::Nothing => {
-            "$listSampledQueries must be run against the 'admin' database with {aggregate: 1}"
-        }
-        (b"$listCatalog", Over::Nothing) if db != "admin" => {
-            "Collectionless $listCatalog must be run against the 'admin' database with \
-             {aggregate: 1}"
-        }
-        (b"$listClusterCatalog", Over::Collection(_)) => {
-            return Err(QueryError::location(
-                9_621_301,
-                "The $listClusterCatalog stage must run on a database, not a collection.",
-            ));
-        }
-        (b"$listLocalSessions", Over::Collection(_)) => {
-            "$listLocalSessions must be run against the database with {aggregate: 1}, not a \
-             collection"
-        }
-        (b"$listSessions", Over::Collection(name)) if db == "config" && name == SESSIONS => {
-            return Ok(());
-        }
-        (b"$listSessions", _) => "$listSessions may only be run against config.system.sessions",
-        _ => return Ok(()),
-    };
+fn not_here(text: impl Into<String>) -> Result<(), QueryError> {
     Err(QueryError::new(ErrorCode::InvalidNamespace, text))
 }
 
-const SESSIONS: &str = "system.sessions";
+/// A stage that runs on `admin`, over no collection.
+pub(super) fn on_admin(row: &StageRow, db: &str, over: &Over) -> Result<(), QueryError> {
+    if db == "admin" && *over == Over::Nothing {
+        return Ok(());
+    }
+    not_here(format!("{} must be run against the 'admin' database with {{aggregate: 1}}", row.name))
+}
+
+/// A stage that runs over a collection, or over all of them on `admin`.
+pub(super) fn catalog_on_admin(row: &StageRow, db: &str, over: &Over) -> Result<(), QueryError> {
+    if db == "admin" || *over != Over::Nothing {
+        return Ok(());
+    }
+    not_here(format!(
+        "Collectionless {} must be run against the 'admin' database with {{aggregate: 1}}",
+        row.name
+    ))
+}
+
+/// A stage that runs on a database, over no collection.
+pub(super) fn on_database(row: &StageRow, _: &str, over: &Over) -> Result<(), QueryError> {
+    if *over == Over::Nothing {
+        return Ok(());
+    }
+    let text = format!("The {} stage must run on a database, not a collection.", row.name);
+    Err(QueryError::location(9_621_301, text))
+}
+
+/// The same of an older stage, with other words.
+pub(super) fn on_no_collection(row: &StageRow, _: &str, over: &Over) -> Result<(), QueryError> {
+    if *over == Over::Nothing {
+        return Ok(());
+    }
+    not_here(format!(
+        "{} must be run against the database with {{aggregate: 1}}, not a collection",
+        row.name
+    ))
+}
+
+/// A stage that runs over the collection of sessions.
+pub(super) fn on_sessions(row: &StageRow, db: &str, over: &Over) -> Result<(), QueryError> {
+    match over {
+        Over::Collection(name) if db == "config" && name == "system.sessions" => Ok(()),
+        _ => not_here(format!("{} may only be run against config.system.sessions", row.name)),
+    }
+}
 
 /// Some stages bring documents, the others want a collection's.
-pub(super) fn check_first(first: Option<&[u8]>, over: &Over) -> Result<(), QueryError> {
-    const BRING: [&[u8]; 8] = [
-        b"$currentOp",
-        b"$documents",
-        b"$listCatalog",
-        b"$listClusterCatalog",
-        b"$listLocalSessions",
-        b"$listSampledQueries",
-        b"$querySettings",
-        b"$queryStats",
-    ];
-    let shown = String::from_utf8_lossy(first.unwrap_or_default());
-    let text = match (first, over) {
-        (Some(b"$documents" | b"$querySettings"), Over::Collection(_)) => {
-            format!("'{shown}' can only be run with {{aggregate: 1}}")
+pub(super) fn check_first(first: Option<&'static StageRow>, over: &Over) -> Result<(), QueryError> {
+    match (first, over) {
+        (Some(row), Over::Collection(_)) if row.runs_over == RunsOver::Nothing => {
+            not_here(format!("'{}' can only be run with {{aggregate: 1}}", row.name))
         }
-        (Some(name), Over::Nothing) if !BRING.contains(&name) => {
-            format!("{{aggregate: 1}} is not valid for '{shown}'; a collection is required.")
-        }
-        (None, Over::Nothing) => "{aggregate: 1} is not valid for an empty pipeline.".to_owned(),
-        _ => return Ok(()),
-    };
-    Err(QueryError::new(ErrorCode::InvalidNamespace, text))
-}
-
-fn given(name: &'static str, spec: &[u8]) -> Result<Parsed, QueryError> {
-    Ok(Parsed::Outside(Outside { name, spec: raw(spec)?.to_owned() }))
+        (Some(row), Over::Nothing) if row.runs_over == RunsOver::Collection => not_here(format!(
+            "{{aggregate: 1}} is not valid for '{}'; a collection is required.",
+            row.name
+        )),
+        (None, Over::Nothing) => not_here("{aggregate: 1} is not valid for an empty pipeline."),
+        _ => Ok(()),
+    }
 }
 
 fn must_be_bool(field: &[u8], value: Value<'_>) -> Result<(), QueryError> {
@@ -205,7 +203,7 @@ pub(super) fn parse_coll_stats(value: Value<'_>, _: &StageContext) -> Result<Par
             other => return Err(idl::unknown(NAME, other)),
         }
     }
-    given(NAME, doc)
+    Ok(Parsed::Outside(NAME))
 }
 
 fn check_scale(scale: Value<'_>) -> Result<(), QueryError> {
@@ -224,7 +222,7 @@ fn check_scale(scale: Value<'_>) -> Result<(), QueryError> {
 pub(super) fn parse_index_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
     match value {
         Value::Document(doc) if Elements::of_bytes(doc).next().is_none() => {
-            given("$indexStats", doc)
+            Ok(Parsed::Outside("$indexStats"))
         }
         _ => Err(QueryError::location(
             28_803,
@@ -252,7 +250,7 @@ pub(super) fn parse_plan_cache_stats(
         )));
     }
     match Elements::of_bytes(doc).next().map(|field| field.value()) {
-        None | Some(Value::Bool(false)) => given("$planCacheStats", doc),
+        None | Some(Value::Bool(false)) => Ok(Parsed::Outside("$planCacheStats")),
         Some(Value::Bool(true)) => Err(QueryError::location(
             4_503_200,
             "$planCacheStats stage supports allHosts parameter only for sharded clusters",
@@ -284,13 +282,13 @@ pub(super) fn parse_current_op(value: Value<'_>, _: &StageContext) -> Result<Par
             (other, _) => return Err(idl::unknown(NAME, other)),
         }
     }
-    given(NAME, doc)
+    Ok(Parsed::Outside(NAME))
 }
 
 pub(super) fn parse_list_catalog(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
     match value {
         Value::Document(doc) if Elements::of_bytes(doc).next().is_none() => {
-            given("$listCatalog", doc)
+            Ok(Parsed::Outside("$listCatalog"))
         }
         _ => Err(QueryError::location(
             6_200_600,
@@ -318,7 +316,7 @@ pub(super) fn parse_list_cluster_catalog(
             other => return Err(idl::unknown(NAME, other)),
         }
     }
-    given(NAME, doc)
+    Ok(Parsed::Outside(NAME))
 }
 
 pub(super) fn parse_list_sampled_queries(
@@ -338,7 +336,7 @@ pub(super) fn parse_list_sampled_queries(
     if let Some(field) = Elements::of_bytes(doc).find(b"namespace") {
         idl::string(NAME, &field)?;
     }
-    given(NAME, doc)
+    Ok(Parsed::Outside(NAME))
 }
 
 pub(super) fn parse_query_settings(
@@ -358,7 +356,7 @@ pub(super) fn parse_query_settings(
             other => return Err(idl::unknown(NAME, other)),
         }
     }
-    given(NAME, doc)
+    Ok(Parsed::Outside(NAME))
 }
 
 pub(super) fn parse_query_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
@@ -375,7 +373,7 @@ pub(super) fn parse_query_stats(value: Value<'_>, _: &StageContext) -> Result<Pa
             other => return Err(idl::unknown(NAME, other)),
         }
     }
-    given(NAME, doc)
+    Ok(Parsed::Outside(NAME))
 }
 
 pub(super) fn parse_list_sessions(
@@ -406,7 +404,7 @@ fn sessions(name: &'static str, value: Value<'_>) -> Result<Parsed, QueryError> 
             (other, _) => return Err(idl::unknown(name, other)),
         }
     }
-    given(name, doc)
+    Ok(Parsed::Outside(name))
 }
 
 fn options<'v>(name: &str, value: Value<'v>) -> Result<&'v [u8], QueryError> {

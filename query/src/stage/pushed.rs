@@ -1,22 +1,23 @@
 //! What mongod's second executor takes: there some failures have codes and words of their own.
 
-use crate::value::{Element, Elements, Value};
+use super::accumulator::Accumulator;
+use crate::{
+    expression::Operator,
+    value::{Elements, Value},
+};
 
-/// Whether it takes a stage, and so may take the group after it; `above` what was grouped or joined it takes nothing
-/// but the like.
-pub(super) fn takes_stage(stage: &Element<'_>, above: bool) -> bool {
-    let value = stage.value();
-    match stage.key {
-        b"$group" => true,
-        b"$match" | b"$sort" | b"$limit" | b"$skip" => !above,
-        b"$project" if !above => value.elements().all(|field| {
-            let shown = crate::matcher::operands::is_true(field.value());
-            let plain = field.value().is_number() || matches!(field.value(), Value::Bool(_));
-            plain && (shown || field.key == b"_id")
-        }),
-        b"$lookup" => !value.elements().any(|field| matches!(field.key, b"pipeline" | b"let")),
-        _ => false,
-    }
+/// Whether a projection shows fields and computes none.
+pub(super) fn is_plain_projection(spec: Value<'_>) -> bool {
+    spec.elements().all(|field| {
+        let shown = crate::matcher::operands::is_true(field.value());
+        let plain = field.value().is_number() || matches!(field.value(), Value::Bool(_));
+        plain && (shown || field.key == b"_id")
+    })
+}
+
+/// Whether a join has no pipeline.
+pub(super) fn is_plain_join(spec: Value<'_>) -> bool {
+    !spec.elements().any(|field| matches!(field.key, b"pipeline" | b"let"))
 }
 
 /// Whether it takes an expression: none of its operators is missing there.
@@ -24,7 +25,7 @@ pub(super) fn takes_expression(value: Value<'_>) -> bool {
     match value {
         Value::Array(_) => value.elements().all(|item| takes_expression(item.value())),
         Value::Document(doc) => Elements::of_bytes(doc).all(|field| {
-            std::str::from_utf8(field.key).is_ok_and(|name| MISSING.binary_search(&name).is_err())
+            Operator::named(field.key).is_none_or(|operator| operator.pushed)
                 && takes_expression(field.value())
         }),
         _ => true,
@@ -34,73 +35,15 @@ pub(super) fn takes_expression(value: Value<'_>) -> bool {
 /// Whether it takes what a group gathers: an accumulator is not an operator of the same name.
 pub(super) fn takes_accumulator(value: Value<'_>) -> bool {
     value.elements().all(|field| {
-        !matches!(field.key, b"$median" | b"$percentile") && takes_expression(field.value())
+        Accumulator::named(field.key).is_none_or(|accumulator| accumulator.pushed)
+            && takes_expression(field.value())
     })
 }
-
-/// Operators that it lacks, sorted.
-const MISSING: [&str; 50] = [
-    "$allElementsTrue",
-    "$arrayElemAt",
-    "$avg",
-    "$binarySize",
-    "$bitAnd",
-    "$bitNot",
-    "$bitOr",
-    "$bitXor",
-    "$convert",
-    "$filter",
-    "$first",
-    "$firstN",
-    "$getField",
-    "$indexOfArray",
-    "$last",
-    "$lastN",
-    "$log",
-    "$map",
-    "$max",
-    "$maxN",
-    "$median",
-    "$mergeObjects",
-    "$min",
-    "$minN",
-    "$percentile",
-    "$reduce",
-    "$replaceAll",
-    "$setField",
-    "$similarityCosine",
-    "$similarityDotProduct",
-    "$similarityEuclidean",
-    "$size",
-    "$slice",
-    "$split",
-    "$stdDevPop",
-    "$stdDevSamp",
-    "$sum",
-    "$toBool",
-    "$toDate",
-    "$toDecimal",
-    "$toDouble",
-    "$toHashedIndexKey",
-    "$toInt",
-    "$toLong",
-    "$toObjectId",
-    "$toString",
-    "$toUUID",
-    "$type",
-    "$unsetField",
-    "$zip",
-];
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use bson::rawdoc;
-
-    #[test]
-    fn operators_are_sorted() {
-        assert!(MISSING.is_sorted());
-    }
 
     #[test]
     fn an_operator_that_is_missing_anywhere_keeps_the_expression_out() {

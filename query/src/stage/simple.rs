@@ -2,8 +2,9 @@
 
 use protocol::RawDoc;
 
-use super::{Parsed, StageContext, raw, table::one, to_doc};
+use super::{Parsed, StageContext, plain::one, raw, to_doc};
 use crate::{
+    Release,
     context::Context,
     error::QueryError,
     exec::{Stage, Upstream, with_notes_of},
@@ -15,6 +16,15 @@ use crate::{
 pub(super) fn parse_documents(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
     let list = Expr::parse(value, &mut cx.scope.clone())?;
     Ok(Parsed::Documents(Box::new(Documents { list, given: None })))
+}
+
+/// Before it was there for all, it was there for mongod itself.
+pub(super) fn no_documents(_: &str, release: Release) -> QueryError {
+    if release < Release::V5_0 {
+        let text = "Must set 'enableSearchMeta' to true to use '$documents'";
+        return QueryError::location(5_858_204, text);
+    }
+    QueryError::location(5_491_300, "$documents' is not allowed in user requests")
 }
 
 /// The documents of `$documents`: worked out when the first is asked for, since variables may have a part in them.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use protocol::RawDoc;
 
-use super::{Parsed, StageContext, table::one, to_doc};
+use super::{Parsed, StageContext, plain::one, to_doc};
 use crate::{
     error::QueryError,
     exec::{Stage, Upstream},

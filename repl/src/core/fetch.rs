@@ -5,7 +5,8 @@
 //! source, fine:  ... a b c d e        first document is c: what follows is ours to take
 //! source, parted:... a b x y          first document is not c: roll back
 //! source, young:         d e          its oldest entry is after c: we are too stale for it
-//! source, behind:... a b              nothing from c on: leave it
+//! source, behind:... a b              nothing from c on, and it ends before c: leave it
+//! source, later: ... a x              nothing from c on, yet x is of a later term: roll back
 //! ```
 //! F1 Nothing is taken from a source that does not have our last entry, by timestamp and term.
 //! F2 Timestamps ascend strictly, within a batch and from batch to batch.
@@ -209,27 +210,23 @@ impl OplogBatch {
 }
 
 /// Checks the first batch against our last entry, which it must begin with (F1), and takes it off.
+///
+/// Positions are compared by term first: a source of a later term may end before us by the clock and still be ahead.
 pub fn accept_first_batch(
     ours: OpTime,
     batch: &mut OplogBatch,
     oldest: Option<Timestamp>,
 ) -> Result<(), FetchError> {
     let theirs = batch.source_applied().unwrap_or(OpTime::NULL);
-    let Some(first) = batch.entries.first() else {
-        return Err(match oldest {
-            Some(oldest) if oldest > ours.ts => FetchError::TooStale { oldest, ours },
-            _ => FetchError::SourceBehind { theirs, ours },
-        });
-    };
-    let first = position(first)?;
-    if first == ours {
+    let first = batch.entries.first().map(|entry| position(entry)).transpose()?;
+    if first == Some(ours) {
         batch.entries.remove(0);
         return Ok(());
     }
     match oldest {
         Some(oldest) if oldest > ours.ts => Err(FetchError::TooStale { oldest, ours }),
         _ if theirs < ours => Err(FetchError::SourceBehind { theirs, ours }),
-        _ => Err(FetchError::Diverged { theirs: first, ours }),
+        _ => Err(FetchError::Diverged { theirs: first.unwrap_or(theirs), ours }),
     }
 }
 
@@ -289,6 +286,19 @@ mod tests {
         assert_eq!(refused(at(5, 1), at(9, 2), &[at(7, 2)], Some(7)), Remedy::Resync);
         assert_eq!(refused(at(5, 1), at(3, 1), &[], Some(1)), Remedy::ChangeSource);
         assert_eq!(refused(at(5, 2), at(6, 1), &[at(6, 1)], Some(1)), Remedy::ChangeSource);
+    }
+
+    /// The lost branch was written later by the clock than the winner's last entry.
+    #[test]
+    fn nothing_from_a_source_of_a_later_term_means_rollback() {
+        let refused = |ours, applied| {
+            accept_first_batch(ours, &mut batch(applied, &[]), Some(Timestamp::new(1, 1)))
+                .unwrap_err()
+        };
+        let (ours, theirs) = (at(900, 1), at(5, 2));
+        assert_eq!(refused(ours, theirs), FetchError::Diverged { theirs, ours });
+        assert_eq!(refused(ours, at(899, 1)).remedy(), Remedy::ChangeSource);
+        assert_eq!(refused(at(900, 2), at(901, 1)).remedy(), Remedy::ChangeSource);
     }
 
     #[test]

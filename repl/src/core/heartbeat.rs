@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bson::{RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{
-    ErrorCode, HostAndPort, OpTime, OpTimeAndWall, RawDoc, Timestamp,
+    ErrorCode, HostAndPort, OpTime, OpTimeAndWall, Profile, RawDoc, Timestamp,
     repl_metadata::ReplSetMetadata,
 };
 
@@ -18,7 +18,6 @@ use super::{
     config::{NO_TERM, VersionAndTerm},
     fields::{int_or, number},
     member_state::MemberState,
-    profile::Profile,
 };
 use crate::event::{CommandError, Positions};
 

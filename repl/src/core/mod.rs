@@ -11,7 +11,6 @@ pub mod member;
 pub mod member_state;
 pub mod node;
 pub mod positions;
-pub mod profile;
 pub mod snapshot;
 pub mod status;
 pub mod sync_source;

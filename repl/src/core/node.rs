@@ -6,19 +6,20 @@
 //! N4 We never stand for election.
 //!
 //! The files beside this one are parts of the same machine: `members` hears of the set and installs configs,
-//! `following` gives the data plane its tasks, `answers` replies to peers, `reconfig` takes forced configs, `status`
-//! shows it all.
+//! `following` gives the data plane its tasks, `trouble` knows what keeps it out of service, `answers` replies to peers,
+//! `reconfig` takes forced configs, `status` shows it all.
 
 mod answers;
 mod following;
 mod members;
 mod reconfig;
 mod status;
+mod trouble;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bson::oid::ObjectId;
-use protocol::{HostAndPort, OpTime, RawDoc};
+use protocol::{HostAndPort, OpTime, Profile, RawDoc};
 
 use self::following::Following;
 use super::{
@@ -28,7 +29,6 @@ use super::{
     member::MemberData,
     member_state::MemberState,
     positions::{self, Report, Reporting},
-    profile::Profile,
     snapshot::Snapshot,
 };
 use crate::event::{
@@ -45,6 +45,8 @@ pub struct Node {
     profile: &'static Profile,
     profile_pinned: bool,
     profile_stored: bool,
+    /// What to tell the operator about a member of a release that we do not know.
+    unknown_release: Option<String>,
 
     config: Option<Arc<ReplSetConfig>>,
     self_index: Option<usize>,
@@ -66,7 +68,9 @@ pub struct Node {
     /// Every source's oplog begins after our last entry.
     too_stale: bool,
     /// Replication cannot go on, and why.
-    halted: Option<String>,
+    halt: Option<trouble::Halt>,
+    /// Entries up to here were acknowledged once, and the disk lost them.
+    lost_tail: Option<OpTime>,
 
     initial_sync_done: bool,
     initial_sync_status: Option<RawDoc>,
@@ -75,6 +79,8 @@ pub struct Node {
     fetched: OpTime,
     commit: CommitPoint,
     rbid: i32,
+    /// Positions count only if they were read under this rollback id.
+    positions_rbid: i32,
 
     following: Following,
     reporting: Reporting,
@@ -99,9 +105,10 @@ impl Node {
             set_name: start.set_name.as_str().into(),
             process_id: start.process_id,
             started_at: now.mono,
-            profile: start.profile.unwrap_or_else(Profile::newest),
+            profile: start.profile.unwrap_or_else(Profile::newest_tested),
             profile_pinned: start.profile_pinned,
             profile_stored: start.profile.is_some(),
+            unknown_release: None,
             config: None,
             self_index: None,
             installing: None,
@@ -116,13 +123,15 @@ impl Node {
             mode: if start.initial_sync_done { Mode::Secondary } else { Mode::InitialSync },
             maintenance: 0,
             too_stale: false,
-            halted: None,
+            halt: None,
+            lost_tail: start.lost_tail,
             initial_sync_done: start.initial_sync_done,
             initial_sync_status: None,
             positions: start.positions,
             fetched: start.positions.written.op_time,
             commit: CommitPoint::default(),
             rbid: start.rbid,
+            positions_rbid: start.rbid,
             following: Following::default(),
             reporting: Reporting::default(),
             settings_told: None,
@@ -163,6 +172,7 @@ impl Node {
                 self.actions.push(Action::Answer { id, answer });
             }
             Event::Data(event) => self.data_event(now, event),
+            Event::TryAgain { because } => self.try_again(now, &because),
         }
         self.drive(now);
         if self.fingerprint() != before {
@@ -209,6 +219,7 @@ impl Node {
             committed: self.commit.committed,
             stable: self.commit.stable,
             rbid: self.rbid,
+            past_only: self.stands_still(),
         }
     }
 
@@ -227,13 +238,10 @@ impl Node {
         }
     }
 
-    fn is_recovering(&self) -> bool {
-        self.maintenance > 0 || self.too_stale || self.halted.is_some()
-    }
-
-    /// Null during initial sync: we must not count in any majority then.
+    /// Null during initial sync, and while we miss what we acknowledged: we must not count in any majority then.
     fn shown_positions(&self) -> Positions {
         match self.mode {
+            _ if self.lost_tail.is_some() => Positions::default(),
             Mode::InitialSync => Positions::default(),
             Mode::Secondary | Mode::Rollback => positions::shown(self.positions, self.profile),
         }
@@ -245,16 +253,20 @@ impl Node {
     }
 
     fn learn_wire_version(&mut self, max_wire_version: Option<i32>) {
-        let Some(profile) = max_wire_version.and_then(Profile::by_wire_version) else { return };
-        let newest = Profile::newest();
-        if let Some(theirs) = max_wire_version.filter(|theirs| *theirs > newest.max_wire_version) {
-            self.warn(format!(
-                "a member speaks wire version {theirs}; the newest known here is {} of MongoDB {}",
-                newest.max_wire_version, newest.fcv
-            ));
+        let Some(profile) = max_wire_version.and_then(Profile::for_wire_version) else { return };
+        if let Some(theirs) = max_wire_version.filter(|theirs| Profile::is_unknown(*theirs)) {
+            let warning = format!(
+                "a member speaks wire version {theirs}, newer than {} of MongoDB {}, the newest \
+                 release known here: look for a newer Understudy",
+                profile.wire_version, profile.fcv
+            );
+            if self.unknown_release.as_ref() != Some(&warning) {
+                self.warn(warning.clone());
+                self.unknown_release = Some(warning);
+            }
         }
         let known = self.profile_known();
-        let newer = profile.max_wire_version > self.profile.max_wire_version;
+        let newer = profile.wire_version > self.profile.wire_version;
         if self.profile_pinned || profile == self.profile || (known && !newer) {
             return;
         }
@@ -270,7 +282,11 @@ impl Node {
 
     fn data_event(&mut self, now: Now, event: DataEvent) {
         match event {
-            DataEvent::Progress(positions) => self.progress(now, positions),
+            DataEvent::Progress { rbid, positions } if rbid == self.positions_rbid => {
+                self.progress(now, positions);
+            }
+            // Read before a rollback: part of it is gone.
+            DataEvent::Progress { .. } => {}
             DataEvent::Fetched(last) => self.fetched = last,
             DataEvent::RollbackId(rbid) => self.rbid = rbid,
             DataEvent::Halted { why } => self.halt(why),
@@ -298,6 +314,7 @@ impl Node {
         if self.positions.applied.op_time.t > old_term {
             self.note_new_term(now);
         }
+        self.look_for_lost_tail();
     }
 
     fn settle_commit_point(&mut self) {
@@ -360,11 +377,6 @@ impl Node {
             self.reporting.dirty = true;
             self.reporting.not_before = now.mono + REPORT_PAUSE;
         }
-    }
-
-    fn halt(&mut self, why: String) {
-        self.log(LogLevel::Error, format!("replication has stopped: {why}"));
-        self.halted = Some(why);
     }
 
     fn next_seq(&mut self) -> u64 {

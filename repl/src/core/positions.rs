@@ -7,14 +7,13 @@
 use std::time::Duration;
 
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
-use protocol::ErrorCode;
+use protocol::{ErrorCode, Profile};
 
 use super::{
     config::ReplSetConfig,
     fields::int_or,
     heartbeat::{missing, position},
     member::MemberData,
-    profile::Profile,
 };
 use crate::event::{CommandError, Now, Positions};
 
@@ -202,9 +201,9 @@ mod tests {
     #[test]
     fn before_8_0_nothing_unapplied_is_durable() {
         let ours = Positions { written: point(9), durable: point(8), applied: point(5) };
-        let old = shown(ours, Profile::by_version("5.0").unwrap());
+        let old = shown(ours, Profile::named("5.0").unwrap());
         assert_eq!(old, Positions { written: point(5), durable: point(5), applied: point(5) });
-        assert_eq!(shown(ours, Profile::newest()), ours);
+        assert_eq!(shown(ours, Profile::newest_tested()), ours);
     }
 
     #[test]
@@ -216,7 +215,7 @@ mod tests {
         members[0].advance(now(100), all(20));
         members[2].advance(now(80), all(10));
         for (version, has_written) in [("8.2", true), ("4.4", false)] {
-            let profile = Profile::by_version(version).unwrap();
+            let profile = Profile::named(version).unwrap();
             let report = Report {
                 config: &config,
                 self_index: 1,

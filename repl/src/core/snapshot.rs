@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use bson::oid::ObjectId;
-use protocol::{HostAndPort, OpTime, OpTimeAndWall, RawDoc, Timestamp};
+use protocol::{HostAndPort, OpTime, OpTimeAndWall, Profile, RawDoc, Timestamp};
 
 use crate::{
     core::{
         config::{MemberConfig, ReplSetConfig},
         member_state::MemberState,
-        profile::Profile,
     },
     event::Positions,
 };
@@ -46,6 +45,9 @@ pub struct Snapshot {
     pub stable: OpTime,
     /// Rollback id.
     pub rbid: i32,
+    /// Replication stands still for a reason that time does not mend: moments of the past are served, the present
+    /// is not.
+    pub past_only: bool,
 }
 
 impl Snapshot {
@@ -53,7 +55,8 @@ impl Snapshot {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let config = |it: &Self| it.config.as_ref().map(Arc::as_ptr);
         let small = |it: &Self| {
-            (it.topology_counter, it.self_index, it.state, it.term, it.primary_index, it.rbid)
+            let place = (it.self_index, it.state, it.primary_index);
+            (it.topology_counter, place, it.term, it.rbid, it.past_only)
         };
         self.positions == other.positions
             && self.committed == other.committed

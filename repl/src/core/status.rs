@@ -2,12 +2,11 @@
 //! that we show. Field order is mongod's.
 
 use bson::{RawArrayBuf, RawDocumentBuf, oid::ObjectId, raw::cstr, rawdoc};
-use protocol::OpTime;
+use protocol::{OpTime, release::Told};
 
 use super::{
     config::{NO_TERM, ReplSetConfig},
     member_state::MemberState,
-    profile::Told,
     snapshot::Snapshot,
 };
 

@@ -4,13 +4,12 @@
 //! V2 Nobody who has less than we have gets our vote.
 
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
-use protocol::{ErrorCode, OpTime};
+use protocol::{ErrorCode, OpTime, Profile};
 
 use super::{
     config::{NO_TERM, ReplSetConfig, VersionAndTerm},
     fields::{bool_or, int_or},
     heartbeat::{missing, required},
-    profile::Profile,
 };
 use crate::event::{CommandError, LastVote};
 
@@ -171,7 +170,7 @@ mod tests {
     fn decide(change: impl Fn(&mut VoteRequest), last_vote: Option<LastVote>) -> Vote {
         let config = config();
         let op_time = OpTime::new(Timestamp::new(10, 1), 1);
-        let profile = Profile::by_version("5.0").unwrap();
+        let profile = Profile::named("5.0").unwrap();
         let voter = Voter { config: &config, term: 2, op_time, last_vote, profile };
         let mut request = request(false, 2);
         change(&mut request);
@@ -216,7 +215,7 @@ mod tests {
     #[test]
     fn a_candidate_must_be_a_member() {
         let config = config();
-        let profile = Profile::newest();
+        let profile = Profile::newest_tested();
         let voter =
             Voter { config: &config, term: 1, op_time: OpTime::NULL, last_vote: None, profile };
         let mut request = request(true, 1);

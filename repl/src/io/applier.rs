@@ -65,6 +65,11 @@ impl ApplierThread {
         Self { stop, wake, thread }
     }
 
+    /// True if something stopped it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Ends it after the batch in hand.
     pub(crate) async fn stop(self) {
         self.stop.store(true, Ordering::Release);

@@ -5,7 +5,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicI32, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -47,15 +47,19 @@ pub struct DataPlane {
     builds: Arc<IndexBuilds>,
     delay: Arc<Delay>,
     ready: mpsc::UnboundedReceiver<BuildReady>,
+    /// Why our own oplog could not be applied to its end.
+    halted: Option<ApplyError>,
 }
 
 impl DataPlane {
-    /// Brings the store from its "applied through" mark to the end of its own oplog.
+    /// Brings the store from its "applied through" mark to the end of its own oplog. An entry that cannot be applied
+    /// halts the node where it is: what it has stays readable.
     pub fn recover(store: Store, fatal: Fatal) -> Result<Self, ApplyError> {
         let build_indexes = kept_build_indexes(&store)?;
         let delay = Arc::new(Delay::load(store.clone())?);
         let (sender, ready) = mpsc::unbounded_channel();
         let builds = IndexBuilds::new(sender);
+        let mut halted = None;
         if !store.initial_sync_pending() {
             builds.resume(&store)?;
             let (applied, written) = (store.watermarks().applied(), store.watermarks().written());
@@ -63,9 +67,13 @@ impl DataPlane {
                 tracing::info!(from = %applied.op_time, to = %written.op_time, "replaying our own oplog");
             }
             let applier = Applier::new(store.clone(), Mode::Steady, build_indexes, builds.clone());
-            apply_all(&store, &applier, delay.state())?;
+            halted = match apply_all(&store, &applier, delay.state()) {
+                Ok(()) => None,
+                Err(ApplyError::Storage(error)) if is_fatal(&error) => return Err(error.into()),
+                Err(error) => Some(error),
+            };
         }
-        Ok(Self { store, fatal, builds, delay, ready })
+        Ok(Self { store, fatal, builds, delay, ready, halted })
     }
 
     /// Where the store stands, as the set may know.
@@ -89,13 +97,19 @@ impl DataPlane {
         let fatal = self.fatal.clone();
         let buffer = writer::start(self.store.clone(), move |why| fatal(&why));
         let syncing = Arc::new(AtomicBool::new(false));
+        let rbid = Arc::new(AtomicI32::new(repl.snapshot().rbid));
+        if let Some(error) = self.halted {
+            repl.tell(DataEvent::Halted { why: error.to_string() });
+        }
         let settings = watch::Sender::new(None);
-        tokio::spawn(tell_progress(
-            self.store.clone(),
-            repl.clone(),
-            syncing.clone(),
-            self.delay.clone(),
-        ));
+        let progress = TellProgress {
+            store: self.store.clone(),
+            repl: repl.clone(),
+            syncing: syncing.clone(),
+            rbid: rbid.clone(),
+            delay: self.delay.clone(),
+        };
+        tokio::spawn(progress.run());
         tokio::spawn(build_votes::run(
             self.ready,
             repl.clone(),
@@ -295,6 +309,8 @@ impl Running {
     }
 
     fn start_applier(&mut self, settings: &MemberSettings) {
+        // One that ended has told why; it may do better now.
+        self.applier.take_if(|applier| applier.has_ended());
         if self.applier.is_some() {
             return;
         }
@@ -370,26 +386,43 @@ fn positions(store: &Store, delay: &Delay) -> Positions {
 }
 
 /// Tells the node every move of our positions, except while the store is being cloned.
-async fn tell_progress(store: Store, repl: Repl, syncing: Arc<AtomicBool>, delay: Arc<Delay>) {
-    let marks = store.watermarks();
-    let (mut written, mut durable, mut applied) =
-        (marks.watch_written(), marks.watch_durable(), marks.watch_applied());
-    let mut state = delay.watch();
-    loop {
-        let changed = tokio::select! {
-            changed = written.changed() => changed,
-            changed = durable.changed() => changed,
-            changed = applied.changed() => changed,
-            changed = state.changed() => changed,
-        };
-        if changed.is_err() {
-            return;
-        }
-        if !syncing.load(Ordering::Acquire) {
-            if delay.state().hides_tail() {
-                repl.tell(DataEvent::Fetched(store.watermarks().written().op_time));
+struct TellProgress {
+    store: Store,
+    repl: Repl,
+    syncing: Arc<AtomicBool>,
+    rbid: Arc<AtomicI32>,
+    delay: Arc<Delay>,
+}
+
+impl TellProgress {
+    async fn run(self) {
+        let marks = self.store.watermarks();
+        let (mut written, mut durable, mut applied) =
+            (marks.watch_written(), marks.watch_durable(), marks.watch_applied());
+        let mut state = self.delay.watch();
+        loop {
+            let changed = tokio::select! {
+                changed = written.changed() => changed,
+                changed = durable.changed() => changed,
+                changed = applied.changed() => changed,
+                changed = state.changed() => changed,
+            };
+            if changed.is_err() {
+                return;
             }
-            repl.tell(DataEvent::Progress(positions(&store, &delay)));
+            if !self.syncing.load(Ordering::Acquire) {
+                self.tell();
+            }
         }
+    }
+
+    fn tell(&self) {
+        // Before the positions: those that a rollback takes back must not carry the id that it ends with.
+        let rbid = self.rbid.load(Ordering::Acquire);
+        if self.delay.state().hides_tail() {
+            self.repl.tell(DataEvent::Fetched(self.store.watermarks().written().op_time));
+        }
+        let positions = positions(&self.store, &self.delay);
+        self.repl.tell(DataEvent::Progress { rbid, positions });
     }
 }

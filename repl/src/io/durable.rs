@@ -2,12 +2,9 @@
 
 use std::fmt;
 
-use protocol::RawDoc;
+use protocol::{Profile, RawDoc};
 
-use crate::{
-    core::profile::Profile,
-    event::{LastVote, Persist},
-};
+use crate::event::{LastVote, Persist};
 
 /// Keeps the node's documents. `save` returns after the sync that made them durable.
 pub trait Durable: Send + Sync + 'static {
@@ -27,7 +24,7 @@ pub struct Kept {
     pub last_vote: Option<LastVote>,
     /// The version shown.
     pub profile: Option<&'static Profile>,
-    /// Rollback id; 1 in a new store.
+    /// Rollback id: 1 in a new store, higher by one after every rollback and every end that was not clean.
     pub rbid: i32,
 }
 

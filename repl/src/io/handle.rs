@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bson::RawDocumentBuf;
 use protocol::{
-    ErrorCode,
+    ErrorCode, Profile,
     client::{ClientError, Connection},
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    core::{member_state::MemberState, profile::Profile, snapshot::Snapshot, status},
+    core::{member_state::MemberState, snapshot::Snapshot, status},
     event::{Answer, CommandError, DataEvent, Event, Request},
     io::peer::Peer,
 };
@@ -89,6 +89,11 @@ impl Repl {
         };
         self.inbox.send(Message::Ask(request, sender)).map_err(|_| stopped())?;
         receiver.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// For the server: an operator changed something that may let a node that halted go on.
+    pub fn try_again(&self, because: &str) {
+        self.send(Event::TryAgain { because: because.to_owned() });
     }
 
     /// Ends the node's loop. Heartbeats stop; others see us as down.

@@ -1,11 +1,10 @@
 //! The node's documents in the store: what `local.*` shows of replication.
 
 use bson::{RawBsonRef, rawdoc};
-use protocol::RawDoc;
+use protocol::{Profile, RawDoc};
 use storage::{StorageError, Store};
 
 use crate::{
-    core::profile::Profile,
     event::{LastVote, Persist},
     io::durable::{Durable, DurableError, Kept},
 };
@@ -16,6 +15,8 @@ pub const CONFIG: &str = "local.system.replset";
 pub const ROLLBACK_ID: &str = "local.system.rollback.id";
 /// `local.replset.initialSyncId`: names this copy of the data.
 pub const INITIAL_SYNC_ID: &str = "local.replset.initialSyncId";
+/// Stands while the process runs: who finds it at the start knows that the last end was not clean.
+const RUNNING: &str = "understudy.running";
 /// The MongoDB version that we show.
 const PROFILE: &str = "understudy.profile";
 
@@ -23,12 +24,12 @@ impl Durable for Store {
     fn load(&self) -> Result<Kept, DurableError> {
         let vote = self.vote().map_err(failed)?.map(|doc| last_vote(&doc)).transpose()?;
         let profile = self.meta(PROFILE).map_err(failed)?;
-        let profile = profile.and_then(|doc| Profile::by_version(doc.get_str("version").ok()?));
+        let profile = profile.and_then(|doc| Profile::named(doc.get_str("version").ok()?));
         Ok(Kept {
             config: self.meta(CONFIG).map_err(failed)?,
             last_vote: vote,
             profile,
-            rbid: rollback_id(self).map_err(failed)?,
+            rbid: begin(self).map_err(failed)?,
         })
     }
 
@@ -61,13 +62,62 @@ fn last_vote(doc: &RawDoc) -> Result<LastVote, DurableError> {
     Ok(LastVote { term: number("term")?, candidate_index: number("candidateIndex")? })
 }
 
-/// The rollback id; a store that has none yet gets 1.
-fn rollback_id(store: &Store) -> Result<i32, StorageError> {
-    if let Some(doc) = store.meta(ROLLBACK_ID)?
-        && let Ok(id) = doc.get_i32("rollbackId")
-    {
-        return Ok(id);
+/// The rollback id of a node that starts: whoever copies from us compares it before and after, and must begin anew
+/// if we may have lost something in between.
+fn begin(store: &Store) -> Result<i32, StorageError> {
+    let known = rollback_id(store)?;
+    let unclean = store.meta(RUNNING)?.is_some();
+    let id = match known {
+        Some(id) if !unclean => id,
+        Some(id) => {
+            let next = id.saturating_add(1);
+            tracing::info!(target: "REPL", id = 501401, rbid = next,
+                "Incrementing the rollback ID after unclean shutdown");
+            next
+        }
+        None => 1,
+    };
+    if known != Some(id) {
+        set_rollback_id(store, id)?;
     }
-    store.put_meta(ROLLBACK_ID, &rawdoc! { "_id": "rollbackId", "rollbackId": 1 })?;
-    Ok(1)
+    if !unclean {
+        store.put_meta(RUNNING, &rawdoc! { "since": bson::DateTime::now() })?;
+    }
+    Ok(id)
+}
+
+/// The last thing that a process does with a store that it leaves in order.
+pub fn end_cleanly(store: &Store) -> Result<(), StorageError> {
+    store.remove_meta(RUNNING)
+}
+
+fn rollback_id(store: &Store) -> Result<Option<i32>, StorageError> {
+    Ok(store.meta(ROLLBACK_ID)?.and_then(|doc| doc.get_i32("rollbackId").ok()))
+}
+
+/// On disk when it returns.
+pub(crate) fn set_rollback_id(store: &Store, id: i32) -> Result<(), StorageError> {
+    store.put_meta(ROLLBACK_ID, &rawdoc! { "_id": "rollbackId", "rollbackId": id })
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::{EngineKind, StoreOptions};
+
+    use super::*;
+
+    #[test]
+    fn the_rollback_id_rises_after_an_end_that_was_not_clean() {
+        let options = StoreOptions { engine: EngineKind::Memory, ..StoreOptions::default() };
+        let store = Store::open(std::path::Path::new("nowhere"), options).unwrap();
+        let rbid = || Durable::load(&store).unwrap().rbid;
+        assert_eq!(rbid(), 1, "a new store");
+        end_cleanly(&store).unwrap();
+        assert_eq!(rbid(), 1, "the last end was clean");
+        assert_eq!(rbid(), 2);
+        assert_eq!(rollback_id(&store).unwrap(), Some(2), "local.system.rollback.id shows it");
+        assert_eq!(rbid(), 3, "and the one after it was not clean either");
+        end_cleanly(&store).unwrap();
+        assert_eq!(rbid(), 3);
+    }
 }

@@ -32,7 +32,7 @@ impl Peer {
             version: profile.version.to_owned(),
         };
         // The lower end stays open: a set in the middle of an upgrade has members of two versions.
-        let wire_versions = WireVersions { min: 0, max: profile.max_wire_version };
+        let wire_versions = WireVersions { min: 0, max: profile.wire_version };
         let options = ConnectOptions {
             driver,
             internal_client: Some(wire_versions),

@@ -9,10 +9,11 @@
 //! L1 A snapshot is published before the actions of its event: who is told of a change can see it.
 //! L2 What is to be persisted is durable before the actions after it are done. If it cannot be, the loop ends.
 
+use protocol::Profile;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bson::oid::ObjectId;
-use protocol::client::ConnectOptions;
+use protocol::{OpTime, client::ConnectOptions};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
@@ -30,7 +31,6 @@ use super::{
 use crate::{
     core::{
         node::{Node, StartError},
-        profile::Profile,
         snapshot::Snapshot,
     },
     event::{Action, Answer, DataAction, Event, Log, LogLevel, Persist, Positions, Start},
@@ -49,6 +49,8 @@ pub struct Settings {
     pub positions: Positions,
     /// True if a finished initial sync is in the store.
     pub initial_sync_done: bool,
+    /// What the store's disk lost of what was acknowledged.
+    pub lost_tail: Option<OpTime>,
     /// Encryption, compression and authentication towards other members.
     pub connect: ConnectOptions,
 }
@@ -91,6 +93,7 @@ pub fn start(settings: Settings, durable: Arc<dyn Durable>) -> Result<Started, R
             positions: settings.positions,
             initial_sync_done: settings.initial_sync_done,
             rbid: kept.rbid,
+            lost_tail: settings.lost_tail,
         },
     )?;
     let snapshot = Arc::new(node.snapshot());

@@ -38,6 +38,7 @@ pub(super) struct Disk {
     log: Vec<OpTime>,
     applied: usize,
     initial_sync_done: bool,
+    rbid: i32,
 }
 
 /// A task of the data plane.
@@ -68,7 +69,8 @@ impl OurNode {
             profile_pinned: false,
             positions,
             initial_sync_done: disk.initial_sync_done,
-            rbid: 1,
+            rbid: disk.rbid,
+            lost_tail: None,
         };
         Self {
             node: Node::new(now, start).unwrap(),
@@ -127,7 +129,7 @@ impl OurNode {
         let positions = positions(&self.log, self.disk.log.len(), self.applied);
         let moved = positions != self.told;
         self.told = positions;
-        moved.then_some(DataEvent::Progress(positions))
+        moved.then_some(DataEvent::Progress { rbid: self.disk.rbid, positions })
     }
 
     /// One step of the open task; what it has to tell.
@@ -201,7 +203,8 @@ impl OurNode {
         self.disk.applied = common;
         self.task = None;
         self.told = all_at(last(&self.log, common));
-        vec![DataEvent::RollbackFinished { task: id, positions: self.told }]
+        self.disk.rbid += 1;
+        vec![DataEvent::RollbackFinished { task: id, positions: self.told, rbid: self.disk.rbid }]
     }
 
     pub(super) fn last_written(&self) -> OpTime {

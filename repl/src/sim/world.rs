@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bson::RawDocumentBuf;
-use protocol::{HostAndPort, OpTime, RawDoc};
+use protocol::{HostAndPort, OpTime, Profile, RawDoc};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use super::{
@@ -363,7 +363,13 @@ fn heartbeat_done(
     rtt: Duration,
     result: Result<RawDoc, PeerError>,
 ) -> Event {
-    Event::HeartbeatDone { target, seq, rtt, result, max_wire_version: Some(27) }
+    Event::HeartbeatDone {
+        target,
+        seq,
+        rtt,
+        result,
+        max_wire_version: Some(Profile::newest_tested().wire_version),
+    }
 }
 
 fn host_of(index: usize) -> HostAndPort {

@@ -6,7 +6,7 @@ use super::{
     action::{Action, ActionSet},
     privilege::{Privileges, Resource},
 };
-use crate::profile::Profile;
+use protocol::{Profile, Release};
 
 /// All built-in roles of one version.
 #[derive(Debug)]
@@ -26,11 +26,11 @@ pub fn of(profile: &Profile) -> &'static BuiltinRoles {
         LazyLock::new(|| parse(include_str!("builtin_roles/5.0.txt")));
     static V8_2: LazyLock<BuiltinRoles> =
         LazyLock::new(|| parse(include_str!("builtin_roles/8.2.txt")));
-    match profile.wire_version {
-        ..13 => &V4_4,
+    match profile.release {
+        Release::V4_4 => &V4_4,
         // 8.0 has the roles of 8.2; 6.0 and 7.0 are nearer to 5.0.
-        13..25 => &V5_0,
-        25.. => &V8_2,
+        Release::V5_0 | Release::V6_0 | Release::V7_0 => &V5_0,
+        Release::V8_0 | Release::V8_1 | Release::V8_2 | Release::V8_3 | Release::V9_0 => &V8_2,
     }
 }
 

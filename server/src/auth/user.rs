@@ -264,7 +264,7 @@ mod tests {
         super::{action::action, builtin, privilege::Target},
         *,
     };
-    use crate::profile::Profile;
+    use protocol::Profile;
 
     struct Memory(HashMap<&'static str, RawDocumentBuf>);
 
@@ -281,7 +281,7 @@ mod tests {
     ) -> User {
         let name = UserName::new("u", "admin");
         let mut roles = Memory(roles.into_iter().collect());
-        User::resolve(name, &doc, builtin::of(Profile::newest()), &mut roles).unwrap()
+        User::resolve(name, &doc, builtin::of(Profile::newest_tested()), &mut roles).unwrap()
     }
 
     #[test]

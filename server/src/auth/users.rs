@@ -16,7 +16,7 @@ use super::{
     builtin::{self, BuiltinRoles},
     user::{RoleDocuments, RoleName, User, UserName},
 };
-use crate::profile::Profile;
+use protocol::Profile;
 
 /// `admin.system.users`.
 pub const USERS: &str = "system.users";

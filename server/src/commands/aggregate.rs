@@ -3,7 +3,7 @@
 //! A view is its own pipeline put before the client's, over the collection that it is on.
 
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, raw::cstr};
-use protocol::{ErrorCode, Fields, Namespace, RawDoc, Timestamp};
+use protocol::{ErrorCode, Fields, Namespace, Profile, RawDoc, Timestamp};
 use query::{
     collation::Collator,
     context::Context,
@@ -19,7 +19,6 @@ use crate::{
     auth::pipeline,
     context::{Call, Outcome},
     error::Failure,
-    profile::Profile,
     read::{
         blocking::{self, Surroundings},
         collation,
@@ -107,7 +106,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
 fn batch_size(call: &Call, cursor: &bson::RawDocument) -> Result<Option<u64>, Failure> {
     let fields = Fields::idl("cursor", cursor);
     let known = fields.only(&["batchSize"]);
-    if call.profile().wire_version <= 9 && known.is_err() {
+    if !call.profile().typed_reads && known.is_err() {
         let text = "cursor object can't contain fields other than batchSize";
         return Err(Failure::said(ErrorCode::BadValue, text));
     }

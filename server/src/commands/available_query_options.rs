@@ -1,6 +1,7 @@
 //! availableQueryOptions: how a member of 4.4 or 5.0 learns that exhaust cursors are understood.
 
 use bson::rawdoc;
+use protocol::Release;
 
 use super::{Command, Run};
 use crate::context::{Call, Outcome};
@@ -9,12 +10,12 @@ pub(super) const COMMAND: Command = Command {
     name: "availableQueryOptions",
     aliases: &["availablequeryoptions"],
     help: "Returns the flags of OP_QUERY as a number (4.4 and 5.0 only).",
-    known_to: |profile| profile.available_query_options.is_some(),
+    until: Release::V5_0,
     run: Run::Now(run),
     ..Command::DEFAULT
 };
 
 fn run(call: &Call) -> Outcome {
     let options = call.profile().available_query_options;
-    Ok(rawdoc! { "options": options.unwrap_or_default() }.into())
+    Ok(rawdoc! { "options": options }.into())
 }

@@ -1,12 +1,10 @@
 //! buildInfo: which MongoDB this is taken for, and what it was built with.
 
 use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
+use protocol::{Profile, release::BuildInfoShape};
 
 use super::{Auth, Command, Run};
-use crate::{
-    context::{Call, Outcome},
-    profile::{BuildInfoShape, Profile},
-};
+use crate::context::{Call, Outcome};
 
 pub(super) const COMMAND: Command = Command {
     name: "buildInfo",

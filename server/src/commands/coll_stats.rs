@@ -93,7 +93,7 @@ fn head(call: &Call, ns: &Namespace, scaled: u64, count: u64, size: u64) -> RawD
     if let Some(average) = size.checked_div(count) {
         body.append(cstr!("avgObjSize"), sizes::number(average));
     }
-    if call.profile().wire_version > 13 {
+    if call.profile().orphan_counts {
         body.append(cstr!("numOrphanDocs"), 0);
     }
     body
@@ -268,7 +268,7 @@ fn data_size(call: &Call, time: ReadTime) -> Outcome {
         }
     };
     let millis = i64::try_from(call.started.elapsed().as_millis()).unwrap_or(i64::MAX);
-    Ok(if call.profile().wire_version > 13 {
+    Ok(if call.profile().statistics_are_longs {
         rawdoc! {
             "size": RawBson::Int64(sizes::long(size)),
             "numObjects": RawBson::Int64(sizes::long(count)),

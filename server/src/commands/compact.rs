@@ -1,7 +1,7 @@
 //! compact, autoCompact and reIndex: the engine tidies up by itself, all the time.
 
 use bson::{RawBsonRef, rawdoc};
-use protocol::{ErrorCode, Fields};
+use protocol::{ErrorCode, Fields, Release};
 use storage::ReadAt;
 
 use super::{Auth, Command, Run};
@@ -25,7 +25,7 @@ pub(super) const AUTO_COMPACT: Command = Command {
     help: "Does nothing: the engine merges its files by itself.",
     auth: Auth::Cluster(action("compact")),
     admin_only: true,
-    known_to: |profile| profile.wire_version >= 25,
+    since: Release::V8_0,
     run: Run::Now(auto_compact),
     ..Command::DEFAULT
 };

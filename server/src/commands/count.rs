@@ -68,7 +68,7 @@ impl Asked {
             }
             Some(limit) => limit.safe_i64()?,
         };
-        if call.profile().wire_version <= 13
+        if !call.profile().typed_commands
             && fields.get("skip")?.is_some_and(|skip| !is_number(skip.raw()))
         {
             return Err(Failure::said(ErrorCode::BadValue, "skip value is not a valid number"));
@@ -98,7 +98,7 @@ impl Asked {
         let empty = RawDoc::from(rawdoc! {});
         let query = self.query.as_ref().unwrap_or(&empty);
         let parsing = ParseContext { collator: collator.clone() };
-        let scope = Scope::of_release(node.profile().release());
+        let scope = Scope::of_release(node.profile().release);
         let filter = Matcher::parse_scoped(query, &parsing, &scope)?;
         planner::check_text_request(&filter, false, self.hint.is_some(), false)?;
         let mut request = Request::new(filter);

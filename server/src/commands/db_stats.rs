@@ -65,10 +65,8 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     Ok(body.into())
 }
 
-const WIRE_VERSION_5_0: i32 = 13;
-
 fn reply(call: &Call, totals: &Totals, scale: u64) -> RawDocumentBuf {
-    let whole = |n: u64| match call.profile().wire_version > WIRE_VERSION_5_0 {
+    let whole = |n: u64| match call.profile().statistics_are_longs {
         true => RawBson::Int64(sizes::long(n)),
         false => sizes::number(n),
     };
@@ -84,7 +82,7 @@ fn reply(call: &Call, totals: &Totals, scale: u64) -> RawDocumentBuf {
     put(cstr!("avgObjSize"), average.into());
     put(cstr!("dataSize"), scaled(totals.data).into());
     // Our engine's files have no free places; 5.0 tells of them unasked.
-    let tells_of_free = call.profile().wire_version == WIRE_VERSION_5_0;
+    let tells_of_free = call.profile().free_storage_unasked;
     put(cstr!("storageSize"), scaled(totals.data).into());
     if tells_of_free {
         put(cstr!("freeStorageSize"), 0.0.into());
@@ -98,7 +96,7 @@ fn reply(call: &Call, totals: &Totals, scale: u64) -> RawDocumentBuf {
     if tells_of_free {
         put(cstr!("totalFreeStorageSize"), 0.0.into());
     }
-    let factor = match call.profile().wire_version > WIRE_VERSION_5_0 {
+    let factor = match call.profile().statistics_are_longs {
         true => RawBson::Int64(sizes::long(scale)),
         false => double(scale).into(),
     };

@@ -53,7 +53,7 @@ const KNOWN_ON_5_0: &[&str] = &["distinct", "key", "query", "collation"];
 
 impl Asked {
     pub(super) fn parse(call: &Call) -> Result<Self, Failure> {
-        let newest = call.profile().wire_version > 13;
+        let newest = call.profile().distinct_takes_hint;
         let name = if newest { "distinctCommandRequest" } else { "distinct" };
         let fields = Fields::idl(name, &call.body);
         fields.only(if newest { KNOWN } else { KNOWN_ON_5_0 })?;
@@ -79,7 +79,7 @@ impl Asked {
         let collection = opened.collection.as_deref();
         let collator = collation::of_collection(self.collation.as_ref(), collection)?;
         let parsing = ParseContext { collator: collator.clone() };
-        let scope = Scope::of_release(node.profile().release());
+        let scope = Scope::of_release(node.profile().release);
         let filter = Matcher::parse_scoped(&self.query, &parsing, &scope)?;
         planner::check_text_request(&filter, false, self.hint.is_some(), false)?;
         let mut request = Request::new(filter);

@@ -5,7 +5,7 @@ use bson::{
     raw::{CString, cstr},
     rawdoc,
 };
-use protocol::{ErrorCode, Namespace, fields::type_name};
+use protocol::{ErrorCode, Namespace, Release, fields::type_name};
 use storage::{ReadAt, View};
 
 use super::{Auth, Command, Run};
@@ -20,7 +20,7 @@ pub(super) const COMMAND: Command = Command {
     help: "Returns parameters of the whole set by name, or all of them for '*'.",
     auth: Auth::Cluster(action("getClusterParameter")),
     admin_only: true,
-    known_to: |profile| profile.wire_version >= 17,
+    since: Release::V6_0,
     run: Run::Now(run),
     ..Command::DEFAULT
 };

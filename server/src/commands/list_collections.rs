@@ -1,7 +1,7 @@
 //! listCollections: the collections and views of a database.
 
 use bson::{Binary, RawDocumentBuf, raw::cstr, rawdoc, spec::BinarySubtype};
-use protocol::{Fields, Namespace, RawDoc};
+use protocol::{Fields, Namespace, Profile, RawDoc};
 use query::matcher::{Matcher, ParseContext};
 use storage::{Collection, Store, View};
 
@@ -11,7 +11,6 @@ use crate::{
     context::{Call, Outcome},
     error::Failure,
     local,
-    profile::Profile,
     read::{blocking, list_cursor, moment::ReadTime, views},
 };
 
@@ -73,16 +72,13 @@ pub(super) fn listed(call: &Call, view: &View, db: &str) -> Result<Vec<RawDocume
     Ok(listed)
 }
 
-/// 8.2 says of collections in `config` whether a dump for support would have them.
-const WIRE_VERSION_8_2: i32 = 27;
-
 fn describe(collection: &Collection, profile: &Profile) -> RawDocumentBuf {
     let bytes = collection.uuid().as_bytes().to_vec();
     let uuid = Binary { subtype: BinarySubtype::Uuid, bytes };
     let mut doc = rawdoc! { "name": collection.ns().coll(), "type": "collection" };
     doc.append(cstr!("options"), collection.options());
     let mut info = rawdoc! { "readOnly": false, "uuid": uuid };
-    if collection.ns().db() == "config" && profile.wire_version >= WIRE_VERSION_8_2 {
+    if collection.ns().db() == "config" && profile.config_debug_dump {
         info.append(cstr!("configDebugDump"), false);
     }
     doc.append(cstr!("info"), info);

@@ -1,12 +1,10 @@
 //! listCommands: this table.
 
 use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
+use protocol::Profile;
 
 use super::{Api, Auth, Command, On, Run, all};
-use crate::{
-    context::{Call, Outcome},
-    profile::Profile,
-};
+use crate::context::{Call, Outcome};
 
 pub(super) const COMMAND: Command = Command {
     name: "listCommands",
@@ -29,7 +27,7 @@ fn run(call: &Call) -> Outcome {
 
 fn describe(command: &Command, profile: &Profile) -> RawDocumentBuf {
     // The word changed with 5.0, as did the stable API.
-    let modern = profile.wire_version > 9;
+    let modern = profile.stable_api;
     let mut doc = rawdoc! {
         "help": command.help,
         "requiresAuth": !command.auth.is_open(profile),

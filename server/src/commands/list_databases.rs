@@ -54,7 +54,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         }
     }
     let mut body = rawdoc! { "databases": listed };
-    if !name_only && call.profile().wire_version > 9 {
+    if !name_only && call.profile().database_sizes_are_longs {
         body.append(cstr!("totalSize"), total);
         body.append(cstr!("totalSizeMb"), total / (1024 * 1024));
     } else if !name_only {
@@ -76,7 +76,7 @@ fn authorized_alone(call: &Call, fields: &Fields<'_>) -> Result<bool, Failure> {
 
 fn append_size(doc: &mut RawDocumentBuf, call: &Call, size: i64) {
     // 4.4 has no whole numbers here.
-    if call.profile().wire_version > 9 {
+    if call.profile().database_sizes_are_longs {
         doc.append(cstr!("sizeOnDisk"), size);
     } else {
         doc.append(cstr!("sizeOnDisk"), sizes::double(size));

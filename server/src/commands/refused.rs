@@ -1,6 +1,6 @@
 //! Commands that only a primary runs. They are known, so that they are refused as a secondary refuses them.
 
-use protocol::ErrorCode;
+use protocol::{ErrorCode, Release};
 
 use super::{Api, Auth, Command, MEMBER, On, OpClass, Run};
 use crate::{
@@ -18,14 +18,9 @@ pub(super) fn unreachable(call: &Call) -> Outcome {
 pub(super) fn commands() -> impl Iterator<Item = Command> {
     let stable = STABLE.iter().map(|row| primary(row, Api::V1));
     let others = OTHERS.iter().map(|row| primary(row, Api::None));
-    let newer = NEWER.iter().map(|row| Command {
-        known_to: |profile| profile.wire_version >= WIRE_VERSION_8_0,
-        ..primary(row, Api::None)
-    });
+    let newer = NEWER.iter().map(|row| Command { since: Release::V8_0, ..primary(row, Api::None) });
     stable.chain(others).chain(newer)
 }
-
-const WIRE_VERSION_8_0: i32 = 25;
 
 /// Name, aliases, only on `admin`, help, what it needs.
 type Row = (&'static str, &'static [&'static str], bool, &'static str, Auth);

@@ -1,7 +1,7 @@
 //! releaseMemory: open cursors hold little; what they hold they need.
 
 use bson::{RawArrayBuf, RawBsonRef, rawdoc};
-use protocol::Fields;
+use protocol::{Fields, Release};
 
 use super::{Command, Run, kill_cursors::check_rights};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 pub(super) const COMMAND: Command = Command {
     name: "releaseMemory",
     help: "Asks cursors to give memory back: those that are open say that they did.",
-    known_to: |profile| profile.wire_version >= 27,
+    since: Release::V8_2,
     run: Run::Now(run),
     ..Command::DEFAULT
 };

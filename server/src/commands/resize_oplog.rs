@@ -81,7 +81,7 @@ fn bytes(megabytes: f64) -> u64 {
 
 /// Newer versions take any number, and no field that they do not know.
 fn is_lenient(call: &Call) -> bool {
-    call.profile().wire_version > 13
+    call.profile().typed_commands
 }
 
 fn number(call: &Call, fields: &Fields<'_>, name: &'static str) -> Result<Option<f64>, Failure> {

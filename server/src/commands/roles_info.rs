@@ -91,7 +91,7 @@ fn run(call: &Call) -> Outcome {
         _ => false,
     };
     let shows = Shows {
-        id: call.profile().wire_version > 9,
+        id: call.profile().roles_show_id,
         privileges: !as_fragment && flag("showPrivileges")?,
         restrictions: flag("showAuthenticationRestrictions")?,
     };

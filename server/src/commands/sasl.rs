@@ -178,7 +178,7 @@ fn append_mechanisms(call: &Call, of: &str, body: &mut RawDocumentBuf) -> Result
     let name = UserName::new(user, db);
     let Some(user) = call.node().auth.find(call.node(), &name)? else { return Ok(()) };
     // Strongest first; 4.4 has it the other way round.
-    let order = if profile.wire_version > 9 {
+    let order = if profile.strongest_mechanism_first {
         [Mechanism::ScramSha256, Mechanism::ScramSha1]
     } else {
         [Mechanism::ScramSha1, Mechanism::ScramSha256]

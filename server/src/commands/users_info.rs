@@ -34,8 +34,7 @@ pub(super) const INVALIDATE: Command = Command {
     help: "Does nothing: users are looked at anew when their documents change.",
     auth: Auth::Cluster(action("invalidateUserCache")),
     run: Run::Now(|call| {
-        // Up to 5.0; later ones take it anywhere.
-        if call.profile().wire_version <= 13 && call.db != "admin" {
+        if call.profile().user_cache_on_admin_only && call.db != "admin" {
             return Err(Failure::AdminOnly("invalidateUserCache"));
         }
         Fields::idl("invalidateUserCache", &call.body).only(&["invalidateUserCache"])?;

@@ -1,7 +1,7 @@
 //! validateDBMetadata: what of a database's collections, views and indexes the stable API does not have.
 
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
-use protocol::{Fields, Namespace};
+use protocol::{Fields, Namespace, Release};
 use storage::ReadAt;
 
 use super::{Auth, Command, On, Run};
@@ -16,7 +16,7 @@ pub(super) const COMMAND: Command = Command {
     help: "Lists what of the catalog an API version does not have: indexes for text, and sparse ones.",
     auth: Auth::Body("`validate` on the database", check),
     on: On::Serving,
-    known_to: |profile| profile.wire_version >= 13,
+    since: Release::V5_0,
     run: Run::Now(run),
     ..Command::DEFAULT
 };

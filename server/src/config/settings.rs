@@ -1,5 +1,6 @@
 //! Step two: meanings, defaults and limits.
 
+use protocol::Profile;
 use std::{path::PathBuf, time::Duration};
 
 use bson::{Bson, Document};
@@ -9,7 +10,7 @@ use super::{
     options::{Given, Kind, OPTIONS, Support, by_key},
     security, tls,
 };
-use crate::{history_window::HistoryWindow, profile::Profile};
+use crate::history_window::HistoryWindow;
 
 /// Everything that is decided before the server starts.
 #[derive(Debug, Clone)]

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use bson::{RawBsonRef, RawDocument};
-use protocol::{ClusterTime, ErrorCode, RawDoc, repl_metadata::Signature};
+use protocol::{ClusterTime, ErrorCode, Profile, RawDoc, repl_metadata::Signature};
 
 use super::transaction::Statement;
 use crate::{
     commands::{Api, Command},
     error::Failure,
-    profile::Profile,
     sessions::Lsid,
 };
 
@@ -125,7 +124,7 @@ impl Generic {
             }
             ("maxTimeMS", _) => self.max_time = max_time(command, value, profile)?,
             ("readConcern", other)
-                if profile.wire_version <= 13 && !matches!(other, RawBsonRef::Document(_)) =>
+                if !profile.typed_commands && !matches!(other, RawBsonRef::Document(_)) =>
             {
                 let text = "readConcern field should be an object";
                 return Err(Failure::said(ErrorCode::FailedToParse, text));
@@ -138,7 +137,7 @@ impl Generic {
             ("$oplogQueryData", _) => self.oplog_query_data = true,
             // 5.0 has no help for commands with strict fields; nobody relies on that.
             ("help", RawBsonRef::Boolean(help)) => self.help = help,
-            ("apiVersion", RawBsonRef::String(version)) if profile.wire_version > 9 => {
+            ("apiVersion", RawBsonRef::String(version)) if profile.stable_api => {
                 self.api_version = Some(version.to_owned());
             }
             ("apiStrict", value) => self.api_strict = truthy(value),
@@ -263,7 +262,7 @@ fn max_time(
     value: RawBsonRef<'_>,
     profile: &Profile,
 ) -> Result<Option<Duration>, Failure> {
-    let old = profile.wire_version <= 13;
+    let old = !profile.typed_commands;
     if old && !is_number(value) {
         return Err(Failure::said(ErrorCode::BadValue, "maxTimeMS must be a number"));
     }

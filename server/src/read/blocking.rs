@@ -179,7 +179,7 @@ impl Surroundings {
 
     fn make_context(&self, call: &Call, view: Option<&View>) -> Context {
         let mut context = Context::new(self.now, rand::random());
-        context.release = call.profile().release();
+        context.release = call.profile().release;
         context.cluster_time = self.cluster_time;
         context.variables.clone_from(&self.variables);
         context.collator.clone_from(&self.collator);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use protocol::{ErrorCode, RawDoc};
 use query::collation::{CollationSpec, Collator};
+use query::stage::{Reads, StageRow};
 use query::value::{Elements, Value};
 use storage::{Collection, View};
 
@@ -76,23 +77,21 @@ fn joined(pipeline: Value<'_>, names: &mut Vec<String>) {
     for stage in stages {
         let spec = stage.value();
         let part = |name: &[u8]| spec.elements().find(name).map(|field| field.value());
-        let from = match (stage.key, spec) {
-            (b"$lookup" | b"$graphLookup", _) => part(b"from"),
-            (b"$unionWith", Value::String(_)) => Some(spec),
-            (b"$unionWith", _) => part(b"coll"),
-            (b"$facet", Value::Document(facets)) => {
-                Elements::of_bytes(facets).for_each(|facet| joined(facet.value(), names));
-                None
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        match (StageRow::named(stage.key).map(|row| row.reads), spec) {
+            (Some(Reads::Collection(_)), Value::String(name)) => names.push(text(name)),
+            (Some(Reads::Collection(field)), Value::Document(_)) => {
+                if let Some(Value::String(name)) = part(field) {
+                    names.push(text(name));
+                }
+                if let Some(inner @ Value::Array(_)) = part(b"pipeline") {
+                    joined(inner, names);
+                }
             }
-            _ => None,
-        };
-        if let Some(Value::String(name)) = from {
-            names.push(String::from_utf8_lossy(name).into_owned());
-        }
-        if let (b"$lookup" | b"$unionWith", Some(inner @ Value::Array(_))) =
-            (stage.key, part(b"pipeline"))
-        {
-            joined(inner, names);
+            (Some(Reads::Facets), Value::Document(facets)) => {
+                Elements::of_bytes(facets).for_each(|facet| joined(facet.value(), names));
+            }
+            _ => {}
         }
     }
 }

@@ -115,7 +115,7 @@ fn during(name: &str, call: &Call, ns: &str) -> String {
     let names_collection = call.profile().executor_errors_name_collection;
     let what = match name {
         "aggregate" if names_collection => format!("aggregate command on namespace: {ns}"),
-        "aggregate" if call.profile().wire_version <= 9 => return String::new(),
+        "aggregate" if !call.profile().aggregate_errors_name_executor => return String::new(),
         "aggregate" => return "PlanExecutor error during aggregation :: caused by :: ".to_owned(),
         "count" | "distinct" if names_collection => format!("{name} command on namespace: {ns}"),
         "count" => return String::new(),

@@ -4,7 +4,7 @@
 //! N1 A cursor whose place is gone ends with an error. It never goes on behind the gap: what lay between is unknown.
 
 use bson::{Binary, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, spec::BinarySubtype};
-use protocol::{ErrorCode, RawDoc, Timestamp};
+use protocol::{ErrorCode, Profile, RawDoc, Timestamp};
 use query::{
     QueryError,
     matcher::Matcher,
@@ -59,14 +59,12 @@ pub(crate) struct NaturalReading {
     at_end: bool,
     /// `$initialSyncId` of tokens.
     sync_id: Option<RawDocumentBuf>,
-    wire_version: i32,
+    profile: &'static Profile,
     given: u64,
 }
 
 /// How often a long scan asks whether it should go on.
 const CHECK_EVERY: u64 = 1024;
-const WIRE_VERSION_4_4: i32 = 9;
-const WIRE_VERSION_5_0: i32 = 13;
 
 impl NaturalReading {
     /// At the beginning, or after the place of a resume token.
@@ -75,15 +73,12 @@ impl NaturalReading {
         opened: &Opened,
         options: NaturalOptions,
     ) -> Result<Self, Failure> {
-        let wire_version = call.profile().wire_version;
+        let profile = call.profile();
         let token = options.after.as_deref();
-        let place = token.map(|token| place_of(token, wire_version)).transpose()?.flatten();
+        let place = token.map(|token| place_of(token, profile)).transpose()?.flatten();
         // 8.x puts the id of the initial sync into its tokens, so that places of before are refused.
-        let sync_id = match call.profile().resume_tokens_name_initial_sync {
-            true => {
-                local::documents(call.node().store()?, "replset.initialSyncId", call.profile())?
-                    .pop()
-            }
+        let sync_id = match profile.resume_tokens_name_initial_sync {
+            true => local::documents(call.node().store()?, "replset.initialSyncId", profile)?.pop(),
             false => None,
         };
         let sync_id = sync_id.and_then(|doc| {
@@ -106,11 +101,11 @@ impl NaturalReading {
         if let Some(place) = place.as_ref().filter(|_| opened.is_capped())
             && opened.source().fetch(place)?.is_none()
         {
-            return Err(Failure::Query(not_resumable(opened, place, wire_version)));
+            return Err(Failure::Query(not_resumable(opened, place, profile)));
         }
         let subject = opened.subject.clone();
         let (moved, at_end, given) = (false, false, 0);
-        Ok(Self { subject, options, place, moved, at_end, sync_id, wire_version, given })
+        Ok(Self { subject, options, place, moved, at_end, sync_id, profile, given })
     }
 
     /// Fills a batch from a view that is open already.
@@ -197,9 +192,9 @@ impl NaturalReading {
         else {
             return error;
         };
-        let prefix = match self.wire_version <= WIRE_VERSION_4_4 {
-            true => String::new(),
-            false => running_prefix(call, opened.source().namespace().as_str()),
+        let prefix = match self.profile.lost_tail_names_executor {
+            true => running_prefix(call, opened.source().namespace().as_str()),
+            false => String::new(),
         };
         let text = format!(
             "{prefix}CollectionScan died due to failure to restore tailable cursor position. Last \
@@ -214,11 +209,11 @@ impl NaturalReading {
         let mut token = RawDocumentBuf::new();
         if matches!(self.subject, Subject::Oplog(..)) {
             let place = self.place.as_ref().filter(|_| self.moved).and_then(number_of);
-            if self.wire_version <= WIRE_VERSION_4_4 {
-                token.append(cstr!("$recordId"), place?);
-            } else {
+            if self.profile.oplog_tokens_are_times {
                 let ts = Timestamp::from_u64(place.unwrap_or(0).cast_unsigned());
                 token.append(cstr!("ts"), bson::Timestamp::from(ts));
+            } else {
+                token.append(cstr!("$recordId"), place?);
             }
             return Some(token);
         }
@@ -237,40 +232,24 @@ impl NaturalReading {
 }
 
 /// The place that a resume token names. Ours are bytes; the numbers of mongod's tokens are places in the oplog.
-fn place_of(token: &RawDocument, wire_version: i32) -> Result<Option<RecordKey>, Failure> {
+fn place_of(token: &RawDocument, profile: &Profile) -> Result<Option<RecordKey>, Failure> {
     match token.get("$recordId") {
         Ok(Some(RawBsonRef::Binary(place))) => Ok(Some(RecordKey::from_bytes(place.bytes))),
         Ok(Some(RawBsonRef::Int64(place))) => Ok(Some(RecordKey::from_bytes(&place.to_be_bytes()))),
         Ok(Some(RawBsonRef::Null)) => Ok(None),
         _ => {
-            let (name, rest) = if wire_version <= WIRE_VERSION_4_4 {
-                ("_", "exactly one field named '$recordId', of type NumberLong.")
-            } else if wire_version <= WIRE_VERSION_5_0 {
-                let text =
-                    "exactly one field named '$recordId', of type NumberLong, jstOID or jstNULL.";
-                ("_", text)
-            } else {
-                let text = "'$recordId', of type NumberLong, BinData or jstNULL and optional \
-                            '$initialSyncId of type BinData.";
-                ("$_", text)
-            };
-            let text = format!(
-                "Malformed resume token: the '{name}resumeAfter' object must contain {rest}"
-            );
+            let text = format!("Malformed resume token: {}", profile.resume_token_rule);
             Err(Failure::said(ErrorCode::BadValue, text))
         }
     }
 }
 
-fn not_resumable(opened: &Opened, place: &RecordKey, wire_version: i32) -> QueryError {
-    let place = shown_place(opened, place);
-    let end = match wire_version <= WIRE_VERSION_5_0 {
-        true => format!(". recordId: {place}"),
-        false => format!(": {place}"),
-    };
+fn not_resumable(opened: &Opened, place: &RecordKey, profile: &Profile) -> QueryError {
     let text = format!(
         "Failed to resume collection scan: the recordId from which we are attempting to resume no \
-         longer exists in the collection{end}"
+         longer exists in the collection{}{}",
+        profile.lost_place_frame,
+        shown_place(opened, place)
     );
     QueryError::new(ErrorCode::KeyNotFound, text)
 }

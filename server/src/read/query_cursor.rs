@@ -1,6 +1,6 @@
 //! A cursor over the documents of a planned query.
 
-use protocol::RawDoc;
+use protocol::{Profile, RawDoc};
 use query::{
     QueryError,
     context::Context,
@@ -16,7 +16,7 @@ use super::{
     moment::ReadTime,
     opened::{Opened, Subject},
 };
-use crate::{context::Call, error::Failure, profile::Profile};
+use crate::{context::Call, error::Failure};
 
 /// The longest document that a reply may hold: mongod's own limit, and what it allows for internal use.
 const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;

@@ -544,6 +544,58 @@ fn a_tail_that_the_disk_lost_is_noticed() {
     assert_eq!(store.lost_tail(), Some(at(9).op_time));
 }
 
+/// A store in `dir` that reported entries up to 9 and holds those up to 2.
+fn with_lost_tail(dir: &Path) -> Store {
+    let store = Store::open(dir, StoreOptions::default()).unwrap();
+    store.oplog().append(&[entry(1, 1, 0), entry(2, 1, 0)]).unwrap();
+    store.oplog().sync().unwrap();
+    drop(store);
+    DurableMark::open(dir).unwrap().write(at(9)).unwrap();
+    Store::open(dir, StoreOptions::default()).unwrap()
+}
+
+#[test]
+fn a_lost_tail_is_missed_until_the_oplog_has_reached_it_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = with_lost_tail(dir.path());
+    store.oplog().append(&[entry(3, 1, 0)]).unwrap();
+    store.oplog().sync().unwrap();
+    store.maintain(bson::DateTime::now()).unwrap();
+    drop(store);
+    let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+    assert_eq!(store.lost_tail(), Some(at(9).op_time), "what was fetched since is not all of it");
+    store.oplog().append(&[entry(9, 1, 0)]).unwrap();
+    assert!(store.lost_tail().is_some(), "nothing is synced yet");
+    store.oplog().sync().unwrap();
+    assert_eq!(store.lost_tail(), None);
+    drop(store);
+    let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+    assert_eq!(store.lost_tail(), None);
+}
+
+#[test]
+fn an_initial_sync_does_not_forget_a_lost_tail_and_a_rollback_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = with_lost_tail(dir.path());
+    store.begin_initial_sync().unwrap();
+    store.maintain(bson::DateTime::now()).unwrap();
+    assert_eq!(store.lost_tail(), Some(at(9).op_time));
+    drop(store);
+    let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+    assert_eq!(store.lost_tail(), Some(at(9).op_time), "after a restart, too");
+    drop(store);
+
+    let dir = tempfile::tempdir().unwrap();
+    let store = with_lost_tail(dir.path());
+    store.oplog().truncate_after(Timestamp::new(2, 1)).unwrap();
+    assert!(store.lost_tail().is_some(), "nothing was cut");
+    store.oplog().truncate_after(Timestamp::new(1, 1)).unwrap();
+    assert_eq!(store.lost_tail(), None, "the set has no 2, so that it has no 9 either");
+    drop(store);
+    let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+    assert_eq!(store.lost_tail(), None);
+}
+
 #[test]
 fn a_second_process_is_kept_out() {
     let dir = tempfile::tempdir().unwrap();

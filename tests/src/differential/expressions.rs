@@ -1,6 +1,7 @@
 //! Random expressions of aggregation, by the type that they give.
 //!
-//! Most operators read a field somewhere; the others are constants, which mongod evaluates when it parses. Most arguments have the type that the operator wants; now and then one has not, and the error is compared.
+//! Most operators read a field somewhere; the others are constants, which mongod evaluates when it parses. Most
+//! arguments have the type that the operator wants; a few do not, and then the errors are compared.
 
 use bson::{Bson, Document, doc};
 

@@ -55,6 +55,7 @@ impl ScramAuthenticator {
     }
 
     fn client(&self, mechanism: Mechanism, password: &str) -> Result<ScramClient, ScramError> {
+        #[expect(clippy::disallowed_methods, reason = "nobody may foresee a nonce")]
         let nonce = Alphanumeric.sample_string(&mut rand::rng(), NONCE_LEN);
         ScramClient::new(mechanism, &self.user, password, &nonce)
     }

@@ -30,6 +30,7 @@ use crate::{
     value::{Elements, OwnedValue, Value, compare_values, path::Path},
 };
 use function::Function;
+pub(super) use function::Kind;
 
 /// How much a partition may hold (mongod's internalDocumentSourceSetWindowFieldsMaxMemoryBytes).
 const MEMORY_MAX: usize = 100 * 1024 * 1024;

@@ -154,7 +154,7 @@ impl Node {
         };
         voter(self).check(&request)?;
         self.hear_term(request.term);
-        let vote = voter(self).decide(&request);
+        let vote = self.refuse_without_tail().unwrap_or_else(|| voter(self).decide(&request));
         if vote.granted && !request.dry_run {
             let last_vote =
                 LastVote { term: request.term, candidate_index: request.candidate_index };

@@ -74,6 +74,10 @@ impl Following {
         self.next_choice_at = Duration::ZERO;
     }
 
+    pub(super) fn choose_at(&mut self, at: Duration) {
+        self.next_choice_at = at;
+    }
+
     /// Takes the task off if it is the one that `id` names.
     fn end(&mut self, id: TaskId) -> Option<Task> {
         self.task.take_if(|task| task.id == id)
@@ -86,6 +90,7 @@ impl Node {
         self.following.forced = Some(target);
         self.following.denylist.clear();
         self.following.next_choice_at = now.mono;
+        self.try_again(now, "an operator names another source");
     }
 
     /// Somebody was heard of: who would not do before may do now.
@@ -102,7 +107,7 @@ impl Node {
         }
         let ready = self.following.task.is_none()
             && self.self_index.is_some()
-            && self.halted.is_none()
+            && self.halted().is_none()
             && now.mono >= self.following.next_choice_at;
         if !ready {
             return;
@@ -118,8 +123,8 @@ impl Node {
         let Some(config) = self.config.as_ref().filter(|_| self.self_index.is_some()) else {
             return Some("we are not in the config".to_owned());
         };
-        if let Some(why) = &self.halted {
-            return Some(why.clone());
+        if let Some(why) = self.halted() {
+            return Some(why.to_owned());
         }
         if let Some(target) = &self.following.forced {
             return Some(LeaveReason::Requested { target: target.clone() }.to_string());
@@ -138,7 +143,7 @@ impl Node {
 
     pub(super) fn task_wakeup(&self) -> Option<Duration> {
         let ready = self.following.task.is_none() && self.self_index.is_some();
-        Some(self.following.next_choice_at).filter(|_| ready && self.halted.is_none())
+        Some(self.following.next_choice_at).filter(|_| ready && self.halted().is_none())
     }
 
     fn choose_source(&mut self, now: Now) {
@@ -263,6 +268,7 @@ impl Node {
                     self.initial_sync_done = true;
                     self.initial_sync_status = None;
                     self.mode = Mode::Secondary;
+                    self.look_for_lost_tail();
                 }
             }
             DataEvent::InitialSyncFailed { task, why, retry_in } => {
@@ -270,9 +276,11 @@ impl Node {
                     self.initial_sync_failed(now, &task, &why, retry_in);
                 }
             }
-            DataEvent::RollbackFinished { task, positions } => {
+            DataEvent::RollbackFinished { task, positions, rbid } => {
                 if self.following.end(task).is_some() {
-                    self.info(format!("rolled back to {}", positions.applied.op_time));
+                    self.info(format!("rolled back to {}", positions.written.op_time));
+                    (self.rbid, self.positions_rbid) = (rbid, rbid);
+                    self.history_is_shared();
                     self.positions = positions;
                     self.fetched = positions.written.op_time;
                     self.mode = Mode::Secondary;
@@ -283,7 +291,7 @@ impl Node {
                     self.rollback_failed(now, &task, remedy, why);
                 }
             }
-            DataEvent::Progress(_)
+            DataEvent::Progress { .. }
             | DataEvent::Fetched(_)
             | DataEvent::RollbackId(_)
             | DataEvent::Halted { .. } => {}
@@ -315,6 +323,7 @@ impl Node {
             self.following.met_too_stale = false;
             self.following.quick_failures = 0;
             self.too_stale = false;
+            self.history_is_shared();
             let says = SourceSays {
                 is_primary: data.is_primary,
                 applied: applied.unwrap_or_default(),

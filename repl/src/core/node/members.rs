@@ -112,7 +112,7 @@ impl Node {
             Ok(reply) => self.heard(now, target, &reply),
             Err(why) => self.not_heard(now, target, outcome, unauthorized, &why),
         }
-        self.find_primary();
+        self.find_primary(now);
         self.look_again(now);
     }
 
@@ -194,7 +194,7 @@ impl Node {
     }
 
     /// The live member that calls itself primary in the highest term.
-    fn find_primary(&mut self) {
+    fn find_primary(&mut self, now: Now) {
         let primaries = self.members.iter().enumerate().filter(|(index, member)| {
             Some(*index) != self.self_index && member.up && member.state == MemberState::Primary
         });
@@ -203,7 +203,10 @@ impl Node {
             self.primary_index = found;
             let primary = self.snapshot().primary().map(ToString::to_string);
             match primary {
-                Some(primary) => self.info(format!("{primary} is primary in term {}", self.term)),
+                Some(primary) => {
+                    self.info(format!("{primary} is primary in term {}", self.term));
+                    self.try_again(now, "there is another primary");
+                }
                 None => self.warn("no primary is known".to_owned()),
             }
         }
@@ -340,7 +343,7 @@ impl Node {
         };
         self.term = self.term.max(0);
         self.ask_members(now, &config);
-        self.find_primary();
+        self.find_primary(now);
         self.following.config_changed(now, &config);
         let version = config.version_and_term;
         match self_index.and_then(|index| config.members.get(index)) {
@@ -351,6 +354,9 @@ impl Node {
                 if !was_member {
                     self.mode =
                         if self.initial_sync_done { Mode::Secondary } else { Mode::InitialSync };
+                }
+                if persist {
+                    self.try_again(now, "the config has changed");
                 }
                 self.warn_of_settings(&config, own.id);
                 self.tell_settings();
@@ -401,8 +407,8 @@ impl Node {
         }
         if arbiter {
             self.halt(ARBITER.to_owned());
-        } else if self.halted.as_deref() == Some(ARBITER) {
-            self.halted = None;
+        } else {
+            self.halt.take_if(|halt| halt.why == ARBITER);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{OpTime, Timestamp};
 
-use super::{Mode, Node, following::TOO_STALE};
+use super::{Mode, Node};
 use crate::{
     core::{
         config::{MemberConfig, ReplSetConfig},
@@ -204,8 +204,7 @@ impl Node {
                 i32::try_from(self.maintenance).unwrap_or(i32::MAX),
             );
         }
-        let trouble = self.too_stale.then_some(TOO_STALE).or(self.halted.as_deref());
-        doc.append(cstr!("infoMessage"), trouble.unwrap_or_default());
+        doc.append(cstr!("infoMessage"), self.trouble().unwrap_or_default());
         append_version(&mut doc, config.version_and_term.version, config.version_and_term.term);
         doc.append(cstr!("self"), true);
         doc.append(cstr!("lastHeartbeatMessage"), "");

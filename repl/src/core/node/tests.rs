@@ -1,5 +1,5 @@
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
-use protocol::{ErrorCode, OpTimeAndWall, Timestamp};
+use protocol::{ErrorCode, OpTimeAndWall, Profile, Release, Timestamp};
 
 use super::*;
 use crate::event::{Answer, Persist, Remedy, Request, SyncSource, TaskId};
@@ -19,6 +19,7 @@ struct Bench {
     /// Persists and answers, in order.
     trail: Vec<String>,
     answers: Vec<Answer>,
+    warnings: Vec<String>,
 }
 
 fn at(secs: u32, term: i64) -> OpTimeAndWall {
@@ -69,6 +70,7 @@ fn start() -> Start {
         positions: Positions::default(),
         initial_sync_done: false,
         rbid: 1,
+        lost_tail: None,
     }
 }
 
@@ -85,6 +87,7 @@ impl Bench {
             data: Vec::new(),
             trail: Vec::new(),
             answers: Vec::new(),
+            warnings: Vec::new(),
         };
         bench.event(Event::Tick);
         bench
@@ -126,6 +129,7 @@ impl Bench {
                     self.answers.push(answer);
                 }
                 Action::Data(action) => self.data.push(action),
+                Action::Log(log) if log.level == LogLevel::Warn => self.warnings.push(log.text),
                 Action::Members(_) | Action::Log(_) => {}
             }
         }
@@ -299,9 +303,21 @@ fn the_version_of_the_first_peer_is_shown_and_kept() {
     assert_eq!(bench.node.snapshot().profile.fcv, "5.0");
     assert_eq!(bench.trail, ["profile 5.0"]);
     let mut pinned =
-        Bench::new(Start { profile: Profile::by_version("4.4"), profile_pinned: true, ..start() });
+        Bench::new(Start { profile: Profile::named("4.4"), profile_pinned: true, ..start() });
     pinned.event(Event::InternalClient { max_wire_version: 27 });
     assert_eq!(pinned.node.snapshot().profile.fcv, "4.4");
+}
+
+#[test]
+fn a_release_from_the_future_is_shown_as_the_newest_and_warned_of_once() {
+    let mut bench = Bench::new(start());
+    for _ in 0..2 {
+        bench.event(Event::InternalClient { max_wire_version: 99 });
+    }
+    assert_eq!(bench.node.snapshot().profile.release, Release::NEWEST);
+    let warning = bench.node.unknown_release.as_deref().unwrap();
+    assert!(warning.contains("wire version 99"), "{warning}");
+    assert_eq!(bench.warnings.iter().filter(|text| *text == warning).count(), 1);
 }
 
 #[test]
@@ -358,8 +374,8 @@ fn a_clock_that_jumps_changes_nothing_that_it_does() {
 fn reports_follow_progress_one_at_a_time() {
     let mut bench = Bench::following();
     let seq = bench.reports[0].1;
-    bench.tell(DataEvent::Progress(positions(110, 105, 104)));
-    bench.tell(DataEvent::Progress(positions(112, 110, 104)));
+    bench.tell(DataEvent::Progress { rbid: 1, positions: positions(110, 105, 104) });
+    bench.tell(DataEvent::Progress { rbid: 1, positions: positions(112, 110, 104) });
     assert_eq!(bench.reports.len(), 1, "one is under way");
     bench.event(Event::ReportDone { seq, result: Ok(rawdoc! { "ok": 1.0 }.into()) });
     assert_eq!(bench.reports.len(), 2);
@@ -541,29 +557,122 @@ fn a_halt_is_recovering_with_its_reason() {
 #[test]
 fn a_rollback_is_seen_and_ends_where_the_data_plane_says() {
     let mut bench = Bench::following();
-    bench.tell(DataEvent::Progress(positions(120, 120, 120)));
+    bench.tell(DataEvent::Progress { rbid: 1, positions: positions(120, 120, 120) });
     let (task, _) = bench.task();
     bench.tell(DataEvent::FollowEnded { task, remedy: Remedy::RollBack, why: String::new() });
     assert_eq!(bench.state(), MemberState::Rollback);
     let (task, action) = bench.task();
     assert!(matches!(action, DataAction::RollBack { .. }));
     bench.tell(DataEvent::RollbackId(2));
-    bench.tell(DataEvent::RollbackFinished { task, positions: positions(110, 110, 110) });
+    assert_eq!(bench.node.snapshot().rbid, 2, "before anything is taken back");
+    bench.tell(DataEvent::RollbackFinished { task, positions: positions(110, 110, 110), rbid: 2 });
     assert_eq!(bench.state(), MemberState::Secondary);
     let snapshot = bench.node.snapshot();
     assert_eq!((snapshot.rbid, snapshot.positions), (2, positions(110, 110, 110)));
+    bench.tell(DataEvent::Progress { rbid: 1, positions: positions(120, 120, 120) });
+    assert_eq!(
+        bench.node.snapshot().positions,
+        positions(110, 110, 110),
+        "positions that were read before the rollback are not told after it"
+    );
+    bench.tell(DataEvent::Progress { rbid: 2, positions: positions(111, 111, 111) });
+    assert_eq!(bench.node.snapshot().positions, positions(111, 111, 111));
+}
+
+#[test]
+fn a_node_that_lost_what_it_acknowledged_neither_votes_nor_shows_positions_until_it_has_it_again() {
+    let mut bench = Bench::new(Start {
+        config: Some(usual(2)),
+        positions: positions(100, 100, 100),
+        initial_sync_done: true,
+        lost_tail: Some(at(120, 1).op_time),
+        ..start()
+    });
+    bench.found(&[ME]);
+    bench.hear(PRIMARY, 1, 130);
+    bench.hear(OTHER, 2, 130);
+    bench.pass(1);
+    assert_eq!(bench.state(), MemberState::Recovering);
+    assert!(matches!(bench.task().1, DataAction::Follow { .. }), "it follows");
+    let answer = bench.ask(vote_request(2, 1, false)).unwrap();
+    assert!(!answer.get_bool("voteGranted").unwrap());
+    assert!(bench.trail.iter().all(|what| !what.starts_with("vote")), "{:?}", bench.trail);
+    let shown = |bench: &mut Bench| {
+        let answer = bench.ask(heartbeat_from(PRIMARY, 0, 2)).unwrap();
+        OpTime::from_raw(answer.get_document("durableOpTime").unwrap()).unwrap()
+    };
+    assert_eq!(shown(&mut bench), OpTime::NULL);
+    bench.tell(DataEvent::Progress { rbid: 1, positions: positions(120, 120, 119) });
+    assert_eq!((bench.state(), shown(&mut bench)), (MemberState::Recovering, OpTime::NULL));
+    for (_, _, report) in &bench.reports {
+        let own = report.get_array("optimes").unwrap().into_iter().any(|element| {
+            element.unwrap().as_document().unwrap().get_i64("memberId").unwrap() == 2
+        });
+        assert!(!own, "nothing is acknowledged: {report:?}");
+    }
+    bench.tell(DataEvent::Progress { rbid: 1, positions: positions(125, 125, 120) });
+    assert_eq!(bench.state(), MemberState::Secondary);
+    assert_eq!(shown(&mut bench), at(125, 1).op_time);
+    assert!(bench.ask(vote_request(3, 1, false)).unwrap().get_bool("voteGranted").unwrap());
+}
+
+/// A node whose rollback cannot be done.
+fn halted() -> (Bench, TaskId) {
+    let mut bench = Bench::following();
+    let (task, _) = bench.task();
+    bench.tell(DataEvent::FollowEnded { task, remedy: Remedy::RollBack, why: String::new() });
+    let (task, _) = bench.task();
+    let why = "the common point is too old".to_owned();
+    bench.tell(DataEvent::RollbackFailed { task, remedy: Remedy::Halt, why });
+    assert_eq!(bench.state(), MemberState::Recovering);
+    assert!(bench.node.snapshot().past_only);
+    (bench, task)
+}
+
+#[test]
+fn a_halted_node_tries_again_when_something_changes_and_stays_out_of_service_till_then() {
+    let by_parameter = |bench: &mut Bench| {
+        bench.event(Event::TryAgain { because: "a parameter has changed".to_owned() });
+    };
+    let by_source = |bench: &mut Bench| {
+        bench.ask(Request::SyncFrom(rawdoc! { "replSetSyncFrom": OTHER }.into())).unwrap();
+    };
+    let by_config = |bench: &mut Bench| {
+        let mut answer = reply(1, 100, 1);
+        answer.append(bson::raw::cstr!("config"), usual(3).as_raw());
+        bench.reply(PRIMARY, Ok(answer));
+    };
+    let by_primary = |bench: &mut Bench| {
+        bench.hear(PRIMARY, 2, 100);
+        bench.reply(OTHER, Ok(reply(1, 100, 2)));
+    };
+    let changes: [fn(&mut Bench); 4] = [by_parameter, by_source, by_config, by_primary];
+    for (number, change) in changes.into_iter().enumerate() {
+        let (mut bench, task) = halted();
+        bench.pass(30);
+        assert_eq!(bench.task().0, task, "nothing changed yet");
+        change(&mut bench);
+        bench.hear(PRIMARY, 1, 100);
+        bench.hear(OTHER, 2, 100);
+        bench.pass(3);
+        assert_ne!(bench.task().0, task, "change {number}");
+        assert_eq!(bench.state(), MemberState::Recovering, "till a source has our last entry");
+        bench.metadata(100, 100, 7);
+        assert_eq!(bench.state(), MemberState::Secondary, "change {number}");
+        assert!(!bench.node.snapshot().past_only);
+    }
 }
 
 #[test]
 fn the_commit_point_follows_the_source_and_stable_what_is_applied() {
     let mut bench = Bench::following();
-    bench.tell(DataEvent::Progress(positions(120, 120, 110)));
+    bench.tell(DataEvent::Progress { rbid: 1, positions: positions(120, 120, 110) });
     bench.metadata(115, 130, 7);
     let snapshot = bench.node.snapshot();
     assert_eq!((snapshot.committed, snapshot.stable), (at(115, 1), at(110, 1).op_time));
     let told = DataAction::CommitPoint { committed: at(115, 1), stable: at(110, 1).op_time };
     assert!(bench.data.contains(&told));
-    bench.tell(DataEvent::Progress(positions(120, 120, 120)));
+    bench.tell(DataEvent::Progress { rbid: 1, positions: positions(120, 120, 120) });
     assert_eq!(bench.node.snapshot().stable, at(115, 1).op_time);
 }
 
@@ -649,7 +758,7 @@ fn a_member_that_never_answers_does_not_keep_us_from_choosing() {
 #[test]
 fn a_lost_source_makes_us_ask_everybody_at_once() {
     let mut bench = Bench::following();
-    bench.tell(DataEvent::Progress(positions(150, 150, 150)));
+    bench.tell(DataEvent::Progress { rbid: 1, positions: positions(150, 150, 150) });
     bench.hear(PRIMARY, 1, 140);
     bench.heartbeats.clear();
     let (task, _) = bench.task();
@@ -666,7 +775,7 @@ fn a_lost_source_makes_us_ask_everybody_at_once() {
 fn the_only_source_is_tried_again_soon_and_another_one_at_once() {
     for (other, expected) in [(200, OTHER), (50, PRIMARY)] {
         let mut bench = Bench::following();
-        bench.tell(DataEvent::Progress(positions(150, 150, 150)));
+        bench.tell(DataEvent::Progress { rbid: 1, positions: positions(150, 150, 150) });
         bench.hear(PRIMARY, 1, 200);
         bench.hear(OTHER, 2, other);
         let (task, _) = bench.task();

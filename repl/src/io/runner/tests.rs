@@ -84,6 +84,7 @@ fn settings() -> Settings {
         pinned_profile: None,
         positions: Positions::default(),
         initial_sync_done: false,
+        lost_tail: None,
         connect: ConnectOptions::default(),
     }
 }

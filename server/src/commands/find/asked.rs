@@ -86,7 +86,7 @@ impl Asked {
             return Err(Failure::said(ErrorCode::FailedToParse, text));
         }
         // Members of 4.4 and 5.0 alone speak of it.
-        if call.profile().wire_version > 13 && fields.get("ntoreturn")?.is_some() {
+        if !call.profile().takes_ntoreturn && fields.get("ntoreturn")?.is_some() {
             return Err(protocol::fields::FieldError::Unknown {
                 path: "FindCommandRequest.ntoreturn".into(),
             }
@@ -333,7 +333,7 @@ impl Asked {
 pub(in crate::commands) fn flag(call: &Call, name: &'static str) -> Result<Option<bool>, Failure> {
     match call.body.get(name) {
         Ok(Some(RawBsonRef::Boolean(flag))) => Ok(Some(flag)),
-        Ok(Some(other)) if call.profile().wire_version <= 9 => Err(match &*call.name {
+        Ok(Some(other)) if !call.profile().typed_reads => Err(match &*call.name {
             "find" => mistyped_on_4_4(name, other, "bool"),
             _ => {
                 let found = protocol::fields::type_name(&other);
@@ -356,7 +356,7 @@ pub(in crate::commands) fn flag(call: &Call, name: &'static str) -> Result<Optio
 fn check_replay(call: &Call) -> Result<(), Failure> {
     match call.body.get("oplogReplay") {
         Ok(Some(other)) if !matches!(other, RawBsonRef::Boolean(_)) => {
-            Err(if call.profile().wire_version <= 9 {
+            Err(if !call.profile().typed_reads {
                 mistyped_on_4_4("oplogReplay", other, "bool")
             } else {
                 let text = "Expected field oplogReplayto be of type object";
@@ -414,9 +414,7 @@ fn document(
     match fields.get(name)?.map(|value| value.raw()) {
         None => Ok(None),
         Some(RawBsonRef::Document(doc)) => Ok(Some(RawDoc::from(doc))),
-        Some(other) if call.profile().wire_version <= 9 => {
-            Err(mistyped_on_4_4(name, other, "object"))
-        }
+        Some(other) if !call.profile().typed_reads => Err(mistyped_on_4_4(name, other, "object")),
         // mongod's own words, the missing space included.
         Some(_) => {
             let text = format!("Expected field {name}to be of type object");

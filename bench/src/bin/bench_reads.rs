@@ -1,10 +1,10 @@
-//! `cargo run --release -p tools --bin bench_reads`: reads of Understudy and of a real mongod side by side.
+//! `cargo run --profile dist --bin bench_reads`: reads of Understudy and of a real mongod side by side.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use bench::reads::{ReadSizes, run};
 use clap::Parser;
-use tools::bench::reads::{ReadSizes, run};
 
 /// Reads from a real mongod 8.2 and from Understudy, hidden members of the same set.
 #[derive(Parser)]

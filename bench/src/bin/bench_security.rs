@@ -1,4 +1,4 @@
-//! `cargo run --release -p tools --bin bench_security`: what access control and TLS cost, beside a real mongod in one run.
+//! `cargo run --profile dist --bin bench_security`: what access control and TLS cost, beside a real mongod in one run.
 
 use std::{
     sync::{

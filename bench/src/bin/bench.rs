@@ -1,10 +1,10 @@
-//! `cargo run --release -p tools --bin bench`: Understudy and a real mongod side by side.
+//! `cargo run --profile dist --bin bench`: Understudy and a real mongod side by side.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use bench::{Load, Sizes, run, run_steady};
 use clap::Parser;
-use tools::bench::{Load, Sizes, run, run_steady};
 
 /// Measures a real mongod 8.2 and Understudy as hidden members of the same set.
 #[derive(Parser)]

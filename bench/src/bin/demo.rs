@@ -5,7 +5,11 @@
 //! primary with `w: 2`, reads back from our port and compares `dbHash`. Each step says what it does and what came
 //! of it; one that fails says so, and the program ends with an error. All that was started ends with it, also
 //! on Ctrl-C.
+//!
+//! Understudy is this very program under another name: called through a link named `understudy`, it is the server. So
+//! one build makes all that the demo needs.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -38,7 +42,18 @@ struct Args {
     keep: bool,
 }
 
+/// The server's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The name under which this program is the server.
+const SERVER: &str = "understudy";
+
 fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().collect();
+    if words.first().is_some_and(|name| Path::new(name).ends_with(SERVER)) {
+        return server::run(&words);
+    }
     let args = Args::parse();
     if let Err(e) = end_on_ctrl_c() {
         eprintln!("cannot watch for Ctrl-C: {e:#}");
@@ -61,16 +76,14 @@ fn run(args: &Args) -> Result<()> {
     let label = args.version.label();
     steps.begin(&format!("find a real mongod {label} (fetched the first time)"));
     MongodBinary::find(args.version)?;
-    steps.begin("build Understudy (some minutes the first time)");
-    let binary = understudy::binary()?;
-    steps.done(&binary.display().to_string());
     steps.begin(&format!("start a replica set of one real mongod {label}"));
     let mut set = ReplSet::named("demo").version(args.version).limit(A_DAY).start()?;
     set.show_tail(0); // a failed step quotes the log that matters
     steps.done(&format!("{} is PRIMARY of {}", set.primary()?.host(), set.name()));
     steps.begin(&format!("load {} documents and two indexes", args.documents));
     load(set.primary()?, args.documents)?;
-    let ours = join(&mut set, &mut steps)?;
+    let names = tempfile::tempdir().context("a directory for the server's name")?;
+    let ours = join(&mut set, server_in(names.path())?, &mut steps)?;
     await_secondary(&set, ours, args, &mut steps)?;
     write_and_read_back(&set, ours, &mut steps)?;
     compare(&set, ours, &mut steps)?;
@@ -84,10 +97,19 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// This program under the server's name.
+fn server_in(dir: &Path) -> Result<PathBuf> {
+    let link = dir.join(SERVER);
+    let this = std::env::current_exe().context("find this program")?;
+    std::os::unix::fs::symlink(&this, &link)
+        .with_context(|| format!("link {} to {}", link.display(), this.display()))?;
+    Ok(link)
+}
+
 /// Starts Understudy and adds it on the primary.
-fn join(set: &mut ReplSet, steps: &mut Steps) -> Result<usize> {
+fn join(set: &mut ReplSet, server: PathBuf, steps: &mut Steps) -> Result<usize> {
     steps.begin("start Understudy and add it: hidden: true, priority: 0, votes: 0");
-    let options = understudy::options("understudy", Some(set.name()))?;
+    let options = understudy::options_of(server, "understudy", Some(set.name()));
     let ours = set.add(options, Member { votes: 0 })?;
     let node = set.node(ours)?;
     let build = node.admin(doc! { "buildInfo": 1 })?;

@@ -1,0 +1,320 @@
+//! What a row of the operator table says.
+//!
+//! Everything that other code asks of an operator by its name stands in its row: how its arguments are written, in which
+//! order they are evaluated, what is worked out before the first document, since when MongoDB has it, and whether
+//! mongod's second executor has it.
+
+use super::{Expr, Fun, NamedFun, Scope, arity, date_math, special::Special, table};
+use crate::{
+    Release,
+    error::QueryError,
+    value::{Elements, Shown, Value},
+};
+
+/// An operator of the expression language.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    /// The name, with its dollar.
+    pub(crate) name: &'static str,
+    /// The first release that has it.
+    pub(super) since: Release,
+    pub(super) form: Form,
+    pub(super) order: Order,
+    pub(super) folding: Folding,
+    /// Whether mongod's second executor has it. There some failures have codes and texts of their own.
+    pub(crate) pushed: bool,
+    /// Whether it may read all of the document, beyond the paths among its arguments.
+    pub(super) reads_document: bool,
+    pub(super) check: Check,
+}
+
+/// Refuses constant arguments that are wrong for every document. It is given the operator's name and, by place, those
+/// arguments that are constants.
+pub(super) type Check = for<'v> fn(&str, &[Option<Value<'v>>]) -> Result<(), QueryError>;
+
+/// How the arguments are written, and what is made of them.
+#[derive(Debug)]
+pub(super) enum Form {
+    /// `{$add: [a, b]}`; one argument may stand without the array.
+    List { min: usize, max: usize, fun: Fun, miscounted: Miscounted },
+    /// `{$year: date}` or `{$year: {date, timezone}}`.
+    DatePart(NamedFun),
+    /// `{$trim: {input, chars}}`.
+    Named(&'static Arguments, NamedFun),
+    /// An operator that does not evaluate each argument once.
+    Special(fn(Value<'_>, &mut Scope) -> Result<Special, QueryError>),
+    /// Parsed in a way of its own.
+    Own(fn(&'static Operator, Value<'_>, &mut Scope) -> Result<Expr, QueryError>),
+}
+
+/// The error for a wrong number of arguments: the operator's name, how many were given, the least and the most.
+pub(super) type Miscounted = fn(&str, usize, usize, usize) -> QueryError;
+
+/// The named arguments of an operator. In texts `{op}` stands for the operator's name.
+#[derive(Debug)]
+pub(super) struct Arguments {
+    pub(super) fields: &'static [Argument],
+    /// Code and text where no object is given; `{type}` is the type of what is, `{shown}` its value.
+    pub(super) not_object: (i32, &'static str),
+    /// Code and text for a name that is none of the fields; `{field}` is that name.
+    pub(super) unknown: (i32, &'static str),
+    /// Looks at the fields before any of them is parsed.
+    pub(super) before: fn(&str, Elements<'_>) -> Result<(), QueryError>,
+    /// Whether a missing argument is reported before those after it are parsed; else all that are given are parsed first.
+    pub(super) missed_in_order: bool,
+}
+
+/// One named argument.
+#[derive(Debug)]
+pub(super) struct Argument {
+    pub(super) name: &'static str,
+    /// The first release that has it.
+    pub(super) since: Release,
+    /// Code and text where it is missing, if it must be there.
+    pub(super) required: Option<(i32, &'static str)>,
+}
+
+/// In which order arguments are evaluated. It shows when one of them fails: what was evaluated before it may have
+/// settled the call.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Order {
+    /// All of them, from left to right, before the operator looks at any.
+    AllFirst,
+    /// The second before the first.
+    RightFirst,
+    /// The operator looks at each before the next is evaluated.
+    OneByOne(Rest),
+}
+
+/// What stands for the arguments after one that failed, so that the operator can look at those before it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Rest {
+    /// Nothing; null for each named argument.
+    Nothing,
+    /// So many arguments in all, each of those that are left with this value.
+    Filled(usize, Value<'static>),
+    /// One more argument with this value.
+    OneMore(Value<'static>),
+    /// Nothing, but the first two are evaluated together.
+    FromTwo,
+    /// `$indexOfArray`: the bounds are evaluated before the value to look for.
+    BoundsFirst,
+    /// `$setEquals`: two sets that differ settle it.
+    UntilDifferent,
+}
+
+/// What is worked out before the first document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Folding {
+    /// The call, if all its arguments are constants; else as many constants as can be joined to one.
+    Whole(Join),
+    /// The arguments, but not the call.
+    Arguments,
+    Nothing,
+}
+
+/// Which constants among the arguments may be computed together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Join {
+    None,
+    /// Those at the front: the sum of doubles depends on the order.
+    Front,
+    /// Neighbours.
+    Neighbours,
+    /// All of them, which then stand last. Calls of the same operator among the arguments are taken apart first.
+    All,
+    /// All of them, which then stand last.
+    Last,
+    /// None, but the others are compared with the first of them.
+    First,
+}
+
+impl Operator {
+    /// The operator of that name, whatever release it came with.
+    pub(crate) fn named(name: &[u8]) -> Option<&'static Self> {
+        let rows = table::OPERATORS;
+        let at = rows.binary_search_by(|row| row.name.as_bytes().cmp(name)).ok()?;
+        rows.get(at)
+    }
+
+    const fn new(name: &'static str, form: Form) -> Self {
+        Self {
+            name,
+            since: Release::OLDEST,
+            form,
+            order: Order::AllFirst,
+            folding: Folding::Whole(Join::None),
+            pushed: true,
+            reads_document: false,
+            check: |_, _| Ok(()),
+        }
+    }
+
+    pub(super) const fn since(mut self, release: Release) -> Self {
+        self.since = release;
+        self
+    }
+
+    pub(super) const fn right_first(mut self) -> Self {
+        self.order = Order::RightFirst;
+        self
+    }
+
+    pub(super) const fn one_by_one(mut self, rest: Rest) -> Self {
+        self.order = Order::OneByOne(rest);
+        self
+    }
+
+    pub(super) const fn joining(mut self, join: Join) -> Self {
+        self.folding = Folding::Whole(join);
+        self
+    }
+
+    pub(super) const fn folding(mut self, folding: Folding) -> Self {
+        self.folding = folding;
+        self
+    }
+
+    pub(super) const fn checked(mut self, check: Check) -> Self {
+        self.check = check;
+        self
+    }
+
+    pub(super) const fn not_pushed(mut self) -> Self {
+        self.pushed = false;
+        self
+    }
+
+    pub(super) const fn reading_document(mut self) -> Self {
+        self.reads_document = true;
+        self
+    }
+}
+
+/// An operator with a list of arguments.
+pub(super) const fn list(name: &'static str, min: usize, max: usize, fun: Fun) -> Operator {
+    counted(name, min, max, fun, arity::miscounted)
+}
+
+/// The same, with an error of its own for a wrong number of arguments.
+pub(super) const fn counted(
+    name: &'static str,
+    min: usize,
+    max: usize,
+    fun: Fun,
+    miscounted: Miscounted,
+) -> Operator {
+    Operator::new(name, Form::List { min, max, fun, miscounted })
+}
+
+/// A conversion, such as `$toInt`.
+pub(super) const fn conversion(name: &'static str, fun: Fun) -> Operator {
+    counted(name, 1, 1, fun, arity::miscounted_conversion).not_pushed()
+}
+
+/// A part of a date.
+pub(super) const fn date_part(name: &'static str, fun: NamedFun) -> Operator {
+    Operator::new(name, Form::DatePart(fun)).checked(date_math::check_zone::<1>)
+}
+
+/// An operator with named arguments.
+pub(super) const fn named(
+    name: &'static str,
+    arguments: &'static Arguments,
+    fun: NamedFun,
+) -> Operator {
+    Operator::new(name, Form::Named(arguments, fun))
+}
+
+pub(super) const fn special(
+    name: &'static str,
+    parse: fn(Value<'_>, &mut Scope) -> Result<Special, QueryError>,
+) -> Operator {
+    Operator::new(name, Form::Special(parse))
+}
+
+pub(super) const fn own(
+    name: &'static str,
+    parse: fn(&'static Operator, Value<'_>, &mut Scope) -> Result<Expr, QueryError>,
+) -> Operator {
+    Operator::new(name, Form::Own(parse))
+}
+
+/// An argument that must be given; code and text where it is missing.
+pub(super) const fn required(name: &'static str, code: i32, text: &'static str) -> Argument {
+    Argument { name, since: Release::OLDEST, required: Some((code, text)) }
+}
+
+/// An argument that may be left out.
+pub(super) const fn optional(name: &'static str) -> Argument {
+    Argument { name, since: Release::OLDEST, required: None }
+}
+
+impl Argument {
+    pub(super) const fn since(mut self, release: Release) -> Self {
+        self.since = release;
+        self
+    }
+}
+
+impl Arguments {
+    pub(super) const fn new(
+        fields: &'static [Argument],
+        not_object: (i32, &'static str),
+        unknown: (i32, &'static str),
+    ) -> Self {
+        Self { fields, not_object, unknown, before: |_, _| Ok(()), missed_in_order: false }
+    }
+
+    pub(super) const fn before(
+        mut self,
+        check: fn(&str, Elements<'_>) -> Result<(), QueryError>,
+    ) -> Self {
+        self.before = check;
+        self
+    }
+
+    pub(super) const fn missed_in_order(mut self) -> Self {
+        self.missed_in_order = true;
+        self
+    }
+
+    /// The fields of a document, each with its place among the arguments.
+    pub(super) fn read<'v>(
+        &self,
+        name: &str,
+        value: Value<'v>,
+        release: Release,
+    ) -> Result<Vec<(usize, Value<'v>)>, QueryError> {
+        let Value::Document(doc) = value else {
+            let mut error = refused(name, self.not_object);
+            let text = error.message.replace("{type}", value.type_name());
+            error.message = text.replace("{shown}", &Shown(value).to_string());
+            return Err(error);
+        };
+        let mut places = Vec::new();
+        for given in Elements::of_bytes(doc) {
+            let known =
+                |field: &Argument| field.name.as_bytes() == given.key && release >= field.since;
+            let Some(place) = self.fields.iter().position(known) else {
+                let mut error = refused(name, self.unknown);
+                error.message =
+                    error.message.replace("{field}", &String::from_utf8_lossy(given.key));
+                return Err(error);
+            };
+            places.push((place, given.value()));
+        }
+        Ok(places)
+    }
+
+    /// Refuses where one of the first arguments is missing that must be there.
+    pub(super) fn check_given(&self, name: &str, args: &[Option<Expr>]) -> Result<(), QueryError> {
+        let mut absent = self.fields.iter().zip(args).filter(|(_, arg)| arg.is_none());
+        let missed = absent.find_map(|(field, _)| field.required);
+        missed.map_or(Ok(()), |missed| Err(refused(name, missed)))
+    }
+}
+
+fn refused(name: &str, (code, text): (i32, &str)) -> QueryError {
+    QueryError::location(code, text.replace("{op}", name))
+}

@@ -1,0 +1,85 @@
+//! What keeps the node out of service: entries that its disk lost, and replication that cannot go on.
+//!
+//! T1 A node that misses what it once acknowledged has no vote and shows no position until it has applied it again.
+//! T2 A node that halts tries again when something changes that may help: the config, the primary, the source that an
+//!    operator names, a parameter. It stays in RECOVERING until a source has shown that our history is its own.
+
+use protocol::OpTime;
+
+use super::Node;
+use crate::{
+    core::votes::Vote,
+    event::{LogLevel, Now},
+};
+
+/// Why replication does not go on.
+#[derive(Debug)]
+pub(super) struct Halt {
+    pub(super) why: String,
+    /// Something changed since: tasks are given again (T2).
+    pub(super) trying_again: bool,
+}
+
+impl Node {
+    pub(super) fn is_recovering(&self) -> bool {
+        self.maintenance > 0 || self.stands_still() || self.lost_tail.is_some()
+    }
+
+    /// Replication cannot go on; what there is can be read by those who ask for a moment of the past.
+    pub(super) fn stands_still(&self) -> bool {
+        self.too_stale || self.halt.is_some()
+    }
+
+    /// Why no task is given.
+    pub(super) fn halted(&self) -> Option<&str> {
+        let halt = self.halt.as_ref().filter(|halt| !halt.trying_again)?;
+        Some(&halt.why)
+    }
+
+    pub(super) fn halt(&mut self, why: String) {
+        self.log(LogLevel::Error, format!("replication has stopped: {why}"));
+        self.halt = Some(Halt { why, trying_again: false });
+    }
+
+    /// Something changed that may help (T2).
+    pub(super) fn try_again(&mut self, now: Now, because: &str) {
+        let Some(halt) = self.halt.as_mut().filter(|halt| !halt.trying_again) else { return };
+        halt.trying_again = true;
+        self.following.choose_at(now.mono);
+        self.info(format!("replication is tried again, because {because}"));
+    }
+
+    /// A source has our last entry, or we went back to an entry that it has.
+    pub(super) fn history_is_shared(&mut self) {
+        if self.halt.take_if(|halt| halt.trying_again).is_some() {
+            self.info("replication goes on".to_owned());
+        }
+    }
+
+    /// What an operator reads in our status.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        let lost = self.lost_tail.map(|_| LOST_TAIL);
+        lost.or(self.too_stale.then_some(super::following::TOO_STALE))
+            .or(self.halt.as_ref().map(|halt| halt.why.as_str()))
+            .or(self.unknown_release.as_deref())
+    }
+
+    /// T1: after `applied` moved.
+    pub(super) fn look_for_lost_tail(&mut self) {
+        let applied = self.positions.applied.op_time;
+        if let Some(lost) = self.lost_tail.take_if(|lost| applied >= *lost) {
+            self.reporting.dirty = true;
+            self.info(format!("what the disk had lost, up to {lost}, is applied again"));
+        }
+    }
+
+    /// T1.
+    pub(super) fn refuse_without_tail(&self) -> Option<Vote> {
+        let lost: OpTime = self.lost_tail?;
+        let reason = format!("I have lost entries up to {lost} that I had acknowledged");
+        Some(Vote { granted: false, reason })
+    }
+}
+
+const LOST_TAIL: &str = "the disk lost entries that this node had acknowledged: it has no vote and is not read until \
+    it has fetched and applied them again";

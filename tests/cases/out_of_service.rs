@@ -1,0 +1,156 @@
+//! Nodes that must not serve: one whose disk lost what it had acknowledged, one that cannot keep its vote.
+
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use bson::{Document, Timestamp, doc};
+use tests::node::Node;
+use tests::repl_set::{AppliedOpTime, ReplSet, applied};
+use tests::servers::Version;
+use tests::wait::{PATIENCE, wait_until};
+
+on_each_version!(a_lost_tail_is_made_good_before_the_node_serves_again);
+
+/// The durable mark is moved ahead of the oplog, as if the disk had lost the oplog's end.
+fn a_lost_tail_is_made_good_before_the_node_serves_again(version: Version) -> Result<()> {
+    let mut set = ReplSet::named("lost-tail").version(version).ours_voting(1).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_votes()?;
+    insert(&set, 2)?;
+    set.await_caught_up()?;
+    let was = applied(set.ours()?)?;
+    ensure!(would_vote(set.ours()?, was)?.get_bool("voteGranted")?, "a healthy node votes");
+    set.ours_mut()?.kill()?;
+    let lost = AppliedOpTime { time: was.time + LOST_SECS, increment: 1, ..was };
+    move_mark(&set.ours()?.data_path(), lost)?;
+    set.ours_mut()?.restart()?;
+    for how in ["after the start", "after one more start"] {
+        set.await_state(set.ours()?, "RECOVERING", PATIENCE)?;
+        let ours = set.ours()?;
+        let refused = ours.answer("shop", doc! { "find": "c" })?;
+        ensure!(refused.get_i32("code")? == 13436, "{how}: {refused}");
+        let vote = would_vote(ours, was)?;
+        ensure!(!vote.get_bool("voteGranted")?, "{how}: {vote}");
+        let reply = insert(&set, 2)?;
+        ensure!(reply.contains_key("writeConcernError"), "{how}: it acknowledged: {reply}");
+        ensure!(set.ours_mut()?.stop()?.success(), "{how}: it does not end cleanly");
+        set.ours_mut()?.restart()?;
+    }
+    wait_until("ours has applied what it had lost", PATIENCE, || {
+        insert(&set, 1)?;
+        if applied(set.primary()?)? < lost {
+            let state = set.shown_state(set.ours()?)?;
+            ensure!(state != "SECONDARY", "too early");
+            bail!("the primary is not there yet");
+        }
+        Ok((set.shown_state(set.ours()?)? == "SECONDARY").then_some(()))
+    })?;
+    ensure!(applied(set.ours()?)? >= lost, "it serves too early");
+    ensure!(would_vote(set.ours()?, lost)?.get_bool("voteGranted")?, "it has its vote again");
+    let reply = insert(&set, 2)?;
+    ensure!(!reply.contains_key("writeConcernError"), "it acknowledges again: {reply}");
+    set.expect_log("the disk lost entries whose sync was reported");
+    set.finish()
+}
+
+/// How far ahead the mark is moved: time enough for two starts.
+const LOST_SECS: u32 = 30;
+
+/// Asks for a vote for the primary, without consequences.
+fn would_vote(node: &Node, at: AppliedOpTime) -> Result<Document> {
+    let config = node.admin(doc! { "replSetGetConfig": 1 })?;
+    let config = config.get_document("config")?;
+    let ahead = Timestamp { time: at.time + 10 * LOST_SECS, increment: 1 };
+    let op_time = doc! { "ts": ahead, "t": at.term };
+    node.admin(doc! {
+        "replSetRequestVotes": 1, "setName": config.get_str("_id")?, "dryRun": true, "term": at.term,
+        "candidateIndex": 0, "configVersion": config.get_i32("version")?,
+        "configTerm": config.get_i64("term").or_else(|_| config.get_i32("term").map(i64::from))?,
+        "lastWrittenOpTime": op_time.clone(), "lastAppliedOpTime": op_time,
+    })
+}
+
+fn insert(set: &ReplSet, w: i32) -> Result<Document> {
+    let concern = doc! { "w": w, "wtimeout": 3000 };
+    let documents = [doc! { "n": 1 }];
+    let insert = doc! { "insert": "c", "documents": documents, "writeConcern": concern };
+    set.primary()?.run("shop", insert)
+}
+
+/// Two slots of 48 bytes, written in turn: magic, number, timestamp, term, wall clock time, checksum.
+fn move_mark(data: &Path, to: AppliedOpTime) -> Result<()> {
+    let path = data.join("durable.mark");
+    let old = std::fs::read(&path).context("read the durable mark")?;
+    let number = |slot: &[u8]| -> Option<u64> {
+        Some(u64::from_be_bytes(slot.get(4..12)?.try_into().ok()?))
+    };
+    let next = old.chunks(SLOT).filter_map(number).max().unwrap_or(0) + 1;
+    let mut slot = 0x554E_4453_u32.to_be_bytes().to_vec();
+    slot.extend(next.to_be_bytes());
+    slot.extend(((u64::from(to.time) << 32) | u64::from(to.increment)).to_be_bytes());
+    slot.extend(to.term.to_be_bytes());
+    slot.extend((i64::from(to.time) * 1000).to_be_bytes());
+    slot.extend(crc32fast::hash(&slot).to_be_bytes());
+    let mut file = std::fs::OpenOptions::new().write(true).open(&path)?;
+    file.seek(SeekFrom::Start((next % 2) * SLOT as u64))?;
+    Ok(file.write_all(&slot)?)
+}
+
+const SLOT: usize = 48;
+
+/// A directory stands where the new vote is to be written: the vote cannot be kept, so that it must not be given, and
+/// the node must not stay behind as a secondary that follows nobody.
+#[test]
+fn a_node_that_cannot_keep_its_vote_ends() -> Result<()> {
+    let mut set = ReplSet::named("zombie").mongods(2).ours_voting(1).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_votes()?;
+    let in_the_way = set.ours()?.data_path().join("vote.new");
+    std::fs::create_dir(&in_the_way)?;
+    let next = 1 - set.primary_index()?;
+    set.await_caught_up()?;
+    // Whether it is elected does not matter: it asks for our vote.
+    let _ = set.node(next)?.answer("admin", doc! { "replSetStepUp": 1 });
+    let status = set.ours_mut()?.await_exit(PATIENCE)?;
+    ensure!(status.code() == Some(14), "it ended with {status}");
+    ensure!(set.ours()?.log_has("Fatal assertion")?, "its log does not say why");
+    std::fs::remove_dir(&in_the_way)?;
+    set.ours_mut()?.restart()?;
+    set.await_primary()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.expect_log("Fatal assertion");
+    set.expect_log("replication must end");
+    set.finish()
+}
+
+on_each_version!(the_rollback_id_rises_when_the_end_was_not_clean);
+
+/// Ours and a real mongod, killed and stopped in the same way.
+fn the_rollback_id_rises_when_the_end_was_not_clean(version: Version) -> Result<()> {
+    let mut set = ReplSet::named("rbid").version(version).mongods(2).ours_hidden(1).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    let (theirs, ours) = (1 - set.primary_index()?, set.our_index()?);
+    let mut seen = Vec::new();
+    for index in [theirs, ours] {
+        let mut ids = vec![rbid(set.node(index)?)?];
+        for clean in [false, true, false] {
+            let node = set.node_mut(index)?;
+            if clean {
+                node.stop()?;
+            } else {
+                node.kill()?;
+            }
+            node.restart()?;
+            ids.push(rbid(set.node(index)?)?);
+        }
+        seen.push(ids);
+    }
+    ensure!(seen.first() == seen.last(), "a mongod's and ours: {seen:?}");
+    set.await_primary()?;
+    set.finish()
+}
+
+fn rbid(node: &Node) -> Result<i32> {
+    Ok(node.admin(doc! { "replSetGetRBID": 1 })?.get_i32("rbid")?)
+}
