@@ -134,10 +134,21 @@ pub enum StorageError {
         /// What was found.
         why: String,
     },
-    /// The engine cannot read its journal.
+    /// A file of the store is missing or damaged, which was seen before anything was opened.
     #[error(
-        "the journal {path} is damaged ({why}); nothing was changed: \
-         move the dbpath away and start with an empty one, it will sync from the set"
+        "{path} {why}; nothing was changed: restore a backup, \
+         or move the dbpath away and start with an empty one, it will sync from the set"
+    )]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, beginning with a verb.
+        why: String,
+    },
+    /// A journal is not whole.
+    #[error(
+        "the journal {path} is damaged ({why}); nothing was changed: restore a backup, \
+         or move the dbpath away and start with an empty one, it will sync from the set"
     )]
     JournalDamaged {
         /// The journal's file, or their directory where there are several.
@@ -198,6 +209,7 @@ impl StorageError {
             | Self::OtherFormat { .. }
             | Self::NotOurs { .. }
             | Self::DamagedBackup { .. }
+            | Self::Incomplete { .. }
             | Self::Corrupt { .. }
             | Self::JournalDamaged { .. }
             | Self::Io { .. }
@@ -221,6 +233,7 @@ impl StorageError {
         matches!(
             self,
             Self::Corrupt { .. }
+                | Self::Incomplete { .. }
                 | Self::JournalDamaged { .. }
                 | Self::Io { .. }
                 | Self::Poisoned(_)

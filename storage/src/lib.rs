@@ -40,6 +40,7 @@ mod oplog;
 mod pins;
 mod read_ahead;
 mod rollback;
+mod scrub;
 mod sort;
 pub mod source;
 mod stats;
@@ -58,7 +59,7 @@ pub use checkpoint::{
     manifest::{FileEntry, Manifest},
     verify::{Verified, verify_backup},
 };
-pub use engine::{EngineKind, faulty::Faults};
+pub use engine::{EngineKind, faulty::Faults, scrub::Scrubbed};
 pub use error::StorageError;
 pub use loader::LoadReport;
 pub use oplog::{Oplog, OplogPin, OplogScan};
@@ -66,6 +67,7 @@ pub use pins::Pin;
 pub use query::source::{Direction, IndexEntry, IndexKind, RecordKey};
 pub use read_ahead::ReadAhead;
 pub use rollback::Undone;
+pub use scrub::scrub;
 pub use stats::{DocumentVersion, StoreStats};
 pub use store::{Store, StoreOptions};
 pub use validate::ValidateReport;

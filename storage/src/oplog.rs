@@ -186,6 +186,16 @@ impl Oplog {
         Ok(self.marks.durable())
     }
 
+    /// Writes the first durable mark of a store that is new.
+    pub(crate) fn begin_mark(&self, initial_sync: bool) -> Result<(), StorageError> {
+        match &self.durable_mark {
+            Some(mark) if mark.is_begun() => Ok(()),
+            Some(mark) if self.marks.written().op_time.is_null() || initial_sync => mark.begin(),
+            Some(mark) => Err(mark.emptied()),
+            None => Ok(()),
+        }
+    }
+
     /// Brings the durable mark up to `durable`. Called about once a second, and at the end.
     pub(crate) fn save_mark(&self) -> Result<(), StorageError> {
         let Some(mark) = &self.durable_mark else { return Ok(()) };
