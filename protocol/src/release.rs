@@ -102,6 +102,14 @@ pub struct Profile {
     pub quiesces: bool,
     /// Resume tokens of scans carry `$initialSyncId`.
     pub resume_tokens_name_initial_sync: bool,
+    /// Resume tokens of scans of the oplog are timestamps.
+    pub oplog_tokens_are_times: bool,
+    /// What a resume token must contain, as the error for any other says it.
+    pub resume_token_rule: &'static str,
+    /// What stands between the error of a place that is gone and that place.
+    pub lost_place_frame: &'static str,
+    /// The error of a tailing cursor that lost its place begins with the executor's words.
+    pub lost_tail_names_executor: bool,
 
     // Differences in parsing requests.
     /// find and aggregate use generated parsers; the error texts of 4.4 differ.
@@ -261,6 +269,10 @@ const V4_4: Profile = Profile {
     cache_reader_refuses_keys: true,
     quiesces: false,
     resume_tokens_name_initial_sync: false,
+    oplog_tokens_are_times: false,
+    resume_token_rule: "the '_resumeAfter' object must contain exactly one field named '$recordId', of type NumberLong.",
+    lost_place_frame: ". recordId: ",
+    lost_tail_names_executor: false,
     typed_reads: false,
     typed_commands: false,
     strict_fields: false,
@@ -309,6 +321,9 @@ const V5_0: Profile = Profile {
     git_version: "657fea5a61a74d7a79df7aff8e4bcf0bc742b748",
     wire_version: 13,
     config_term_always: true,
+    oplog_tokens_are_times: true,
+    resume_token_rule: "the '_resumeAfter' object must contain exactly one field named '$recordId', of type NumberLong, jstOID or jstNULL.",
+    lost_tail_names_executor: true,
     primary_index_in_repl_data: false,
     no_config_version: i32::MAX as i64,
     sync_source_host_in_oplog_query_data: Told::Never,
@@ -380,6 +395,8 @@ const V8_0: Profile = Profile {
     key_file_by_sha_1: false,
     min_valid_follows_applied: false,
     resume_tokens_name_initial_sync: true,
+    resume_token_rule: "the '$_resumeAfter' object must contain '$recordId', of type NumberLong, BinData or jstNULL and optional '$initialSyncId of type BinData.",
+    lost_place_frame: ": ",
     answers_http: false,
     explain_takes_concerns: true,
     one_user_a_connection: true,
