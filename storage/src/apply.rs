@@ -30,7 +30,7 @@ use crate::{
         write::{Undo, When},
     },
     read_ahead::Changed,
-    store::{Counts, Inner, mark_key, position_value},
+    store::{Counts, Inner, applied_value, mark_key},
 };
 
 /// After a batch beyond this the engine writes its memory out before the next: documents of 16 MiB then stay at
@@ -151,7 +151,7 @@ impl Apply {
         }
         let next_table = self.store.next_table.load(Ordering::SeqCst);
         batch.put(Keyspace::Meta, mark_key("nextTable"), numbers([u64::from(next_table)]));
-        batch.put(Keyspace::Meta, mark_key("applied"), position_value(through));
+        batch.put(Keyspace::Meta, mark_key("applied"), applied_value(through, &*self.store.engine));
         if self.spilled || self.store.partial.load(Ordering::SeqCst) {
             batch.remove(Keyspace::Meta, mark_key("partial"));
         }

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use protocol::Timestamp;
+use protocol::{ErrorCode, Timestamp};
 use uuid::Uuid;
 
 /// A failure of the store. The text is written for the operator.
@@ -134,10 +134,21 @@ pub enum StorageError {
         /// What was found.
         why: String,
     },
-    /// The engine cannot read its journal.
+    /// A file of the store is missing or damaged, which was seen before anything was opened.
     #[error(
-        "the journal {path} is damaged ({why}); nothing was changed: \
-         move the dbpath away and start with an empty one, it will sync from the set"
+        "{path} {why}; nothing was changed: restore a backup, \
+         or move the dbpath away and start with an empty one, it will sync from the set"
+    )]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, beginning with a verb.
+        why: String,
+    },
+    /// A journal is not whole.
+    #[error(
+        "the journal {path} is damaged ({why}); nothing was changed: restore a backup, \
+         or move the dbpath away and start with an empty one, it will sync from the set"
     )]
     JournalDamaged {
         /// The journal's file, or their directory where there are several.
@@ -181,11 +192,48 @@ impl StorageError {
         Self::BadDocument { why: why.to_string() }
     }
 
+    /// The code by which clients know it.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::HistoryGone { .. } => ErrorCode::SnapshotTooOld,
+            Self::NotYetApplied { .. } => ErrorCode::SnapshotUnavailable,
+            Self::NoCollection(_) | Self::NameTaken { .. } => ErrorCode::NamespaceNotFound,
+            Self::NoIndex { .. } => ErrorCode::IndexNotFound,
+            Self::BadDocument { .. } => ErrorCode::BadValue,
+            Self::Cancelled => ErrorCode::Interrupted,
+            Self::OutOfOrder { .. }
+            | Self::NoPrepared(_)
+            | Self::NotBuilt { .. }
+            | Self::Locked { .. }
+            | Self::OtherEngine { .. }
+            | Self::OtherFormat { .. }
+            | Self::NotOurs { .. }
+            | Self::DamagedBackup { .. }
+            | Self::Incomplete { .. }
+            | Self::Corrupt { .. }
+            | Self::JournalDamaged { .. }
+            | Self::Io { .. }
+            | Self::Poisoned(_)
+            | Self::Injected(_) => ErrorCode::InternalError,
+        }
+    }
+
+    /// What clients are told: mongod's words where it has some for this.
+    pub fn text_for_clients(&self) -> String {
+        match self {
+            Self::HistoryGone { ts, .. } => {
+                format!("Read timestamp {ts} is older than the oldest available timestamp.")
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// True where the process must end: what was written is not known any more.
     pub fn is_fatal(&self) -> bool {
         matches!(
             self,
             Self::Corrupt { .. }
+                | Self::Incomplete { .. }
                 | Self::JournalDamaged { .. }
                 | Self::Io { .. }
                 | Self::Poisoned(_)

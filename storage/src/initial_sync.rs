@@ -10,7 +10,7 @@ use crate::{
     engine::{Batch, Engine, Keyspace, Sync},
     layout::{TableId, numbers},
     loader,
-    store::{Inner, mark_key, position_value},
+    store::{Inner, applied_value, mark_key},
 };
 
 /// Removals per engine batch.
@@ -132,7 +132,7 @@ impl Inner {
         let mut batch = Batch::default();
         self.history.save(&mut batch);
         batch.remove(Keyspace::Meta, mark_key("initialSync"));
-        batch.put(Keyspace::Meta, mark_key("applied"), position_value(applied));
+        batch.put(Keyspace::Meta, mark_key("applied"), applied_value(applied, &*self.engine));
         batch.put(Keyspace::Meta, mark_key("oldest"), numbers([ts.as_u64()]));
         self.engine.commit(batch, Sync::Yes)?;
         self.initial_sync.store(false, Ordering::SeqCst);

@@ -122,6 +122,19 @@ pub(crate) fn meta_key(family: u8, rest: &[&[u8]]) -> Vec<u8> {
     out
 }
 
+/// The key of the mark "applied" in `meta`. Its value is a position, and behind it the number of [`synced`].
+pub(crate) const APPLIED: &[u8] = b"mapplied";
+
+/// The key of the row in `meta` that is written after each run that was taken in by bulk. Nobody reads it.
+pub(crate) const INGESTED: &[u8] = b"mingested";
+
+/// What a row of a journal says about syncs: the engine's number of the last write that was on disk before this one was
+/// written. `None` inside: it is a row that should say it, and was written before rows did.
+pub(crate) fn synced(key: &[u8], value: &[u8]) -> Option<Option<u64>> {
+    let rest = value.get(24..).filter(|_| key == APPLIED)?;
+    Some(rest.first_chunk().map(|number| u64::from_be_bytes(*number)))
+}
+
 /// The range of all keys that begin with `prefix`.
 pub(crate) fn prefix_range(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     let mut end = prefix.to_vec();

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   dbpath/understudy.lock   held while a process uses the dbpath
-//!   dbpath/FORMAT            "understudy <format> <engine>"
 //!   dbpath/durable.mark      the last position whose sync was reported: two slots, written in turn
+//!   dbpath/FORMAT            "understudy <format> <engine>"; made after the mark, so that with it the mark is there
 //!   dbpath/vote              the last vote, replaced as a whole
 //!   dbpath/engine/           the engine
 //! ```
@@ -31,6 +31,9 @@ use crate::{
 pub(crate) const LOCK: &str = "understudy.lock";
 /// What a backup takes besides the engine's files. The durable mark is not among them: a backup acknowledged nothing.
 pub(crate) const IN_BACKUPS: &[&str] = &["FORMAT", "vote"];
+
+/// The durable mark.
+const MARK: &str = "durable.mark";
 
 /// Keeps a second process out; the lock goes with the value.
 pub(crate) struct Lock {
@@ -66,6 +69,9 @@ pub(crate) fn check_format(dbpath: &Path, engine: EngineKind) -> Result<(), Stor
                     return Err(StorageError::NotOurs { path: dbpath.to_owned(), why });
                 }
             }
+            if engine == EngineKind::Fjall {
+                DurableMark::make(dbpath)?;
+            }
             let text = format!("understudy {FORMAT_VERSION} {engine}\n");
             return replace_file(&path, text.as_bytes());
         }
@@ -93,8 +99,16 @@ pub(crate) fn check_format(dbpath: &Path, engine: EngineKind) -> Result<(), Stor
     Ok(())
 }
 
+/// Whether the files can be read. Nothing is changed.
+pub(crate) fn look(dbpath: &Path) -> Result<(), StorageError> {
+    let path = dbpath.join(MARK);
+    let content = std::fs::read(&path).map_err(StorageError::io(path.display().to_string()))?;
+    DurableMark::parse(&path, &content)?;
+    read_vote(dbpath).map(drop)
+}
+
 /// Writes a file so that after a crash there is the old one or the new one.
-fn replace_file(path: &Path, content: &[u8]) -> Result<(), StorageError> {
+pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<(), StorageError> {
     let map = || StorageError::io(path.display().to_string());
     let temporary = path.with_extension("new");
     let mut file = File::create(&temporary).map_err(map())?;
@@ -126,37 +140,61 @@ const SLOT_LEN: usize = 48;
 const MARK_MAGIC: u32 = 0x554E_4453;
 
 impl DurableMark {
+    /// Makes an empty one where there is none.
+    pub(crate) fn make(dbpath: &Path) -> Result<(), StorageError> {
+        let path = dbpath.join(MARK);
+        let map = StorageError::io(path.display().to_string());
+        OpenOptions::new().create(true).append(true).open(&path).map_err(map)?;
+        // Its name must outlive a power cut, too: a store without a mark acknowledged nothing.
+        sync_dir(dbpath)
+    }
+
     pub(crate) fn open(dbpath: &Path) -> Result<Self, StorageError> {
-        let path = dbpath.join("durable.mark");
+        let path = dbpath.join(MARK);
+        if !path.exists() {
+            if dbpath.join("engine/version").exists() {
+                return Err(StorageError::Incomplete { path, why: "is missing".to_owned() });
+            }
+            Self::make(dbpath)?;
+        }
         let map = || StorageError::io(path.display().to_string());
-        let mut file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(map())?;
+        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(map())?;
         let mut content = Vec::new();
         Read::by_ref(&mut file).take(1024).read_to_end(&mut content).map_err(map())?;
-        if content.is_empty() {
-            // Its name must outlive a power cut, too: a store without a mark acknowledged nothing.
-            sync_dir(dbpath)?;
-        }
+        let state = Self::parse(&path, &content)?;
+        Ok(Self { file, path, state: Mutex::new(state) })
+    }
+
+    fn parse(path: &Path, content: &[u8]) -> Result<MarkState, StorageError> {
         let state = content.chunks(SLOT_LEN).filter_map(parse_slot).max_by_key(|s| s.sequence);
-        let state = match state {
-            Some(state) => state,
-            None if content.is_empty() => MarkState { sequence: 0, at: OpTimeAndWall::NULL },
+        match state {
+            Some(state) => Ok(state),
+            None if content.is_empty() => Ok(MarkState { sequence: 0, at: OpTimeAndWall::NULL }),
             None => {
                 let why = "neither of its two slots is whole";
-                return Err(StorageError::corrupt(path.display().to_string(), why));
+                Err(StorageError::corrupt(path.display().to_string(), why))
             }
-        };
-        Ok(Self { file, path, state: Mutex::new(state) })
+        }
     }
 
     /// What it says.
     pub(crate) fn at(&self) -> OpTimeAndWall {
         self.state.lock().at
+    }
+
+    /// True once a start has made all of the store.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.state.lock().sequence > 0
+    }
+
+    /// Says that all of the store is made.
+    pub(crate) fn begin(&self) -> Result<(), StorageError> {
+        self.save(&mut self.state.lock(), OpTimeAndWall::NULL)
+    }
+
+    /// It says nothing although the store holds something.
+    pub(crate) fn emptied(&self) -> StorageError {
+        StorageError::Incomplete { path: self.path.clone(), why: "is empty".to_owned() }
     }
 
     /// Writes a position whose sync has happened; on disk when the call returns.
@@ -165,6 +203,10 @@ impl DurableMark {
         if state.at == at {
             return Ok(());
         }
+        self.save(&mut state, at)
+    }
+
+    fn save(&self, state: &mut MarkState, at: OpTimeAndWall) -> Result<(), StorageError> {
         let sequence = state.sequence + 1;
         let mut slot = Vec::with_capacity(SLOT_LEN);
         slot.extend_from_slice(&MARK_MAGIC.to_be_bytes());

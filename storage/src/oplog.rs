@@ -22,7 +22,7 @@ use crate::{
     apply::prepared,
     engine::{Batch, Engine, Iter, Keyspace, Slice, Snapshot, Sync},
     layout::{Reader, meta_key, numbers, prefix_range},
-    mvcc::Direction,
+    mvcc::{self, Direction},
     node_files::DurableMark,
     watermarks::Watermarks,
 };
@@ -186,6 +186,16 @@ impl Oplog {
         Ok(self.marks.durable())
     }
 
+    /// Writes the first durable mark of a store that is new.
+    pub(crate) fn begin_mark(&self, initial_sync: bool) -> Result<(), StorageError> {
+        match &self.durable_mark {
+            Some(mark) if mark.is_begun() => Ok(()),
+            Some(mark) if self.marks.written().op_time.is_null() || initial_sync => mark.begin(),
+            Some(mark) => Err(mark.emptied()),
+            None => Ok(()),
+        }
+    }
+
     /// Brings the durable mark up to `durable`. Called about once a second, and at the end.
     pub(crate) fn save_mark(&self) -> Result<(), StorageError> {
         let Some(mark) = &self.durable_mark else { return Ok(()) };
@@ -282,7 +292,7 @@ impl Oplog {
         let (low, high) = (low.map(entry_key), high.map(entry_key));
         let low = low.as_ref().map(<[u8; 8]>::as_slice);
         let high = high.as_ref().map(<[u8; 8]>::as_slice);
-        OplogScan(direction.walk(&*snapshot, Keyspace::Oplog, low, high))
+        OplogScan(mvcc::walk(direction, &*snapshot, Keyspace::Oplog, low, high))
     }
 
     /// Takes away everything after `ts`, for good: synced when it returns. Moves `written` and `durable` back.

@@ -24,7 +24,7 @@ use crate::{
     engine::{Batch, Keyspace, Slice, Snapshot, Sync},
     layout::{Reader as Bytewise, TableId, meta_key, numbers, split_history_key},
     mvcc::{Reader, Version, write::Undo},
-    store::{Counts, Inner, mark_key, position_value},
+    store::{Counts, Inner, applied_value, mark_key, position_value},
 };
 
 /// Rows put back in one engine batch.
@@ -113,7 +113,7 @@ impl Inner {
         self.history.recount_after(work.common, &*snapshot, &mut batch)?;
         batch.remove(Keyspace::Meta, mark_key("rollback"));
         batch.remove(Keyspace::Meta, mark_key("partial"));
-        batch.put(Keyspace::Meta, mark_key("applied"), position_value(common));
+        batch.put(Keyspace::Meta, mark_key("applied"), applied_value(common, &*self.engine));
         self.engine.commit(batch, Sync::Yes)?;
         self.partial.store(false, std::sync::atomic::Ordering::SeqCst);
         self.old_catalogs.lock().clear();

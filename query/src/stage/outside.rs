@@ -5,8 +5,9 @@
 use protocol::{ErrorCode, RawDoc};
 
 use super::{
-    Parsed, StageContext, idl,
+    Parsed, StageContext,
     row::{Place, RunsOver, StageRow},
+    spec::{Field, Spec, Takes, field, wrong_type},
 };
 use crate::{
     error::QueryError,
@@ -149,67 +150,44 @@ pub(super) fn check_first(first: Option<&'static StageRow>, over: &Over) -> Resu
     }
 }
 
-fn must_be_bool(field: &[u8], value: Value<'_>) -> Result<(), QueryError> {
-    match value {
-        Value::Bool(_) => Ok(()),
-        other => Err(QueryError::type_mismatch(format!(
-            "Field '{}' should be a boolean value, but found: {}",
-            String::from_utf8_lossy(field),
-            other.type_name()
-        ))),
-    }
-}
+const NOT_BOOL: &str = "Field '{field}' should be a boolean value, but found: {type}";
+
+static COLL_STATS: Spec = Spec::new(
+    "$collStats",
+    &[
+        field("latencyStats", Takes::Spec(&LATENCY_STATS)),
+        field("storageStats", Takes::Object),
+        field("count", Takes::Object),
+        field("queryExecStats", Takes::Object),
+        field("operationStats", Takes::Object),
+    ],
+)
+.not_object(5_447_000, "{stage} must take a nested object but found: {stage}: {shown}");
+
+static LATENCY_STATS: Spec = Spec::new(
+    "$collStats.latencyStats",
+    &[field("histograms", Takes::Bool).otherwise(14, NOT_BOOL)],
+);
 
 pub(super) fn parse_coll_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$collStats";
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            5_447_000,
-            format!(
-                "{NAME} must take a nested object but found: {NAME}: {}",
-                crate::value::Shown(value)
-            ),
-        ));
-    };
-    for field in Elements::of_bytes(doc) {
-        match field.key {
-            b"latencyStats" => {
-                for inner in Elements::of_bytes(idl::object(NAME, &field)?) {
-                    match inner.key {
-                        b"histograms" => must_be_bool(inner.key, inner.value())?,
-                        other => return Err(idl::unknown("$collStats.latencyStats", other)),
-                    }
-                }
-            }
-            b"storageStats" => {
-                for inner in Elements::of_bytes(idl::object(NAME, &field)?) {
-                    if inner.key == b"scale" {
-                        check_scale(inner.value())?;
-                    }
-                }
-            }
-            b"count" | b"queryExecStats" | b"operationStats" => {
-                let inner = idl::object(NAME, &field)?;
-                if Elements::of_bytes(inner).next().is_some() {
-                    return Err(QueryError::location(
-                        31_170,
-                        format!(
-                            "expected an empty object, but got {}",
-                            crate::value::Shown(field.value())
-                        ),
-                    ));
-                }
-            }
-            other => return Err(idl::unknown(NAME, other)),
+    COLL_STATS.each(value, |name, value| match name {
+        "latencyStats" => Ok(()),
+        "storageStats" => {
+            value.elements().find(b"scale").map_or(Ok(()), |scale| check_scale(scale.value()))
         }
-    }
-    Ok(Parsed::Outside(NAME))
+        _ if value.elements().next().is_some() => Err(QueryError::location(
+            31_170,
+            format!("expected an empty object, but got {}", crate::value::Shown(value)),
+        )),
+        _ => Ok(()),
+    })?;
+    Ok(Parsed::Outside("$collStats"))
 }
 
 fn check_scale(scale: Value<'_>) -> Result<(), QueryError> {
     if !scale.is_number() {
         let expected = "types '[decimal, double, long, int]'";
-        return Err(idl::wrong_type("$collStats.storageStats", b"scale", scale, expected));
+        return Err(wrong_type("$collStats.storageStats", b"scale", scale, expected));
     }
     match crate::matcher::operands::integer("scale", scale) {
         Ok(n) if n < 1 => Err(QueryError::bad_value(format!(
@@ -219,200 +197,144 @@ fn check_scale(scale: Value<'_>) -> Result<(), QueryError> {
     }
 }
 
-pub(super) fn parse_index_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
+/// A stage that takes nothing but `{}`.
+fn empty(name: &'static str, code: i32, value: Value<'_>) -> Result<Parsed, QueryError> {
     match value {
         Value::Document(doc) if Elements::of_bytes(doc).next().is_none() => {
-            Ok(Parsed::Outside("$indexStats"))
+            Ok(Parsed::Outside(name))
         }
         _ => Err(QueryError::location(
-            28_803,
-            "The $indexStats stage specification must be an empty object",
+            code,
+            format!("The {name} stage specification must be an empty object"),
         )),
     }
 }
+
+pub(super) fn parse_index_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
+    empty("$indexStats", 28_803, value)
+}
+
+pub(super) fn parse_list_catalog(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
+    empty("$listCatalog", 6_200_600, value)
+}
+
+static PLAN_CACHE_STATS: Spec = Spec::new(
+    "$planCacheStats",
+    &[field("allHosts", Takes::Bool)
+        .otherwise(9, "{field} parameter of {stage} must be a boolean value. Found: {type}")],
+)
+.not_object(9, "{stage} value must be an object. Found: {type}")
+.unknown(9, "{stage} parameters object may contain only 'allHosts' field. Found: {field}");
 
 pub(super) fn parse_plan_cache_stats(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::failed_to_parse(format!(
-            "$planCacheStats value must be an object. Found: {}",
-            value.type_name()
-        )));
-    };
-    if let Some(other) =
-        Elements::of_bytes(doc).find_map(|f| (f.key != b"allHosts").then_some(f.key))
-    {
-        return Err(QueryError::failed_to_parse(format!(
-            "$planCacheStats parameters object may contain only 'allHosts' field. Found: {}",
-            String::from_utf8_lossy(other)
-        )));
+    let [all_hosts] = PLAN_CACHE_STATS.read(value)?;
+    if let Some(Value::Bool(true)) = all_hosts {
+        let text = "$planCacheStats stage supports allHosts parameter only for sharded clusters";
+        return Err(QueryError::location(4_503_200, text));
     }
-    match Elements::of_bytes(doc).next().map(|field| field.value()) {
-        None | Some(Value::Bool(false)) => Ok(Parsed::Outside("$planCacheStats")),
-        Some(Value::Bool(true)) => Err(QueryError::location(
-            4_503_200,
-            "$planCacheStats stage supports allHosts parameter only for sharded clusters",
-        )),
-        Some(other) => Err(QueryError::failed_to_parse(format!(
-            "allHosts parameter of $planCacheStats must be a boolean value. Found: {}",
-            other.type_name()
-        ))),
-    }
+    Ok(Parsed::Outside("$planCacheStats"))
 }
+
+const OPTIONS: &str = "{stage} options must be specified in an object, but found: {type}";
+const CURRENT_OP_BOOL: &str =
+    "The '{field}' parameter of the {stage} stage must be a boolean value, but found: {type}";
+
+static CURRENT_OP: Spec = Spec::new(
+    "$currentOp",
+    &[
+        field("allUsers", Takes::Bool).otherwise(14, CURRENT_OP_BOOL),
+        field("localOps", Takes::Bool).otherwise(14, CURRENT_OP_BOOL),
+        field("truncateOps", Takes::Bool).otherwise(14, CURRENT_OP_BOOL),
+        field("idleConnections", Takes::Bool).otherwise(14, NOT_BOOL),
+        field("idleCursors", Takes::Bool).otherwise(14, NOT_BOOL),
+        field("idleSessions", Takes::Bool).otherwise(14, NOT_BOOL),
+        field("targetAllNodes", Takes::Bool).otherwise(14, NOT_BOOL),
+    ],
+)
+.not_object(14, OPTIONS);
 
 pub(super) fn parse_current_op(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$currentOp";
-    let doc = options(NAME, value)?;
-    for field in Elements::of_bytes(doc) {
-        match (field.key, field.value()) {
-            (b"allUsers" | b"localOps" | b"truncateOps", Value::Bool(_)) => {}
-            (b"allUsers" | b"localOps" | b"truncateOps", other) => {
-                return Err(QueryError::type_mismatch(format!(
-                    "The '{}' parameter of the $currentOp stage must be a boolean value, but \
-                     found: {}",
-                    String::from_utf8_lossy(field.key),
-                    other.type_name()
-                )));
-            }
-            (b"idleConnections" | b"idleCursors" | b"idleSessions" | b"targetAllNodes", value) => {
-                must_be_bool(field.key, value)?;
-            }
-            (other, _) => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    Ok(Parsed::Outside(NAME))
+    CURRENT_OP.check(value)?;
+    Ok(Parsed::Outside("$currentOp"))
 }
 
-pub(super) fn parse_list_catalog(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
-    match value {
-        Value::Document(doc) if Elements::of_bytes(doc).next().is_none() => {
-            Ok(Parsed::Outside("$listCatalog"))
-        }
-        _ => Err(QueryError::location(
-            6_200_600,
-            "The $listCatalog stage specification must be an empty object",
-        )),
-    }
-}
+static LIST_CLUSTER_CATALOG: Spec = Spec::new(
+    "$listClusterCatalog",
+    &[
+        field("shards", Takes::Bool).otherwise(14, NOT_BOOL),
+        field("balancingConfiguration", Takes::Bool).otherwise(14, NOT_BOOL),
+        field("tracked", Takes::Bool).otherwise(14, NOT_BOOL),
+    ],
+)
+.not_object(9_621_302, "{stage} must take an object but found: {stage}: {shown}");
 
 pub(super) fn parse_list_cluster_catalog(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$listClusterCatalog";
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            9_621_302,
-            format!("{NAME} must take an object but found: {NAME}: {}", crate::value::Shown(value)),
-        ));
-    };
-    for field in Elements::of_bytes(doc) {
-        match field.key {
-            b"shards" | b"balancingConfiguration" | b"tracked" => {
-                must_be_bool(field.key, field.value())?;
-            }
-            other => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    Ok(Parsed::Outside(NAME))
+    LIST_CLUSTER_CATALOG.check(value)?;
+    Ok(Parsed::Outside("$listClusterCatalog"))
 }
 
+/// mongod looks at one field, and at nothing else.
 pub(super) fn parse_list_sampled_queries(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
     const NAME: &str = "$listSampledQueries";
     let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            6_876_000,
-            format!(
-                "{NAME} must take a nested object but found: {NAME}: {}",
-                crate::value::Shown(value)
-            ),
-        ));
+        let shown = crate::value::Shown(value);
+        let text = format!("{NAME} must take a nested object but found: {NAME}: {shown}");
+        return Err(QueryError::location(6_876_000, text));
     };
-    if let Some(field) = Elements::of_bytes(doc).find(b"namespace") {
-        idl::string(NAME, &field)?;
+    match Elements::of_bytes(doc).find(b"namespace").map(|field| field.value()) {
+        None | Some(Value::String(_)) => Ok(Parsed::Outside(NAME)),
+        Some(other) => Err(wrong_type(NAME, b"namespace", other, "type 'string'")),
     }
-    Ok(Parsed::Outside(NAME))
 }
+
+static QUERY_SETTINGS: Spec = Spec::new(
+    "$querySettings",
+    &[field("showDebugQueryShape", Takes::Bool).otherwise(14, NOT_BOOL)],
+)
+.not_object(7_746_800, "{stage} stage expects a document as argument");
 
 pub(super) fn parse_query_settings(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$querySettings";
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            7_746_800,
-            format!("{NAME} stage expects a document as argument"),
-        ));
-    };
-    for field in Elements::of_bytes(doc) {
-        match field.key {
-            b"showDebugQueryShape" => must_be_bool(field.key, field.value())?,
-            other => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    Ok(Parsed::Outside(NAME))
+    QUERY_SETTINGS.check(value)?;
+    Ok(Parsed::Outside("$querySettings"))
 }
 
+static QUERY_STATS: Spec =
+    Spec::new("$queryStats", &[field("transformIdentifiers", Takes::Object)])
+        .not_object(9, "{stage} value must be an object. Found: {type}");
+
 pub(super) fn parse_query_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$queryStats";
-    let Value::Document(doc) = value else {
-        return Err(QueryError::failed_to_parse(format!(
-            "{NAME} value must be an object. Found: {}",
-            value.type_name()
-        )));
-    };
-    for field in Elements::of_bytes(doc) {
-        match field.key {
-            b"transformIdentifiers" => idl::object(NAME, &field).map(|_| ())?,
-            other => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    Ok(Parsed::Outside(NAME))
+    QUERY_STATS.check(value)?;
+    Ok(Parsed::Outside("$queryStats"))
 }
+
+const SESSIONS: &[Field] = &[field("allUsers", Takes::Bool), field("users", Takes::Array)];
 
 pub(super) fn parse_list_sessions(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
-    sessions("$listSessions", value)
+    static SPEC: Spec = Spec::new("$listSessions", SESSIONS).not_object(14, OPTIONS);
+    SPEC.check(value)?;
+    Ok(Parsed::Outside("$listSessions"))
 }
 
 pub(super) fn parse_list_local_sessions(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
-    sessions("$listLocalSessions", value)
-}
-
-fn sessions(name: &'static str, value: Value<'_>) -> Result<Parsed, QueryError> {
-    let doc = options(name, value)?;
-    for field in Elements::of_bytes(doc) {
-        match (field.key, field.value()) {
-            (b"allUsers", Value::Bool(_)) | (b"users", Value::Array(_)) => {}
-            (b"allUsers", other) => {
-                return Err(idl::wrong_type(name, field.key, other, "type 'bool'"));
-            }
-            (b"users", other) => {
-                return Err(idl::wrong_type(name, field.key, other, "type 'array'"));
-            }
-            (other, _) => return Err(idl::unknown(name, other)),
-        }
-    }
-    Ok(Parsed::Outside(name))
-}
-
-fn options<'v>(name: &str, value: Value<'v>) -> Result<&'v [u8], QueryError> {
-    match value {
-        Value::Document(doc) => Ok(doc),
-        other => Err(QueryError::type_mismatch(format!(
-            "{name} options must be specified in an object, but found: {}",
-            other.type_name()
-        ))),
-    }
+    static SPEC: Spec = Spec::new("$listLocalSessions", SESSIONS).not_object(14, OPTIONS);
+    SPEC.check(value)?;
+    Ok(Parsed::Outside("$listLocalSessions"))
 }

@@ -5,7 +5,7 @@ use crate::{
     error::QueryError,
     exec::{Project, Stage},
     expression::check_levels,
-    matcher::{Matcher, operands},
+    matcher::{Matcher, NO_JAVASCRIPT, operands},
     projection::Projection,
     sort::SortPattern,
     value::Value,
@@ -40,13 +40,7 @@ pub(super) fn project(value: Value<'_>, cx: &StageContext) -> Outcome {
     let Value::Document(doc) = value else {
         return Err(QueryError::location(15_969, "$project specification must be an object"));
     };
-    let parsed = Projection::parse_project(raw(doc)?, &cx.scope).map_err(|error| {
-        let name = error.message.strip_prefix("Unrecognized expression '");
-        match name.and_then(|name| name.strip_suffix('\'')) {
-            Some(name) => QueryError::location(31_325, format!("Unknown expression {name}")),
-            None => error,
-        }
-    });
+    let parsed = Projection::parse_project(raw(doc)?, &cx.scope.clone().of_project());
     let parsed = parsed.map_err(|e| in_stage("$project", e))?;
     check_levels(value)?;
     one(Project(parsed))
@@ -96,9 +90,9 @@ pub(super) fn matching(value: Value<'_>, cx: &StageContext) -> Outcome {
     };
     let filter = Matcher::parse_within(raw(doc)?, &cx.parse, &cx.scope).map_err(|error| {
         // JavaScript has no place in a pipeline, whether there is an engine for it or not.
-        match error.message.starts_with("no globalScriptEngine") {
-            true => QueryError::bad_value("$where is not allowed in this context"),
-            false => error,
+        match error.code.code() {
+            NO_JAVASCRIPT => QueryError::bad_value("$where is not allowed in this context"),
+            _ => error,
         }
     })?;
     if filter.near().is_some() {

@@ -34,6 +34,14 @@ pub(crate) fn check_backup(dbpath: &Path) -> Result<(), StorageError> {
 /// From now on it is a dbpath: what was backed up will change.
 pub(crate) fn take_over(dbpath: &Path) -> Result<(), StorageError> {
     let path = dbpath.join(manifest::NAME);
+    if path.exists() {
+        // A backup acknowledged nothing, and is a whole store.
+        node_files::DurableMark::make(dbpath)?;
+        let mark = node_files::DurableMark::open(dbpath)?;
+        if !mark.is_begun() {
+            mark.begin()?;
+        }
+    }
     match std::fs::remove_file(&path) {
         Ok(()) => node_files::sync_dir(dbpath),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -62,6 +62,14 @@ impl Engine for Memory {
         Ok(())
     }
 
+    fn synced(&self) -> u64 {
+        0
+    }
+
+    fn tend(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
+
     fn ingest(
         &self,
         ks: Keyspace,

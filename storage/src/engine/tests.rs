@@ -12,7 +12,7 @@ use crate::StorageError;
 
 fn engines() -> Vec<(Arc<dyn Engine>, Option<tempfile::TempDir>)> {
     let dir = tempfile::tempdir().unwrap();
-    let fjall = Fjall::open(dir.path(), 8 << 20).unwrap();
+    let fjall = Fjall::open(dir.path(), 8 << 20, false).unwrap();
     vec![(Arc::new(Memory::default()), None), (Arc::new(fjall), Some(dir))]
 }
 

@@ -11,7 +11,7 @@ use crate::{
     stage::{
         StageContext,
         accumulator::{Accumulator, Spec},
-        idl,
+        spec::{Spec as Fields, Takes, field},
     },
     value::{Decimal, Element, Elements, OwnedValue, Shown, Value, compare_values},
 };
@@ -400,25 +400,12 @@ impl<'a> Call<'a> {
     }
 
     fn min_max_scaler(&self) -> Result<Function, QueryError> {
-        let within = "root.$minMaxScaler";
-        let Value::Document(doc) = self.function.value() else {
-            return Err(idl::wrong_type(
-                "root",
-                b"$minMaxScaler",
-                self.function.value(),
-                "type 'object'",
-            ));
-        };
-        let (mut input, mut low, mut high) = (None, None, None);
-        for field in Elements::of_bytes(doc) {
-            match field.key {
-                b"input" => input = Some(field.value()),
-                b"min" => low = Some(field.value()),
-                b"max" => high = Some(field.value()),
-                other => return Err(idl::unknown(within, other)),
-            }
-        }
-        let input = input.ok_or_else(|| idl::missing(within, "input"))?;
+        static SPEC: Fields = Fields::new(
+            "root.$minMaxScaler",
+            &[field("input", Takes::Any), field("min", Takes::Any), field("max", Takes::Any)],
+        );
+        let [input, low, high] = SPEC.read(self.function.value())?;
+        let input = input.ok_or_else(|| SPEC.missing("input"))?;
         let (low, high) = match (low, high) {
             (None, None) => (Value::Int32(0).into(), Value::Int32(1).into()),
             (Some(low), Some(high)) => {

@@ -189,7 +189,7 @@ mod tests {
         println!("SEED={seed}");
         let mut random = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
-        let mut engine = Fjall::open(dir.path(), 1 << 20).unwrap();
+        let mut engine = Fjall::open(dir.path(), 1 << 20, false).unwrap();
         let mut model = Model::new();
         let mut open: Vec<(Arc<dyn Snapshot>, Model)> = Vec::new();
         for _ in 0..150 {
@@ -219,7 +219,7 @@ mod tests {
                 8 => {
                     open.clear();
                     drop(engine);
-                    engine = Fjall::open(dir.path(), 1 << 20).unwrap();
+                    engine = Fjall::open(dir.path(), 1 << 20, false).unwrap();
                 }
                 _ => {}
             }
@@ -257,7 +257,7 @@ mod tests {
         let states = names.filter(|name| name.starts_with('v')).count();
         assert_eq!(1, states, "files of states that are gone");
         drop(engine);
-        let engine = Fjall::open(dir.path(), 1 << 20).unwrap();
+        let engine = Fjall::open(dir.path(), 1 << 20, false).unwrap();
         assert_eq!(model, rows(&*engine.snapshot()));
     }
 
