@@ -78,14 +78,14 @@ fn insert(set: &ReplSet, w: i32) -> Result<Document> {
     set.primary()?.run("shop", insert)
 }
 
-/// Two slots of 48 bytes, written in turn: magic, number, timestamp, term, wall clock time, checksum.
+/// Three slots of 48 bytes, of which the highest number counts: magic, number, timestamp, term, wall clock time, checksum.
 fn move_mark(data: &Path, to: AppliedOpTime) -> Result<()> {
     let path = data.join("durable.mark");
     let old = std::fs::read(&path).context("read the durable mark")?;
-    let number = |slot: &[u8]| -> Option<u64> {
-        Some(u64::from_be_bytes(slot.get(4..12)?.try_into().ok()?))
+    let number = |slot: usize| -> Option<u64> {
+        Some(u64::from_be_bytes(old.get(slot + 4..slot + 12)?.try_into().ok()?))
     };
-    let next = old.chunks(SLOT).filter_map(number).max().unwrap_or(0) + 1;
+    let next = SLOTS.into_iter().filter_map(number).max().unwrap_or(0) + 1;
     let mut slot = 0x554E_4453_u32.to_be_bytes().to_vec();
     slot.extend(next.to_be_bytes());
     slot.extend(((u64::from(to.time) << 32) | u64::from(to.increment)).to_be_bytes());
@@ -93,11 +93,12 @@ fn move_mark(data: &Path, to: AppliedOpTime) -> Result<()> {
     slot.extend((i64::from(to.time) * 1000).to_be_bytes());
     slot.extend(crc32fast::hash(&slot).to_be_bytes());
     let mut file = std::fs::OpenOptions::new().write(true).open(&path)?;
-    file.seek(SeekFrom::Start((next % 2) * SLOT as u64))?;
+    file.seek(SeekFrom::Start(0))?;
     Ok(file.write_all(&slot)?)
 }
 
-const SLOT: usize = 48;
+/// Where the slots lie.
+const SLOTS: [usize; 3] = [0, 48, 512];
 
 /// A directory stands where the new vote is to be written: the vote cannot be kept, so that it must not be given, and
 /// the node must not stay behind as a secondary that follows nobody.
