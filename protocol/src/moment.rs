@@ -1,25 +1,25 @@
-//! Moments as people write them, in the name of an application and on command lines.
+//! Points in time as users write them, in an appName and on command lines.
 //!
 //! ```text
-//!   2026-11-16T12:00:00Z     what was there when the clock struck twelve; any offset will do, none will not
-//!   -15m, -1h30m, now        so long before now
-//!   Timestamp(1794792414,3)  a position in the oplog: the entry that has it is part of what is seen
+//!   2026-11-16T12:00:00Z     the state at that time; any UTC offset is accepted, a missing one is not
+//!   -15m, -1h30m, now        this long before now
+//!   Timestamp(1794792414,3)  a position in the oplog; the entry at that position is included
 //! ```
 
 use std::{str::FromStr, time::Duration};
 
 use crate::Timestamp;
 
-/// A moment, as it was written.
+/// A point in time as written by the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// A fixed one.
+    /// An absolute position.
     At(Timestamp),
-    /// So long before now.
+    /// This long before now.
     Ago(Duration),
 }
 
-/// Why a text is no moment. Says how to write one.
+/// A text is not a point in time. The error says how to write one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is not a moment{why}; write a time with its zone (2026-11-16T12:00:00Z, \
@@ -31,7 +31,7 @@ pub struct MomentError {
 }
 
 impl Moment {
-    /// The moment as a position; `now` is the present.
+    /// Converts to an oplog position; `now` is the present time.
     pub fn resolve(self, now: bson::DateTime) -> Timestamp {
         match self {
             Self::At(ts) => ts,
@@ -71,7 +71,7 @@ impl FromStr for Moment {
     }
 }
 
-/// `1h30m`, without its sign.
+/// Parses a duration such as `1h30m`, without its sign.
 fn ago(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut secs = 0u64;
@@ -92,13 +92,13 @@ fn ago(text: &str) -> Option<Duration> {
     (!text.is_empty()).then(|| Duration::from_secs(secs))
 }
 
-/// `1794792414,3)`.
+/// Parses the rest of a timestamp: `1794792414,3)`.
 fn position(text: &str) -> Option<Timestamp> {
     let (secs, inc) = text.strip_suffix(')')?.split_once(',')?;
     Some(Timestamp::new(secs.trim().parse().ok()?, inc.trim().parse().ok()?))
 }
 
-/// A position as the time of day that it stands for, in UTC.
+/// The time of day of a position, in UTC.
 pub fn shown(ts: Timestamp) -> String {
     let time = jiff::Timestamp::from_second(i64::from(ts.secs()));
     time.map_or_else(|_| ts.to_string(), |time| time.to_string())

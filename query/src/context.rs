@@ -5,21 +5,12 @@ use std::{cell::RefCell, fmt, rc::Rc, sync::Arc};
 use protocol::{RawDoc, Timestamp};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use crate::{
-    Release, collation::Collator, error::QueryError, source::Source, stage::Outside,
-    value::OwnedValue,
-};
+use crate::{Release, collation::Collator, error::QueryError, source::Source, value::OwnedValue};
 
 /// The other collections of the moment, for `$lookup` and its like.
 pub trait Collections {
     /// Opens a collection of the same moment; `None` if it does not exist.
     fn open<'s>(&'s self, namespace: &str) -> Result<Option<Box<dyn Source + 's>>, QueryError>;
-
-    /// The documents of a stage that brings the server's own, such as `$collStats`; `None` if it is not
-    /// supported.
-    fn outside(&self, _: &Outside, _namespace: &str) -> Result<Option<Vec<RawDoc>>, QueryError> {
-        Ok(None)
-    }
 
     /// What a view stands for: the collection that it is on, and its pipeline as a BSON array.
     fn view(&self, _namespace: &str) -> Result<Option<(String, Vec<u8>)>, QueryError> {

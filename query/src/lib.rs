@@ -24,7 +24,6 @@ pub mod geo;
 pub mod matcher;
 pub mod planner;
 pub mod projection;
-mod release;
 pub mod sort;
 pub mod source;
 pub mod stage;

@@ -67,7 +67,7 @@ impl SortPattern {
         collator: Option<Arc<Collator>>,
         wish: &dyn Fn() -> Result<(), QueryError>,
     ) -> Result<Self, QueryError> {
-        let parts: Result<Vec<_>, _> = Elements::new(doc)
+        let parts: Result<Vec<_>, QueryError> = Elements::new(doc)
             .map(|part| {
                 if let Value::Document(spec) = part.value() {
                     meta_sort(spec)?;

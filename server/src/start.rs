@@ -7,9 +7,11 @@ use bson::oid::ObjectId;
 use protocol::client::{
     Authenticator, ConnectOptions, ScramAuthenticator, TlsConnector, X509Authenticator,
 };
+use repl::DataEvent;
 use rustix::fs::Mode;
-use storage::{Store, StoreOptions};
+use storage::{EngineKind, Store, StoreOptions};
 use tokio::{
+    runtime::Handle,
     signal::unix::{SignalKind, signal},
     time::sleep_until,
 };
@@ -19,6 +21,7 @@ use crate::{
     config::{self, Asked, Settings},
     context::Node,
     history_window::Warner,
+    lanes::Lanes,
     listener::Listener,
     local::{self, Start},
     logging::Log,
@@ -35,6 +38,8 @@ const EXIT_BAD_OPTIONS: u8 = 2;
 const EXIT_NET_ERROR: u8 = 48;
 /// mongod's exit code for everything else.
 const EXIT_ABRUPT: u8 = 14;
+/// What mongod ends with when its data directory is not there.
+const EXIT_UNCAUGHT: u8 = 100;
 
 /// The whole life of the process.
 pub fn run(argv: &[String]) -> ExitCode {
@@ -73,36 +78,39 @@ pub fn run(argv: &[String]) -> ExitCode {
         Err(error) => {
             tracing::error!(target: "CONTROL", id = 20557, ctx = "initandlisten",
                 error = format!("{error:#}"), "Error during startup, terminating");
-            let net = error.downcast_ref::<CannotListen>().is_some();
-            ExitCode::from(if net { EXIT_NET_ERROR } else { EXIT_ABRUPT })
+            ExitCode::from(if error.is::<CannotListen>() {
+                EXIT_NET_ERROR
+            } else if error.is::<NoDataDirectory>() {
+                EXIT_UNCAUGHT
+            } else {
+                EXIT_ABRUPT
+            })
         }
     }
 }
-
-/// A filter or an expression may be nested as deep as BSON, and is walked by functions that call themselves: 200 levels
-/// of them fit into this with room to spare, in a build without optimisation too. Only what is used of it costs memory.
-const STACK_BYTES: usize = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
 #[error("Failed to set up listener: {0}")]
 struct CannotListen(std::io::Error);
 
+/// A disk that is not mounted must not look like an empty one.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "NonExistentPath: Data directory {} not found. Make it, or name another one by --dbpath or by storage.dbPath in \
+     the config file.", .0.display()
+)]
+struct NoDataDirectory(std::path::PathBuf);
+
 fn serve(settings: Settings, log: Log) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("understudy")
-        .thread_stack_size(STACK_BYTES)
-        .build()
-        .context("Cannot start the runtime")?;
+    let lanes = Lanes::new()?;
     let pid_file = settings.pid_file.clone();
     if let Some(path) = &pid_file {
         let mut file = std::fs::File::create(path)
             .with_context(|| format!("Cannot write the pid file {}", path.display()))?;
         writeln!(file, "{}", std::process::id())?;
     }
-    let result = runtime.block_on(live(settings, log));
-    // Tasks that still wait for a client are of no use to anybody.
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    let members = lanes.members();
+    let result = lanes.run(live(settings, log, members));
     if let Some(path) = pid_file {
         // Somebody may have removed it already.
         let _ = std::fs::remove_file(path);
@@ -110,7 +118,7 @@ fn serve(settings: Settings, log: Log) -> anyhow::Result<()> {
     result
 }
 
-async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
+async fn live(settings: Settings, log: Log, members: Handle) -> anyhow::Result<()> {
     tracing::info!(target: "CONTROL", id = 4615611, ctx = "initandlisten", pid = std::process::id(),
         port = settings.port, dbPath = %settings.db_path.display(), host = crate::system::host_name(),
         "MongoDB starting");
@@ -144,6 +152,8 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     let replication = match (recovered, &settings.repl_set) {
         (Some(recovered), Some(set)) => {
             let connect = connect_options(&settings, keys.as_ref(), tls);
+            // What it spawns runs on the threads for the set.
+            let _entered = members.enter();
             Some(recovered.join(&settings, set, process_id, connect, surroundings.clone())?)
         }
         _ => None,
@@ -165,7 +175,7 @@ async fn live(settings: Settings, log: Log) -> anyhow::Result<()> {
     tracing::info!(target: "NETWORK", id = 23016, ctx = "listener", port = node.settings.port,
         ssl = if node.auth.tls.is_some() { "on" } else { "off" }, "Waiting for connections");
     let signals = tokio::spawn(signals(node.clone()));
-    let upkeep = tokio::spawn(upkeep(node.clone()));
+    let upkeep = members.spawn(upkeep(node.clone()));
     let end = tokio::spawn(end(node.clone()));
     listener.run(node.clone()).await;
     end.await?;
@@ -221,10 +231,10 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
         options.cache_bytes = bytes;
     }
     options.oplog_min_retention = settings.oplog_min_retention;
-    std::fs::create_dir_all(&settings.db_path).with_context(|| {
-        format!("Data directory {} cannot be created", settings.db_path.display())
-    })?;
-    crate::spill::clear(&settings.db_path)
+    if options.engine != EngineKind::Memory && !settings.db_path.exists() {
+        return Err(NoDataDirectory(settings.db_path.clone()).into());
+    }
+    crate::read::spill::clear(&settings.db_path)
         .with_context(|| format!("Cannot remove spilled data in {}", settings.db_path.display()))?;
     let store = Store::open(&settings.db_path, options)
         .with_context(|| format!("Cannot open the data in {}", settings.db_path.display()))?;
@@ -251,10 +261,17 @@ async fn upkeep(node: Arc<Node>) {
         warner.look(&window, &store);
         let done = tokio::task::spawn_blocking(move || store.maintain(bson::DateTime::now())).await;
         match done {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => tell_of_damage(&node),
             Ok(Err(error)) => end_process(&error.to_string()),
             Err(error) => end_process(&error.to_string()),
         }
+    }
+}
+
+/// A store that is known to be damaged is not read, has no vote and acknowledges nothing.
+fn tell_of_damage(node: &Node) {
+    if let (Some(repl), Some(why)) = (node.repl(), node.store().ok().and_then(Store::damage)) {
+        repl.tell(DataEvent::Damaged { why });
     }
 }
 

@@ -122,9 +122,11 @@ pub(crate) struct Inner {
     /// One backup at a time.
     pub(crate) backup: Mutex<()>,
     applied_at_open: OpTimeAndWall,
+    /// What is known to be damaged; a file keeps it over a restart.
+    pub(crate) damage: Mutex<Option<String>>,
     /// Catalogs of earlier moments, the last few asked for.
     pub(crate) old_catalogs: Mutex<VecDeque<(Timestamp, Timestamp, Catalog)>>,
-    _lock: Option<Lock>,
+    pub(crate) _lock: Option<Lock>,
 }
 
 /// One published moment.
@@ -201,6 +203,12 @@ impl Store {
         options: StoreOptions,
         faults: Option<Faults>,
     ) -> Result<Self, StorageError> {
+        let dbpath = &match options.engine {
+            EngineKind::Memory => dbpath.to_owned(),
+            // It names its files from the root on.
+            EngineKind::Fjall => std::path::absolute(dbpath)
+                .map_err(StorageError::io(dbpath.display().to_string()))?,
+        };
         let (engine, lock): (Arc<dyn Engine>, _) = match options.engine {
             EngineKind::Memory => (Arc::new(Memory::default()), None),
             EngineKind::Fjall => {
@@ -211,8 +219,8 @@ impl Store {
                 node_files::check_format(dbpath, options.engine)?;
                 checkpoint::start::take_over(dbpath)?;
                 let path = dbpath.join("engine");
-                clear_unfinished(&path)?;
-                (Arc::new(Fjall::open(&path, options.cache_bytes)?), Some(lock))
+                let finished = DurableMark::open(dbpath)?.is_begun();
+                (Arc::new(Fjall::open(&path, options.cache_bytes, finished)?), Some(lock))
             }
         };
         Self::open_engine(dbpath, options, engine, lock, faults)
@@ -254,6 +262,8 @@ impl Store {
             options.oplog_min_retention,
             |written| Watermarks::new(written, applied, oldest),
         )?);
+        let initial_sync = read_mark(&*snapshot, "initialSync")?.is_some();
+        oplog.begin_mark(initial_sync)?;
         // What a batch left half-way lies after `applied`: it is replayed, and not looked at before.
         let partial = read_mark(&*snapshot, "partial")?.is_some();
         let at = partial.then_some(applied.op_time.ts);
@@ -290,13 +300,14 @@ impl Store {
             built: Mutex::default(),
             watchers: Watchers::default(),
             partial: AtomicBool::new(partial),
-            initial_sync: AtomicBool::new(read_mark(&*snapshot, "initialSync")?.is_some()),
+            initial_sync: AtomicBool::new(initial_sync),
             rollback_floor: AtomicU64::new(floor),
             batch_max_bytes: options.batch_max_bytes,
             reclaimed: AtomicU32::new(0),
             turn: Turn::default(),
             backup: Mutex::default(),
             applied_at_open: applied,
+            damage: Mutex::new(lock.as_ref().and_then(|_| node_files::read_damage(dbpath))),
             old_catalogs: Mutex::default(),
             engine,
             history,
@@ -354,18 +365,30 @@ impl Store {
 
     /// The last vote (`local.replset.election`), from a file of its own.
     pub fn vote(&self) -> Result<Option<RawDoc>, StorageError> {
-        match &self.0._lock {
-            Some(_) => node_files::read_vote(&self.0.dbpath),
-            None => self.meta("local.replset.election"),
+        if self.0._lock.is_none() {
+            return self.meta("local.replset.election");
         }
+        let vote = node_files::read_vote(&self.0.dbpath)?;
+        let known = read_mark(&*self.0.engine.snapshot(), "voted")?;
+        let why = match (&vote, known) {
+            (None, Some(_)) => "is missing",
+            (Some(vote), Some(known)) if term(vote) < known => "is older than the last vote",
+            _ => return Ok(vote),
+        };
+        let path = self.0.dbpath.join("vote");
+        Err(StorageError::Incomplete { path, why: why.to_owned() })
     }
 
     /// Replaces the last vote; on disk when the call returns.
     pub fn put_vote(&self, doc: &RawDocument) -> Result<(), StorageError> {
-        match &self.0._lock {
-            Some(_) => node_files::write_vote(&self.0.dbpath, doc),
-            None => self.put_meta("local.replset.election", doc),
+        if self.0._lock.is_none() {
+            return self.put_meta("local.replset.election", doc);
         }
+        node_files::write_vote(&self.0.dbpath, doc)?;
+        // From now on the file must be there, and not older: a vote that is forgotten could be given twice.
+        let mut batch = Batch::default();
+        batch.put(Keyspace::Meta, mark_key("voted"), numbers([term(doc)]));
+        self.0.engine.commit(batch, Sync::Yes)
     }
 
     /// The oplog.
@@ -423,6 +446,8 @@ impl Store {
     /// Upkeep, about once a second: the durable mark, the oplog's front, the history's end, snapshots that have grown
     /// old.
     pub fn maintain(&self, now: bson::DateTime) -> Result<(), StorageError> {
+        self.0.engine.tend()?;
+        self.note_damage()?;
         self.0.oplog.save_mark()?;
         if self.initial_sync_pending() {
             return Ok(());
@@ -661,20 +686,9 @@ impl Drop for Inner {
     }
 }
 
-/// An engine directory without its version marker was never finished: nothing was ever stored in it.
-fn clear_unfinished(path: &Path) -> Result<(), StorageError> {
-    if path.exists() && !path.join("version").exists() {
-        let only_beginnings = std::fs::read_dir(path)
-            .map_err(StorageError::io(path.display().to_string()))?
-            .filter_map(Result::ok)
-            .all(|entry| ["lock", "keyspaces", "0.jnl"].iter().any(|n| entry.file_name() == *n));
-        if !only_beginnings {
-            let why = "the engine's version marker is missing";
-            return Err(StorageError::corrupt(path.display().to_string(), why));
-        }
-        std::fs::remove_dir_all(path).map_err(StorageError::io(path.display().to_string()))?;
-    }
-    Ok(())
+/// The term of a vote.
+fn term(vote: &RawDocument) -> u64 {
+    vote.get_i64("term").ok().and_then(|term| u64::try_from(term).ok()).unwrap_or(0)
 }
 
 pub(crate) fn mark_key(name: &str) -> Vec<u8> {
@@ -710,6 +724,11 @@ pub(crate) fn position_value(at: OpTimeAndWall) -> Slice {
         at.op_time.t.cast_unsigned(),
         at.wall.timestamp_millis().cast_unsigned(),
     ])
+}
+
+/// The value of the mark "applied", see [`crate::layout::synced`].
+pub(crate) fn applied_value(at: OpTimeAndWall, engine: &dyn Engine) -> Slice {
+    [&*position_value(at), &*numbers([engine.synced()])].concat().into()
 }
 
 pub(crate) fn read_position(

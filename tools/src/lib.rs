@@ -1,6 +1,5 @@
-//! Command line tools around a store.
+//! Command line tools for working with a store or a running node.
 
 pub mod backup;
-pub mod bench;
 pub mod inspect;
 pub mod past;

@@ -30,6 +30,7 @@ pub struct Scope {
     /// Whether documents come with notes for `$meta`.
     pub(super) has_notes: bool,
     pub(super) scores: Scores,
+    unrecognized: Unrecognized,
     /// In a filter, which mongod reads once more after it was optimised.
     pub(super) in_filter: bool,
     pub(super) known: Known,
@@ -37,6 +38,28 @@ pub struct Scope {
     pub(crate) release: Release,
     /// The first constant that failed. Clones share it.
     fault: Arc<OnceLock<QueryError>>,
+}
+
+/// How an unknown operator is refused.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum Unrecognized {
+    #[default]
+    InExpression,
+    InProjection,
+}
+
+impl Unrecognized {
+    fn of(self, name: &[u8]) -> QueryError {
+        let name = lossy(name);
+        match self {
+            Self::InExpression => {
+                QueryError::location(168, format!("Unrecognized expression '{name}'"))
+            }
+            Self::InProjection => {
+                QueryError::location(31_325, format!("Unknown expression {name}"))
+            }
+        }
+    }
 }
 
 /// What `$meta: "textScore"` finds.
@@ -96,6 +119,12 @@ impl Scope {
     pub(crate) fn apart(&self, collator: Option<&Arc<Collator>>) -> Self {
         let known = Known { collator: collator.cloned(), ..self.known.clone() };
         Self { known, fault: Arc::default(), ..self.clone() }
+    }
+
+    /// The same for the expressions of a `$project`.
+    #[must_use]
+    pub(crate) fn of_project(self) -> Self {
+        Self { unrecognized: Unrecognized::InProjection, ..self }
     }
 
     /// The same where `$meta` finds notes beside the document.
@@ -276,14 +305,8 @@ fn object_inner(doc: &[u8], scope: &mut Scope) -> Parsed {
 
 /// `{$operator: value}`.
 pub(super) fn operator(name: &[u8], value: Value<'_>, scope: &mut Scope) -> Parsed {
-    let unknown = || {
-        QueryError::new(
-            protocol::ErrorCode::from_code(168),
-            format!("Unrecognized expression '{}'", lossy(name)),
-        )
-    };
     let row = Operator::named(name).filter(|row| scope.release >= row.since);
-    let row = row.ok_or_else(unknown)?;
+    let row = row.ok_or_else(|| scope.unrecognized.of(name))?;
     match &row.form {
         Form::List { min, max, fun, miscounted } => {
             let args = arguments(value, scope)?;

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    matcher::Regex,
+    matcher::{Regex, RegexFault},
     value::{Elements, Value},
 };
 
@@ -127,10 +127,13 @@ fn compiled(name: &str, regex: Value<'_>, options: Value<'_>) -> Result<Option<R
             ": regular expression options cannot contain an embedded null byte",
         ));
     }
-    Regex::new(pattern, options).map(Some).map_err(|error| {
-        match error.message.strip_prefix("Regular expression is invalid: ") {
-            Some(why) => QueryError::location(51_111, format!("Invalid Regex in {name}: {why}")),
-            None => QueryError { message: format!("{name}{}", error.message), ..error },
+    Regex::new(pattern, options).map(Some).map_err(|refused| match refused {
+        RegexFault::Invalid(why) => {
+            QueryError::location(51_111, format!("Invalid Regex in {name}: {why}"))
+        }
+        refused => {
+            let error = QueryError::from(refused);
+            QueryError { message: format!("{name}{}", error.message), ..error }
         }
     })
 }

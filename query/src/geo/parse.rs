@@ -74,7 +74,7 @@ fn shape(name: &[u8], value: Value<'_>) -> Parsed<Area> {
     let part = |at: usize| value.elements().nth(at).map_or(Value::Missing, |e| e.value());
     match name {
         b"$geometry" => match value {
-            Value::Document(doc) => geometry(doc).map(Area::Sphere),
+            Value::Document(doc) => geometry(doc, "unknown").map(Area::Sphere),
             _ => unknown(),
         },
         b"$box" if list => {
@@ -194,8 +194,8 @@ fn corners(value: Value<'_>) -> Parsed<Vec<Point>> {
     }
 }
 
-/// A GeoJSON geometry.
-fn geometry(doc: &[u8]) -> Parsed<Geometry> {
+/// A GeoJSON geometry. mongod spells the first word about a type that is none in two ways.
+fn geometry(doc: &[u8], unknown: &str) -> Parsed<Geometry> {
     let part =
         |name: &[u8]| Elements::of_bytes(doc).find(name).map_or(Value::Missing, |e| e.value());
     let mut found = Geometry::default();
@@ -238,7 +238,7 @@ fn geometry(doc: &[u8]) -> Parsed<Geometry> {
             }
         }
         Value::String(b"GeometryCollection") => collection(part(b"geometries"), &mut found)?,
-        _ => return bad(format!("unknown GeoJSON type: {}", Shown(Value::Document(doc)))),
+        _ => return bad(format!("{unknown} GeoJSON type: {}", Shown(Value::Document(doc)))),
     }
     check_crs(part(b"crs"))?;
     Ok(found)
@@ -265,11 +265,7 @@ fn collection(geometries: Value<'_>, found: &mut Geometry) -> Parsed<()> {
         if let Some(Value::String(b"GeometryCollection")) = kind {
             return bad("GeometryCollections cannot be nested");
         }
-        let one =
-            geometry(doc).map_err(|error| match error.message.strip_prefix("unknown Geo") {
-                Some(rest) => QueryError { message: format!("Unknown Geo{rest}"), ..error },
-                None => error,
-            })?;
+        let one = geometry(doc, "Unknown")?;
         found.points.extend(one.points);
         found.lines.extend(one.lines);
         found.polygons.extend(one.polygons);
@@ -400,7 +396,7 @@ pub(super) fn stored(value: Value<'_>) -> Option<Stored> {
         && let Some(kind) = Elements::of_bytes(doc).find(b"type")
         && let Value::String(kind) = kind.value()
     {
-        let sphere = geometry(doc).ok()?;
+        let sphere = geometry(doc, "unknown").ok()?;
         let coordinates = Elements::of_bytes(doc).find(b"coordinates").map(|e| e.value());
         let flat = match (kind, coordinates) {
             (b"Point", Some(coordinates)) => point(coordinates).ok(),

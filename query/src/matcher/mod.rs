@@ -20,7 +20,7 @@ pub use json_schema::Schema;
 pub(crate) use predicate::TypeSet;
 pub(crate) use predicate::truncate;
 pub use predicate::{CompareOp, InList, Predicate};
-pub use regex::Regex;
+pub use regex::{Regex, RegexFault};
 
 use std::sync::Arc;
 
@@ -35,6 +35,9 @@ use crate::{
     text::TextNode,
     value::path::Path,
 };
+
+/// mongod's code for a `$where` without an engine to run it.
+pub(crate) const NO_JAVASCRIPT: i32 = 6_108_304;
 
 /// What parsing needs to know besides the filter.
 #[derive(Debug, Clone, Default)]

@@ -227,7 +227,7 @@ pub(super) fn regex(operators: &[u8]) -> Result<Regex, QueryError> {
             _ => {}
         }
     }
-    Regex::new(pattern, options)
+    Ok(Regex::new(pattern, options)?)
 }
 
 fn options_twice(code: i32) -> QueryError {

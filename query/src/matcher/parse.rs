@@ -94,7 +94,8 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
             return Err(QueryError::bad_value("$where got bad type"));
         }
         b"$where" => {
-            return Err(QueryError::location(6_108_304, "no globalScriptEngine in $where parsing"));
+            let text = "no globalScriptEngine in $where parsing";
+            return Err(QueryError::location(super::NO_JAVASCRIPT, text));
         }
         b"$expr" => Node::Expr(std::sync::Arc::new(expression(value, place)?)),
         b"$jsonSchema" => {

@@ -28,16 +28,12 @@ impl fmt::Debug for Regex {
 
 impl Regex {
     /// Compiles a pattern. The options are mongod's: i, m, s, x, u.
-    pub fn new(pattern: &[u8], options: &[u8]) -> Result<Self, QueryError> {
+    pub fn new(pattern: &[u8], options: &[u8]) -> Result<Self, RegexFault> {
         if pattern.contains(&0) {
-            return Err(QueryError::bad_value(
-                "Regular expression cannot contain an embedded null byte",
-            ));
+            return Err(RegexFault::NullInPattern);
         }
         if options.contains(&0) {
-            return Err(QueryError::bad_value(
-                "Regular expression options string cannot contain an embedded null byte",
-            ));
+            return Err(RegexFault::NullInOptions);
         }
         let compiled = compile(pattern, options)?;
         Ok(Self { pattern: pattern.into(), options: options.into(), compiled: Arc::new(compiled) })
@@ -75,9 +71,40 @@ impl Regex {
     }
 }
 
-fn compile(pattern: &[u8], options: &[u8]) -> Result<Pcre, QueryError> {
-    let invalid =
-        |why: &str| QueryError::location(51_091, format!("Regular expression is invalid: {why}"));
+/// Why a regular expression is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegexFault {
+    /// The pattern holds a null byte.
+    NullInPattern,
+    /// The options hold a null byte.
+    NullInOptions,
+    /// An option that is none.
+    UnknownOption(char),
+    /// The pattern does not compile, and why.
+    Invalid(String),
+}
+
+impl From<RegexFault> for QueryError {
+    fn from(fault: RegexFault) -> Self {
+        match fault {
+            RegexFault::NullInPattern => {
+                Self::bad_value("Regular expression cannot contain an embedded null byte")
+            }
+            RegexFault::NullInOptions => Self::bad_value(
+                "Regular expression options string cannot contain an embedded null byte",
+            ),
+            RegexFault::UnknownOption(option) => {
+                Self::location(51_108, format!(" invalid flag in regex options: {option}"))
+            }
+            RegexFault::Invalid(why) => {
+                Self::location(51_091, format!("Regular expression is invalid: {why}"))
+            }
+        }
+    }
+}
+
+fn compile(pattern: &[u8], options: &[u8]) -> Result<Pcre, RegexFault> {
+    let invalid = |why: &str| RegexFault::Invalid(why.to_owned());
     let mut builder = RegexBuilder::new();
     builder.utf(true).jit_if_available(true);
     for &option in options {
@@ -87,12 +114,7 @@ fn compile(pattern: &[u8], options: &[u8]) -> Result<Pcre, QueryError> {
             b's' => builder.dotall(true),
             b'x' => builder.extended(true),
             b'u' => &mut builder,
-            other => {
-                return Err(QueryError::location(
-                    51_108,
-                    format!(" invalid flag in regex options: {}", char::from(other)),
-                ));
-            }
+            other => return Err(RegexFault::UnknownOption(char::from(other))),
         };
     }
     if pattern.len() > PATTERN_LEN_MAX {

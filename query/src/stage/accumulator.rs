@@ -1,8 +1,11 @@
 //! What `$group` gathers from the documents of a group.
 
 mod state;
+mod table;
 
 pub(super) use state::State;
+pub(super) use table::Accumulator;
+use table::Takes;
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -61,34 +64,6 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(name: &[u8]) -> Option<Self> {
-        Some(match name {
-            b"$sum" | b"$count" => Self::Sum,
-            b"$avg" => Self::Avg,
-            b"$min" => Self::Min,
-            b"$max" => Self::Max,
-            b"$first" => Self::First,
-            b"$last" => Self::Last,
-            b"$push" => Self::Push,
-            b"$addToSet" => Self::AddToSet,
-            b"$stdDevPop" => Self::StdDevPop,
-            b"$stdDevSamp" => Self::StdDevSamp,
-            b"$mergeObjects" => Self::MergeObjects,
-            b"$firstN" => Self::FirstN,
-            b"$lastN" => Self::LastN,
-            b"$minN" => Self::MinN,
-            b"$maxN" => Self::MaxN,
-            b"$concatArrays" => Self::ConcatArrays,
-            b"$setUnion" => Self::SetUnion,
-            b"$percentile" | b"$median" => Self::Percentile,
-            b"$top" => Self::TopN { bottom: false, single: true },
-            b"$bottom" => Self::TopN { bottom: true, single: true },
-            b"$topN" => Self::TopN { bottom: false, single: false },
-            b"$bottomN" => Self::TopN { bottom: true, single: false },
-            _ => return None,
-        })
-    }
-
     fn takes_n(self) -> bool {
         matches!(
             self,
@@ -165,11 +140,9 @@ impl Spec {
         value: Value<'_>,
         scope: &mut Scope,
     ) -> Result<Self, QueryError> {
-        let is_count = operator == b"$count";
-        let kind =
-            Kind::of(operator).filter(|_| crate::release::has_accumulator(scope.release, operator));
-        let operator = String::from_utf8_lossy(operator);
-        let Some(kind) = kind else {
+        let row = Accumulator::named(operator).filter(|row| row.is_in(scope.release));
+        let Some(row) = row else {
+            let operator = String::from_utf8_lossy(operator);
             return Err(QueryError::location(
                 15_952,
                 format!("unknown group operator '{operator}'"),
@@ -177,7 +150,7 @@ impl Spec {
         };
         let mut spec = Self {
             name: name.into(),
-            kind,
+            kind: row.kind,
             input: Expr::Literal(Value::Int32(1).into()),
             n: None,
             sort: None,
@@ -185,19 +158,22 @@ impl Spec {
             pushed: false,
             collator: None,
         };
-        if kind.takes_n() || matches!(kind, Kind::TopN { .. }) {
-            spec.parse_named(&operator, value, scope)?;
-        } else if kind == Kind::Percentile {
-            let code = if operator == "$median" { 7_436_100 } else { 7_429_703 };
-            let percentile = Percentile::parse(&operator, value, code, scope)?;
-            spec.input = percentile.input.clone();
-            spec.percentile = Some(percentile);
-        } else if is_count {
-            if value.elements().next().is_some() || !matches!(value, Value::Document(_)) {
-                return Err(QueryError::type_mismatch("$count takes no arguments, i.e. $count:{}"));
+        match row.takes {
+            Takes::Several(not_object) | Takes::Sorted(not_object) => {
+                spec.parse_named(row.name, not_object, value, scope)?;
             }
-        } else {
-            spec.input = Expr::parse(value, scope)?;
+            Takes::Percentile(not_object) => {
+                let percentile = Percentile::parse(row.name, value, not_object, scope)?;
+                spec.input = percentile.input.clone();
+                spec.percentile = Some(percentile);
+            }
+            Takes::Nothing => {
+                if value.elements().next().is_some() || !matches!(value, Value::Document(_)) {
+                    let text = "$count takes no arguments, i.e. $count:{}";
+                    return Err(QueryError::type_mismatch(text));
+                }
+            }
+            Takes::Expression => spec.input = Expr::parse(value, scope)?,
         }
         Ok(spec)
     }
@@ -205,17 +181,13 @@ impl Spec {
     fn parse_named(
         &mut self,
         operator: &str,
+        not_object: i32,
         value: Value<'_>,
         scope: &mut Scope,
     ) -> Result<(), QueryError> {
         let Value::Document(doc) = value else {
-            let code = match operator {
-                "$maxN" | "$minN" => 5_787_900,
-                "$firstN" | "$lastN" => 5_787_801,
-                _ => 5_788_001,
-            };
             return Err(QueryError::location(
-                code,
+                not_object,
                 format!("specification must be an object; found {operator}: {}", Shown(value)),
             ));
         };

@@ -15,8 +15,9 @@ use super::{
     accumulator::{Spec, State},
     granularity::Granularity,
     group::counted,
+    plain::one,
     pushed,
-    table::one,
+    spec::{Spec as Fields, Takes, field},
     to_doc, unwind,
 };
 use crate::{
@@ -39,19 +40,9 @@ struct Bucket {
     done: Option<std::vec::IntoIter<RawDoc>>,
 }
 
-fn output(stage: &str, value: Value<'_>, cx: &StageContext) -> Result<Vec<Spec>, QueryError> {
-    let Value::Document(doc) = value else {
-        let (code, end) = if stage == "$bucket" { (40_196, ".") } else { (40_244, "") };
-        return Err(QueryError::location(
-            code,
-            format!(
-                "The {stage} 'output' field must be an object, but found type: {}{end}",
-                value.type_name()
-            ),
-        ));
-    };
+fn output(value: Value<'_>, cx: &StageContext) -> Result<Vec<Spec>, QueryError> {
     let mut scope = cx.scope.clone();
-    Elements::of_bytes(doc).map(|f| Spec::parse(f.key, f.value(), &mut scope)).collect()
+    value.elements().map(|field| Spec::parse(field.key, field.value(), &mut scope)).collect()
 }
 
 /// A path or an operator, as `groupBy` must be.
@@ -70,51 +61,64 @@ fn constant(value: Value<'_>, cx: &StageContext) -> Option<OwnedValue> {
     expr.as_literal().map(OwnedValue::from)
 }
 
-pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            40_201,
+static BUCKET: Fields = Fields::new(
+    "$bucket",
+    &[
+        field("groupBy", Takes::Any),
+        field("boundaries", Takes::Array).otherwise(
+            40_200,
+            "The {stage} '{field}' field must be an array, but found type: {type}.",
+        ),
+        field("default", Takes::Any),
+        field("output", Takes::Object).otherwise(
+            40_196,
+            "The {stage} '{field}' field must be an object, but found type: {type}.",
+        ),
+    ],
+)
+.not_object(40_201, "Argument to {stage} stage must be an object, but found type: {type}.")
+.unknown(40_197, "Unrecognized option to {stage}: {field}.");
+
+fn parse_default(value: Value<'_>, cx: &StageContext) -> Result<OwnedValue, QueryError> {
+    constant(value, cx).ok_or_else(|| {
+        QueryError::location(
+            40_195,
             format!(
-                "Argument to $bucket stage must be an object, but found type: {}.",
-                value.type_name()
+                "The $bucket 'default' field must be a constant expression, but found: {}.",
+                Shown(value)
             ),
-        ));
-    };
+        )
+    })
+}
+
+pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
     let (mut by, mut boundaries, mut default, mut specs) = (None, None, None, None);
     let mut pushed = cx.pushed;
-    for field in Elements::of_bytes(doc) {
-        pushed &= match field.key {
-            b"groupBy" => pushed::takes_expression(field.value()),
-            b"output" => field.value().elements().all(|e| pushed::takes_accumulator(e.value())),
-            _ => true,
-        };
-        match field.key {
-            b"groupBy" if !is_expression(field.value()) => {
+    BUCKET.each(value, |name, value| {
+        match name {
+            "groupBy" if !is_expression(value) => {
                 return Err(QueryError::location(
                     40_202,
                     format!(
                         "The $bucket 'groupBy' field must be defined as a $-prefixed path or an \
                          expression, but found: {}.",
-                        Shown(field.value())
+                        Shown(value)
                     ),
                 ));
             }
-            b"groupBy" => by = Some(Expr::parse(field.value(), &mut cx.scope.clone())?),
-            b"boundaries" => boundaries = Some(parse_boundaries(field.value(), cx)?),
-            b"default" => {
-                default = Some(constant(field.value(), cx).ok_or_else(|| {
-                    QueryError::location(40_195, format!("The $bucket 'default' field must be a constant expression, but found: {}.", Shown(field.value())))
-                })?);
+            "groupBy" => {
+                pushed &= pushed::takes_expression(value);
+                by = Some(Expr::parse(value, &mut cx.scope.clone())?);
             }
-            b"output" => specs = Some(output("$bucket", field.value(), cx)?),
-            other => {
-                return Err(QueryError::location(
-                    40_197,
-                    format!("Unrecognized option to $bucket: {}.", String::from_utf8_lossy(other)),
-                ));
+            "boundaries" => boundaries = Some(parse_boundaries(value, cx)?),
+            "default" => default = Some(parse_default(value, cx)?),
+            _ => {
+                pushed &= value.elements().all(|e| pushed::takes_accumulator(e.value()));
+                specs = Some(output(value, cx)?);
             }
         }
-    }
+        Ok(())
+    })?;
     let (Some(by), Some(boundaries)) = (by, boundaries) else {
         return Err(QueryError::location(
             40_198,
@@ -144,15 +148,6 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
 }
 
 fn parse_boundaries(value: Value<'_>, cx: &StageContext) -> Result<Vec<OwnedValue>, QueryError> {
-    let Value::Array(_) = value else {
-        return Err(QueryError::location(
-            40_200,
-            format!(
-                "The $bucket 'boundaries' field must be an array, but found type: {}.",
-                value.type_name()
-            ),
-        ));
-    };
     let mut boundaries: Vec<OwnedValue> = Vec::new();
     for element in value.elements() {
         boundaries.push(constant(element.value(), cx).ok_or_else(|| {
@@ -316,74 +311,63 @@ impl Stage for Tag {
     }
 }
 
-pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
+static AUTO: Fields = Fields::new(
+    "$bucketAuto",
+    &[
+        field("groupBy", Takes::Any),
+        field("buckets", Takes::Number).otherwise(
+            40_241,
+            "The {stage} '{field}' field must be a numeric value, but found type: {type}",
+        ),
+        field("output", Takes::Object).otherwise(
+            40_244,
+            "The {stage} '{field}' field must be an object, but found type: {type}",
+        ),
+        field("granularity", Takes::String).otherwise(
+            40_261,
+            "The {stage} '{field}' field must be a string, but found type: {type}",
+        ),
+    ],
+)
+.not_object(40_240, "The argument to {stage} must be an object, but found type: {type}")
+.unknown(40_245, "Unrecognized option to {stage}: {field}");
+
+fn how_many(value: Value<'_>) -> Result<usize, QueryError> {
+    let n = crate::matcher::operands::integer("", value).ok().and_then(|n| i32::try_from(n).ok());
+    let Some(n) = n else {
         return Err(QueryError::location(
-            40_240,
+            40_242,
             format!(
-                "The argument to $bucketAuto must be an object, but found type: {}",
-                value.type_name()
+                "The $bucketAuto 'buckets' field must be representable as a 32-bit integer, but found {}",
+                Shown(value)
             ),
         ));
     };
-    let (mut by, mut buckets, mut specs) = (None, None, None);
-    let mut granularity = None;
-    for field in Elements::of_bytes(doc) {
-        match field.key {
-            b"groupBy" if !is_expression(field.value()) => {
+    usize::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| {
+        QueryError::location(
+            40_243,
+            format!("The $bucketAuto 'buckets' field must be greater than 0, but found: {n}"),
+        )
+    })
+}
+
+pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
+    let (mut by, mut buckets, mut specs, mut granularity) = (None, None, None, None);
+    AUTO.each(value, |name, value| {
+        match (name, value) {
+            ("groupBy", _) if !is_expression(value) => {
                 return Err(QueryError::location(
                     40_239,
                     format!(
                         "The $bucketAuto 'groupBy' field must be defined as a $-prefixed path or an \
                          expression object, but found: {}",
-                        Shown(field.value())
+                        Shown(value)
                     ),
                 ));
             }
-            b"groupBy" => by = Some(Expr::parse(field.value(), &mut cx.scope.clone())?),
-            b"buckets" => {
-                if !field.value().is_number() {
-                    return Err(QueryError::location(
-                        40_241,
-                        format!(
-                            "The $bucketAuto 'buckets' field must be a numeric value, but found type: {}",
-                            field.value().type_name()
-                        ),
-                    ));
-                }
-                let n = crate::matcher::operands::integer("", field.value())
-                    .ok()
-                    .and_then(|n| i32::try_from(n).ok());
-                let Some(n) = n else {
-                    return Err(QueryError::location(
-                        40_242,
-                        format!(
-                            "The $bucketAuto 'buckets' field must be representable as a 32-bit integer, but found {}",
-                            Shown(field.value())
-                        ),
-                    ));
-                };
-                let Some(n) = usize::try_from(n).ok().filter(|n| *n > 0) else {
-                    return Err(QueryError::location(
-                        40_243,
-                        format!(
-                            "The $bucketAuto 'buckets' field must be greater than 0, but found: {n}"
-                        ),
-                    ));
-                };
-                buckets = Some(n);
-            }
-            b"output" => specs = Some(output("$bucketAuto", field.value(), cx)?),
-            b"granularity" => {
-                let Value::String(name) = field.value() else {
-                    return Err(QueryError::location(
-                        40_261,
-                        format!(
-                            "The $bucketAuto 'granularity' field must be a string, but found type: {}",
-                            field.value().type_name()
-                        ),
-                    ));
-                };
+            ("groupBy", _) => by = Some(Expr::parse(value, &mut cx.scope.clone())?),
+            ("buckets", _) => buckets = Some(how_many(value)?),
+            (_, Value::String(name)) => {
                 granularity = Some(Granularity::named(name).ok_or_else(|| {
                     QueryError::location(
                         40_257,
@@ -391,17 +375,10 @@ pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, 
                     )
                 })?);
             }
-            other => {
-                return Err(QueryError::location(
-                    40_245,
-                    format!(
-                        "Unrecognized option to $bucketAuto: {}",
-                        String::from_utf8_lossy(other)
-                    ),
-                ));
-            }
+            _ => specs = Some(output(value, cx)?),
         }
-    }
+        Ok(())
+    })?;
     let (Some(by), Some(buckets)) = (by, buckets) else {
         return Err(QueryError::location(
             40_246,

@@ -29,7 +29,6 @@ use crate::{
 };
 
 const NAME: &str = "$densify";
-const RANGE: &str = "$densify.range";
 
 /// mongod's internalQueryMaxAllowedDensifyDocs.
 const GENERATED_MAX: u64 = 500_000;

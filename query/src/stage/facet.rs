@@ -6,9 +6,11 @@ use bson::RawDocumentBuf;
 use protocol::RawDoc;
 
 use super::{
-    NoSource, Over, Parsed, StageContext, check_part, over, parse, raw, table::one, unwind,
+    NoSource, Over, Parsed, StageContext, StageRow, check_part, named, over, parse, plain::one,
+    raw, unwind,
 };
 use crate::{
+    Release,
     context::SpilledRun,
     error::QueryError,
     exec::{Forget, Input, Stage, Upstream},
@@ -24,23 +26,6 @@ pub(super) struct Facet {
     bytes_max: usize,
     done: bool,
 }
-
-/// Stages that a facet must not have.
-const NOT_IN_FACET: [&[u8]; 13] = [
-    b"$facet",
-    b"$out",
-    b"$merge",
-    b"$geoNear",
-    b"$indexStats",
-    b"$collStats",
-    b"$planCacheStats",
-    b"$documents",
-    b"$listCatalog",
-    b"$listClusterCatalog",
-    b"$listSampledQueries",
-    b"$querySettings",
-    b"$queryStats",
-];
 
 /// The name of a facet is that of a field.
 fn check_facet_name(name: &[u8]) -> Result<(), QueryError> {
@@ -60,8 +45,13 @@ fn check_facet_name(name: &[u8]) -> Result<(), QueryError> {
     ))
 }
 
-/// The shape of `$facet`, which mongod looks at before it looks into any stage of the pipeline.
-pub(super) fn check_facet(value: Value<'_>) -> Result<(), QueryError> {
+/// What mongod checks before it parses any stage of the pipeline.
+pub(super) fn check_inner(value: Value<'_>, release: Release) -> Result<(), QueryError> {
+    check_facet(value)?;
+    value.elements().try_for_each(|facet| named(facet.value(), release).map(drop))
+}
+
+fn check_facet(value: Value<'_>) -> Result<(), QueryError> {
     let empty = || {
         QueryError::location(
             40_169,
@@ -114,14 +104,12 @@ pub(super) fn facet(value: Value<'_>, cx: &StageContext) -> Result<Facet, QueryE
     let mut facets: Vec<(Box<[u8]>, OwnedValue)> = Vec::new();
     for field in value.elements() {
         for stage in field.value().elements() {
-            let first = stage.value().elements().next().map_or(&b""[..], |f| f.key);
-            if NOT_IN_FACET.contains(&first) {
+            let first = stage.value().elements().next();
+            let row = first.and_then(|first| StageRow::named(first.key));
+            if let Some(row) = row.filter(|row| !row.in_facet) {
                 return Err(QueryError::location(
                     40_600,
-                    format!(
-                        "{} is not allowed to be used within a $facet stage",
-                        String::from_utf8_lossy(first)
-                    ),
+                    format!("{} is not allowed to be used within a $facet stage", row.name),
                 ));
             }
         }

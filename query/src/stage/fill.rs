@@ -1,6 +1,12 @@
 //! `$fill`: values where there are none. It is short for `$setWindowFields` and `$addFields`.
 
-use super::{Parsed, StageContext, idl, raw, table::in_stage, window};
+use super::{
+    Parsed, StageContext,
+    plain::in_stage,
+    raw,
+    spec::{self, Spec, Takes, field},
+    window,
+};
 use crate::{
     error::QueryError,
     exec::{Project, Stage},
@@ -11,38 +17,25 @@ use crate::{
     value::{Elements, Value},
 };
 
-const NAME: &str = "$fill";
+static SPEC: Spec = Spec::new(
+    "$fill",
+    &[
+        field("partitionBy", Takes::ObjectOrString),
+        field("partitionByFields", Takes::Strings).or_null(),
+        field("sortBy", Takes::Object).or_null(),
+        field("output", Takes::Object).or_null(),
+    ],
+)
+.not_object(9, "The {stage} stage specification must be an object, found {type}");
+
+static OUTPUT: Spec =
+    Spec::new("$fill", &[field("value", Takes::Any), field("method", Takes::String).or_null()]);
 
 /// Parses `$fill`.
 pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::failed_to_parse(format!(
-            "The {NAME} stage specification must be an object, found {}",
-            value.type_name()
-        )));
-    };
-    let (mut partition, mut fields, mut sort, mut output) = (None, None, None, None);
-    for field in Elements::of_bytes(doc) {
-        match field.key {
-            b"partitionBy" => match field.value() {
-                value @ (Value::Document(_) | Value::String(_)) => partition = Some(value),
-                other => {
-                    return Err(idl::wrong_type(
-                        NAME,
-                        field.key,
-                        other,
-                        "types '[object, string]'",
-                    ));
-                }
-            },
-            b"partitionByFields" | b"sortBy" | b"output" if idl::is_absent(&field) => {}
-            b"partitionByFields" => fields = Some(idl::strings(NAME, &field)?),
-            b"sortBy" => sort = Some(idl::object(NAME, &field)?),
-            b"output" => output = Some(idl::object(NAME, &field)?),
-            other => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    let output = output.ok_or_else(|| idl::missing(NAME, "output"))?;
+    let [partition, fields, sort, output] = SPEC.read(value)?;
+    let output = spec::object(output).ok_or_else(|| SPEC.missing("output"))?;
+    let sort = spec::object(sort);
     if partition.is_some() && fields.is_some() {
         return Err(QueryError::location(
             6_050_204,
@@ -55,7 +48,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
             "The output field in '$fill' must contain an object with at least one element",
         ));
     }
-    let by_fields = fields.map(|names| partition_of(&names)).transpose()?;
+    let by_fields = fields.map(|names| partition_of(&spec::strings(names))).transpose()?;
     let partition = partition.or(by_fields.as_deref().map(Value::Document));
     let (by_window, by_value) = outputs(output)?;
     if let Some(sort) = sort {
@@ -102,16 +95,10 @@ fn outputs(output: &[u8]) -> Result<Outputs, QueryError> {
                 "Each fill output specification must be an object with exactly one field",
             ));
         };
-        let part = |name: &[u8]| Elements::of_bytes(spec).find(name).map(|f| f.value());
-        if let Some(other) = Elements::of_bytes(spec)
-            .find_map(|f| (!matches!(f.key, b"value" | b"method")).then_some(f.key))
-        {
-            return Err(idl::unknown(NAME, other));
-        }
+        let [value, method] = OUTPUT.read(Value::Document(spec))?;
         let text = [b"$", field.key].concat();
         let path = Value::String(&text);
-        let method = part(b"method").filter(|method| !method.is_nullish());
-        match (method, part(b"value")) {
+        match (spec::string(method), value) {
             (Some(_), Some(_)) => {
                 return Err(QueryError::location(
                     6_050_201,
@@ -121,16 +108,13 @@ fn outputs(output: &[u8]) -> Result<Outputs, QueryError> {
             }
             (Some(method), None) => {
                 let operator: &[u8] = match method {
-                    Value::String(b"locf") => b"$locf",
-                    Value::String(b"linear") => b"$linearFill",
-                    Value::String(_) => {
+                    b"locf" => b"$locf",
+                    b"linear" => b"$linearFill",
+                    _ => {
                         return Err(QueryError::location(
                             6_050_202,
                             "Method must be either locf or linear",
                         ));
-                    }
-                    other => {
-                        return Err(idl::wrong_type(NAME, b"method", other, "type 'string'"));
                     }
                 };
                 let mut function = DocBuilder::new();

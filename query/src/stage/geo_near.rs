@@ -6,7 +6,11 @@
 use bson::RawDocument;
 use protocol::{ErrorCode, RawDoc};
 
-use super::{Parsed, StageContext, raw, to_doc, unwind};
+use super::{
+    Parsed, StageContext, raw,
+    spec::{Spec, Takes, field},
+    to_doc, unwind,
+};
 use crate::{
     error::QueryError,
     exec::{Stage, Upstream},
@@ -14,7 +18,7 @@ use crate::{
     geo::{Near, NearBy, geo_field, near_point},
     matcher::Matcher,
     source::Source,
-    value::{Elements, Value, path::Path},
+    value::{Value, path::Path},
 };
 
 /// Documents by distance, the nearest first.
@@ -105,86 +109,82 @@ impl GeoNear {
     }
 }
 
+static SPEC: Spec = Spec::new(
+    "$geoNear",
+    &[
+        field("near", Takes::Any),
+        field("distanceField", Takes::String)
+            .otherwise(16_606, "{stage} requires that the '{field}' option is a String"),
+        field("includeLocs", Takes::String)
+            .otherwise(16_607, "{stage} requires that '{field}' option is a String"),
+        field("key", Takes::String).otherwise(
+            14,
+            "{stage} parameter '{field}' must be of type string but found type: {type}",
+        ),
+        field("spherical", Takes::Any),
+        field("minDistance", Takes::Any),
+        field("maxDistance", Takes::Any),
+        field("distanceMultiplier", Takes::Any),
+        field("query", Takes::Object).otherwise(14, "{field} must be an object"),
+        field("num", Takes::Any),
+        field("limit", Takes::Any),
+        field("start", Takes::Any),
+        field("uniqueDocs", Takes::Any),
+    ],
+)
+.not_object(10_065, "invalid parameter: expected an object ({stage})")
+.unknown(2, "Unknown argument to {stage}: {field}");
+
+fn no_longer(code: i32, name: &str) -> QueryError {
+    QueryError::location(
+        code,
+        format!("$geoNear no longer supports the '{name}' parameter. Use a $limit stage instead."),
+    )
+}
+
 /// Parses `$geoNear`.
 pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            10_065,
-            "invalid parameter: expected an object ($geoNear)",
-        ));
-    };
-    let fault = |code, text: String| Err(QueryError::location(code, text));
     let split = |text: &[u8]| text.split(|b| *b == b'.').map(Box::from).collect::<Vec<Box<[u8]>>>();
     let (mut place, mut key, mut spherical) = (None, None, false);
-    let (mut min, mut max) = (0.0, f64::MAX);
+    let (mut min, mut max) = (None, None);
     let mut shown = Shown::default();
     let mut filter: Option<&RawDocument> = None;
-    for field in Elements::of_bytes(doc) {
-        let value = field.value();
-        match (field.key, value) {
-            (b"near", _) => place = Some(value),
-            (b"distanceField", Value::String(text)) => shown.distance = Some(split(text)),
-            (b"distanceField", _) => {
-                return fault(
-                    16_606,
-                    "$geoNear requires that the 'distanceField' option is a String".into(),
-                );
-            }
-            (b"includeLocs", Value::String(text)) => shown.place = Some(split(text)),
-            (b"includeLocs", _) => {
-                return fault(
-                    16_607,
-                    "$geoNear requires that 'includeLocs' option is a String".into(),
-                );
-            }
-            (b"key", Value::String(text)) => key = Some(Box::from(text)),
-            (b"key", other) => {
-                return Err(QueryError::type_mismatch(format!(
-                    "$geoNear parameter 'key' must be of type string but found type: {}",
-                    other.type_name()
-                )));
-            }
-            (b"spherical", _) => spherical = crate::matcher::operands::is_true(value),
-            (b"minDistance", _) => min = distance("min", value)?,
-            (b"maxDistance", _) => max = distance("max", value)?,
-            (b"distanceMultiplier", _) => {
+    SPEC.each(value, |name, value| {
+        match (name, value) {
+            ("near", _) => place = Some(value),
+            ("distanceField", Value::String(text)) => shown.distance = Some(split(text)),
+            ("includeLocs", Value::String(text)) => shown.place = Some(split(text)),
+            ("key", Value::String(text)) => key = Some(Box::from(text)),
+            ("spherical", _) => spherical = crate::matcher::operands::is_true(value),
+            ("minDistance", _) => min = Some(distance("min", value)?),
+            ("maxDistance", _) => max = Some(distance("max", value)?),
+            ("distanceMultiplier", _) => {
                 let n = if value.is_number() { as_f64(value) } else { -1.0 };
                 if n < 0.0 {
                     return Err(QueryError::bad_value("distanceMultiplier must be nonnegative"));
                 }
                 shown.multiplier = Some(n);
             }
-            (b"query", Value::Document(query)) => filter = Some(raw(query)?),
-            (b"query", _) => return Err(QueryError::type_mismatch("query must be an object")),
-            (b"limit" | b"num", _) => {
-                let name = String::from_utf8_lossy(field.key);
-                return fault(
-                    if field.key == b"num" { 50_857 } else { 50_858 },
-                    format!(
-                        "$geoNear no longer supports the '{name}' parameter. Use a $limit stage \
-                         instead."
-                    ),
-                );
-            }
-            (b"start" | b"uniqueDocs", _) => {}
-            (other, _) => {
-                let other = String::from_utf8_lossy(other);
-                return Err(QueryError::bad_value(format!(
-                    "Unknown argument to $geoNear: {other}"
-                )));
-            }
+            ("query", Value::Document(query)) => filter = Some(raw(query)?),
+            ("num", _) => return Err(no_longer(50_857, name)),
+            ("limit", _) => return Err(no_longer(50_858, name)),
+            _ => {}
         }
-    }
+        Ok(())
+    })?;
     let Some(place) = place else {
-        return fault(5_860_400, "$geoNear requires a 'near' argument".into());
+        return Err(QueryError::location(5_860_400, "$geoNear requires a 'near' argument"));
     };
-    let (from, geo_json) = near_point(place, first_limit(doc, min, max))?;
+    // The first of the distances that are given, as mongod lines them up beside the point.
+    let limits = [("$minDistance", min), ("$maxDistance", max)];
+    let first = limits.into_iter().find_map(|(name, limit)| Some((name, limit?)));
+    let (from, geo_json) = near_point(place, first)?;
     let near = Near {
         from,
         spherical: spherical || geo_json,
         geo_json,
-        min,
-        max,
+        min: min.unwrap_or(0.0),
+        max: max.unwrap_or(f64::MAX),
         is_sphere_operator: spherical,
     };
     let empty = bson::RawDocumentBuf::new();
@@ -193,15 +193,6 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         return Err(not_here());
     }
     Ok(Parsed::GeoNear(Box::new(GeoNear { near, key, filter, shown })))
-}
-
-/// The first of the distances that are given, as mongod lines them up beside the point.
-fn first_limit(doc: &[u8], min: f64, max: f64) -> Option<(&'static str, f64)> {
-    let given = |name: &[u8]| Elements::of_bytes(doc).find(name).is_some();
-    if given(b"minDistance") {
-        return Some(("$minDistance", min));
-    }
-    given(b"maxDistance").then_some(("$maxDistance", max))
 }
 
 /// A stage has no order of distance to offer.

@@ -4,8 +4,15 @@ use std::collections::HashSet;
 
 use protocol::RawDoc;
 
-use super::{Parsed, StageContext, hash_key, idl, join::run_on, table::one, to_doc, unwind};
+use super::{
+    Parsed, StageContext, hash_key,
+    join::run_on,
+    plain::one,
+    spec::{self, Spec, Takes, field},
+    to_doc, unwind,
+};
 use crate::{
+    Release,
     error::QueryError,
     exec::{Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, array_bytes},
@@ -44,7 +51,7 @@ fn specification(value: Value<'_>) -> Result<&[u8], QueryError> {
 }
 
 /// Where it leads to is looked at before any stage of the pipeline.
-pub(super) fn check_from(value: Value<'_>) -> Result<(), QueryError> {
+pub(super) fn check_from(value: Value<'_>, _: Release) -> Result<(), QueryError> {
     let doc = specification(value)?;
     match Elements::of_bytes(doc).find(b"from").map(|field| field.value()) {
         Some(Value::String(_)) => Ok(()),
@@ -59,82 +66,58 @@ pub(super) fn check_from(value: Value<'_>) -> Result<(), QueryError> {
     }
 }
 
+const NOT_STRING: &str = "expected string as argument for {field}, found: {type}";
+
+static SPEC: Spec = Spec::new(
+    "$graphLookup",
+    &[
+        field("from", Takes::String),
+        field("as", Takes::String).otherwise(40_103, NOT_STRING),
+        field("startWith", Takes::Any),
+        field("connectFromField", Takes::String).otherwise(40_103, NOT_STRING),
+        field("connectToField", Takes::String).otherwise(40_103, NOT_STRING),
+        field("depthField", Takes::String).otherwise(40_103, NOT_STRING),
+        field("maxDepth", Takes::Number)
+            .otherwise(40_100, "maxDepth must be numeric, found type: {type}"),
+        field("restrictSearchWithMatch", Takes::Object)
+            .otherwise(40_185, "restrictSearchWithMatch must be an object, found {type}"),
+    ],
+)
+.not_object(9, "the {stage} stage specification must be an object, but found {type}")
+.unknown(40_104, "Unknown argument to {stage}: {field}")
+.once();
+
+fn max_depth(value: Value<'_>) -> Result<i64, QueryError> {
+    match operands::integer("maxDepth", value) {
+        Ok(depth) if depth < 0 => Err(QueryError::location(
+            40_101,
+            format!("maxDepth requires a nonnegative argument, found: {depth}"),
+        )),
+        Ok(depth) => Ok(depth),
+        Err(_) => Err(QueryError::location(
+            40_102,
+            format!("maxDepth could not be represented as a long long: {}", Shown(value)),
+        )),
+    }
+}
+
 /// Parses `$graphLookup`.
 pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let doc = specification(value)?;
-    idl::once("$graphLookup", doc)?;
     let (mut from, mut into, mut start, mut path, mut to) = (None, None, None, None, None);
     let (mut depth_max, mut depth_field, mut restrict) = (None, None, None);
-    for field in Elements::of_bytes(doc) {
-        let name = String::from_utf8_lossy(field.key);
-        match (field.key, field.value()) {
-            (b"startWith", value) => {
-                start = Some(Expr::parse(value, &mut cx.scope.clone())?);
-            }
-            (b"maxDepth", value) => {
-                if !value.is_number() {
-                    return Err(QueryError::location(
-                        40_100,
-                        format!("maxDepth must be numeric, found type: {}", value.type_name()),
-                    ));
-                }
-                let depth = operands::integer("maxDepth", value).ok();
-                let Some(depth) = depth else {
-                    return Err(QueryError::location(
-                        40_102,
-                        format!(
-                            "maxDepth could not be represented as a long long: {}",
-                            Shown(value)
-                        ),
-                    ));
-                };
-                if depth < 0 {
-                    return Err(QueryError::location(
-                        40_101,
-                        format!("maxDepth requires a nonnegative argument, found: {depth}"),
-                    ));
-                }
-                depth_max = Some(depth);
-            }
-            (b"restrictSearchWithMatch", value @ Value::Document(_)) => {
-                restrict = Some(OwnedValue::from(value));
-            }
-            (b"restrictSearchWithMatch", other) => {
-                return Err(QueryError::location(
-                    40_185,
-                    format!(
-                        "restrictSearchWithMatch must be an object, found {}",
-                        other.type_name()
-                    ),
-                ));
-            }
-            (
-                b"from" | b"as" | b"connectFromField" | b"connectToField" | b"depthField",
-                Value::String(text),
-            ) => {
-                let place = match field.key {
-                    b"from" => &mut from,
-                    b"as" => &mut into,
-                    b"connectFromField" => &mut path,
-                    b"connectToField" => &mut to,
-                    _ => &mut depth_field,
-                };
-                *place = Some(text);
-            }
-            (b"as" | b"connectFromField" | b"connectToField" | b"depthField", other) => {
-                return Err(QueryError::location(
-                    40_103,
-                    format!("expected string as argument for {name}, found: {}", other.type_name()),
-                ));
-            }
-            _ => {
-                return Err(QueryError::location(
-                    40_104,
-                    format!("Unknown argument to $graphLookup: {name}"),
-                ));
-            }
+    SPEC.each(value, |name, value| {
+        match name {
+            "startWith" => start = Some(Expr::parse(value, &mut cx.scope.clone())?),
+            "maxDepth" => depth_max = Some(max_depth(value)?),
+            "restrictSearchWithMatch" => restrict = Some(OwnedValue::from(value)),
+            "from" => from = spec::string(Some(value)),
+            "as" => into = spec::string(Some(value)),
+            "connectFromField" => path = spec::string(Some(value)),
+            "connectToField" => to = spec::string(Some(value)),
+            _ => depth_field = spec::string(Some(value)),
         }
-    }
+        Ok(())
+    })?;
     let (Some(from), Some(into), Some(start), Some(path), Some(to)) = (from, into, start, path, to)
     else {
         return Err(QueryError::location(

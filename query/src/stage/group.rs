@@ -9,7 +9,7 @@ use super::{
     Parsed, StageContext,
     accumulator::{Spec, State},
     hash_key,
-    table::one,
+    plain::one,
     to_doc,
 };
 use crate::{

@@ -5,8 +5,12 @@ use std::collections::VecDeque;
 use protocol::RawDoc;
 
 use super::{
-    NoSource, Over, Parsed, StageContext, check_part, drain, facet, idl, named, parse, parse_inner,
-    plan, table::one, to_doc, unwind,
+    NoSource, Over, Parsed, StageContext, StageRow, check_part, drain, named, parse, parse_inner,
+    plain::one,
+    plan,
+    row::Place,
+    spec::{self, Spec, Takes, field},
+    to_doc, unwind,
 };
 use crate::{
     Release,
@@ -15,7 +19,7 @@ use crate::{
     exec::{Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, array_bytes},
     value::{
-        Element, Elements, OwnedValue, Shown, Value,
+        Elements, OwnedValue, Shown, Value,
         path::{LeafArrays, Path},
     },
 };
@@ -64,83 +68,58 @@ struct Lookup {
 }
 
 /// A `from` that names a database is for mongod itself.
-fn elsewhere(spec: &[u8]) -> QueryError {
-    let (mut db, mut coll) = (String::new(), String::new());
-    for field in Elements::of_bytes(spec) {
-        let place = match field.key {
-            b"db" => &mut db,
-            b"coll" => &mut coll,
-            other => return idl::unknown("from", other),
-        };
-        match idl::string("from", &field) {
-            Ok(text) => *place = String::from_utf8_lossy(text).into_owned(),
-            Err(error) => return error,
-        }
-    }
+fn elsewhere(from: &[u8]) -> QueryError {
+    static SPEC: Spec =
+        Spec::new("from", &[field("db", Takes::String), field("coll", Takes::String)]);
+    let [db, coll] = match SPEC.read(Value::Document(from)) {
+        Ok(named) => named.map(|name| spec::string(name).unwrap_or_default()),
+        Err(error) => return error,
+    };
+    let (db, coll) = (String::from_utf8_lossy(db), String::from_utf8_lossy(coll));
     QueryError::failed_to_parse(format!(
         "$lookup with syntax {{from: {{db:<>, coll:<>}},..}} is not supported for db: {db} and \
          coll: {coll}"
     ))
 }
 
+const NO_PIPELINE: &str = "A pipeline must be an array of objects";
+
+static LOOKUP: Spec = Spec::new(
+    "$lookup",
+    &[
+        field("from", Takes::String),
+        field("as", Takes::String).or_null(),
+        field("localField", Takes::String).or_null(),
+        field("foreignField", Takes::String).or_null(),
+        field("let", Takes::Object).or_null(),
+        field("pipeline", Takes::Array).otherwise(14, NO_PIPELINE),
+    ],
+)
+.not_object(9, "the {stage} stage specification must be an object, but found {type}")
+.once();
+
 /// Parses `$lookup`.
 pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::failed_to_parse(format!(
-            "the $lookup stage specification must be an object, but found {}",
-            value.type_name()
-        )));
-    };
-    idl::once("$lookup", doc)?;
     let (mut from, mut into, mut local, mut foreign) = (None, None, None, None);
     let mut variables: Vec<(Box<[u8]>, Expr)> = Vec::new();
     let mut pipeline = None;
-    for field in Elements::of_bytes(doc) {
-        let value = field.value();
-        let name = String::from_utf8_lossy(field.key);
-        match (field.key, value) {
-            (b"let", Value::Document(vars)) => {
-                for var in Elements::of_bytes(vars) {
+    LOOKUP.each(value, |name, value| {
+        match name {
+            "let" => {
+                for var in value.elements() {
                     // A constant that fails is left to the joins.
                     let mut scope = cx.apart().scope;
                     variables.push((var.key.into(), Expr::parse(var.value(), &mut scope)?));
                 }
             }
-            (b"let", other) if other.is_nullish() => {}
-            (b"let", other) => {
-                return Err(QueryError::type_mismatch(format!(
-                    "BSON field '$lookup.let' is the wrong type '{}', expected type 'object'",
-                    other.type_name()
-                )));
-            }
-            (b"pipeline", Value::Array(_)) => pipeline = Some(value),
-            (b"pipeline", _) => {
-                return Err(QueryError::type_mismatch("A pipeline must be an array of objects"));
-            }
-            (b"from" | b"as" | b"localField" | b"foreignField", Value::String(text)) => {
-                let place = match field.key {
-                    b"from" => &mut from,
-                    b"as" => &mut into,
-                    b"localField" => &mut local,
-                    _ => &mut foreign,
-                };
-                *place = Some(text);
-            }
-            (b"as" | b"localField" | b"foreignField", Value::Null) => {}
-            (b"as" | b"localField" | b"foreignField", other) => {
-                return Err(QueryError::type_mismatch(format!(
-                    "BSON field '$lookup.{name}' is the wrong type '{}', expected type 'string'",
-                    other.type_name()
-                )));
-            }
-            _ => {
-                return Err(QueryError::location(
-                    40_415,
-                    format!("BSON field '$lookup.{name}' is an unknown field."),
-                ));
-            }
+            "pipeline" => pipeline = Some(value),
+            "from" => from = spec::string(Some(value)),
+            "as" => into = spec::string(Some(value)),
+            "localField" => local = spec::string(Some(value)),
+            _ => foreign = spec::string(Some(value)),
         }
-    }
+        Ok(())
+    })?;
     if from.is_none() {
         let Some(pipeline) = pipeline else {
             let text = "must specify 'pipeline' when 'from' is empty";
@@ -148,9 +127,7 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
         };
         brings_documents("$lookup", pipeline)?;
     }
-    let into = into.ok_or_else(|| {
-        QueryError::location(40_414, "BSON field '$lookup.as' is missing but a required field")
-    })?;
+    let into = into.ok_or_else(|| LOOKUP.missing("as"))?;
     if cx.scope.release < Release::V5_0
         && pipeline.is_some()
         && (local.is_some() || foreign.is_some())
@@ -165,11 +142,6 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
             Some((Path::new(local), foreign.to_vec()))
         }
         (None, None) if pipeline.is_some() => None,
-        (None, None) => {
-            return Err(QueryError::failed_to_parse(
-                "$lookup requires both or neither of 'localField' and 'foreignField' to be specified",
-            ));
-        }
         _ => {
             return Err(QueryError::failed_to_parse(
                 "$lookup requires both or neither of 'localField' and 'foreignField' to be specified",
@@ -209,14 +181,12 @@ fn over_named(coll: Option<&[u8]>) -> Over {
 /// A pipeline within a stage writes nothing.
 fn check_reads_only(code: i32, stage: &str, pipeline: Value<'_>) -> Result<(), QueryError> {
     let names = pipeline.elements().filter_map(|inner| inner.value().elements().next());
-    match names.map(|field| field.key).find(|name| matches!(*name, b"$out" | b"$merge")) {
+    let mut rows = names.filter_map(|field| StageRow::named(field.key));
+    match rows.find(|row| row.place == Place::Last) {
         None => Ok(()),
-        Some(name) => Err(QueryError::location(
+        Some(row) => Err(QueryError::location(
             code,
-            format!(
-                "{} is not allowed within a {stage}'s sub-pipeline",
-                String::from_utf8_lossy(name)
-            ),
+            format!("{} is not allowed within a {stage}'s sub-pipeline", row.name),
         )),
     }
 }
@@ -332,37 +302,28 @@ struct UnionWith {
     other: Option<VecDeque<RawDoc>>,
 }
 
+static UNION_WITH: Spec = Spec::new(
+    "$unionWith",
+    &[
+        field("coll", Takes::String).or_null(),
+        field("pipeline", Takes::Array).otherwise(14, NO_PIPELINE),
+    ],
+)
+.not_object(9, "the {stage} stage specification must be an object or string, but found {type}")
+.once();
+
 /// Parses `$unionWith`.
 pub(super) fn parse_union_with(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
     let empty = Value::Array(&[5, 0, 0, 0, 0]);
     let (coll, pipeline) = match value {
         Value::String(name) => (Some(name), empty),
-        Value::Document(doc) => {
-            const NAME: &str = "$unionWith";
-            let (mut coll, mut pipeline) = (None, empty);
-            for field in Elements::of_bytes(doc) {
-                match (field.key, field.value()) {
-                    (b"coll", Value::Null) => {}
-                    (b"coll", _) => coll = Some(idl::string(NAME, &field)?),
-                    (b"pipeline", list @ Value::Array(_)) => pipeline = list,
-                    (b"pipeline", _) => {
-                        let text = "A pipeline must be an array of objects";
-                        return Err(QueryError::type_mismatch(text));
-                    }
-                    _ => return Err(idl::unknown(NAME, field.key)),
-                }
-            }
-            idl::once(NAME, doc)?;
+        _ => {
+            let [coll, pipeline] = UNION_WITH.read(value)?;
+            let (coll, pipeline) = (spec::string(coll), pipeline.unwrap_or(empty));
             if coll.is_none() {
-                brings_documents(NAME, pipeline)?;
+                brings_documents("$unionWith", pipeline)?;
             }
             (coll, pipeline)
-        }
-        other => {
-            return Err(QueryError::failed_to_parse(format!(
-                "the $unionWith stage specification must be an object or string, but found {}",
-                other.type_name()
-            )));
         }
     };
     let inner = cx.inner()?;
@@ -389,47 +350,46 @@ impl Stage for UnionWith {
     }
 }
 
-/// What mongod looks at in pipelines within a stage before it looks into any stage: their names.
-pub(super) fn check_inner(stage: &Element<'_>, release: Release) -> Result<(), QueryError> {
-    match (stage.key, stage.value()) {
-        (b"$facet", spec) => {
-            facet::check_facet(spec)?;
-            spec.elements().try_for_each(|facet| named(facet.value(), release).map(|_| ()))
+/// What mongod checks of a `$lookup` before it parses any stage of the pipeline.
+pub(super) fn check_lookup(value: Value<'_>, release: Release) -> Result<(), QueryError> {
+    let Value::Document(spec) = value else { return Ok(()) };
+    let part = |name: &[u8]| Elements::of_bytes(spec).find(name).map(|field| field.value());
+    let from = part(b"from");
+    match from {
+        None if release < Release::V6_0 => {
+            return Err(QueryError::failed_to_parse(format!(
+                "missing 'from' option to $lookup stage specification: {}",
+                Shown(value)
+            )));
         }
-        (b"$graphLookup", spec) => super::graph::check_from(spec),
-        (b"$lookup" | b"$unionWith", Value::Document(spec)) => {
-            let part = |name: &[u8]| Elements::of_bytes(spec).find(name).map(|field| field.value());
-            let lookup = stage.key == b"$lookup";
-            if lookup && release < Release::V6_0 && part(b"from").is_none() {
-                return Err(QueryError::failed_to_parse(format!(
-                    "missing 'from' option to $lookup stage specification: {}",
-                    Shown(stage.value())
-                )));
-            }
-            match part(b"from") {
-                Some(Value::Document(spec)) if lookup => return Err(elsewhere(spec)),
-                Some(Value::String(_)) | None => {}
-                Some(other) if lookup => {
-                    return Err(QueryError::failed_to_parse(format!(
-                        "$lookup 'from' field must be a string, but found {}",
-                        other.type_name()
-                    )));
-                }
-                Some(_) => {}
-            }
-            match part(b"pipeline") {
-                Some(pipeline @ Value::Array(_)) => named(pipeline, release).map(|_| ()),
-                Some(_) if lookup => {
-                    Err(QueryError::type_mismatch("A pipeline must be an array of objects"))
-                }
-                Some(_) => Ok(()),
-                None if lookup && part(b"from").is_none() => {
-                    let text = "must specify 'pipeline' when 'from' is empty";
-                    Err(QueryError::failed_to_parse(text))
-                }
-                None => Ok(()),
-            }
+        Some(Value::Document(from)) => return Err(elsewhere(from)),
+        Some(Value::String(_)) | None => {}
+        Some(other) => {
+            return Err(QueryError::failed_to_parse(format!(
+                "$lookup 'from' field must be a string, but found {}",
+                other.type_name()
+            )));
         }
+    }
+    match part(b"pipeline") {
+        Some(pipeline @ Value::Array(_)) => named(pipeline, release).map(drop),
+        Some(_) => Err(QueryError::type_mismatch(NO_PIPELINE)),
+        None if from.is_none() => {
+            Err(QueryError::failed_to_parse("must specify 'pipeline' when 'from' is empty"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The same of a `$unionWith`.
+pub(super) fn check_union_with(value: Value<'_>, release: Release) -> Result<(), QueryError> {
+    match value {
+        Value::Document(spec) => match Elements::of_bytes(spec).find(b"pipeline") {
+            Some(pipeline) if matches!(pipeline.value(), Value::Array(_)) => {
+                named(pipeline.value(), release).map(drop)
+            }
+            _ => Ok(()),
+        },
         _ => Ok(()),
     }
 }

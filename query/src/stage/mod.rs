@@ -15,11 +15,13 @@ mod granularity;
 mod graph;
 mod group;
 mod hash_key;
-mod idl;
 mod join;
 mod outside;
+mod plain;
 mod pushed;
+mod row;
 mod simple;
+mod spec;
 mod table;
 mod unpack;
 mod unwind;
@@ -28,12 +30,13 @@ mod write;
 
 pub use geo_near::GeoNear;
 pub(crate) use geo_near::NearSort;
-pub use outside::{Outside, Over};
-pub use table::STAGES;
+pub use outside::Over;
+pub use row::{Needs, Reads, Shows, StageRow};
 pub use unpack::Unpack;
 pub use write::{Merge, Write, WriteKind, prepend_id};
 
 use bson::RawDocument;
+use row::Pushed;
 
 use crate::{
     Release,
@@ -65,8 +68,8 @@ pub enum Parsed {
     Unpack(Box<Unpack>),
     /// Documents by their distance.
     GeoNear(Box<GeoNear>),
-    /// Documents of the server's own.
-    Outside(Outside),
+    /// Documents of the server's own. Whoever runs the pipeline takes this off.
+    Outside(&'static str),
     /// What reaches the end is written. Whoever runs the pipeline takes this off.
     Write(Box<Write>),
     /// Documents given in the pipeline.
@@ -175,9 +178,11 @@ fn parse_over(
     let mut parsed = Vec::with_capacity(stages.len());
     let (mut after, mut above) = (None::<StageContext>, false);
     let mut cx = std::borrow::Cow::Borrowed(cx);
-    for (parse, field) in &stages {
-        let stage = parse(field.value(), after.as_ref().unwrap_or(&cx))?;
-        outside::check_namespace(field.key, &cx.database, over)?;
+    for (row, field) in &stages {
+        let stage = row.parse(field.value(), after.as_ref().unwrap_or(&cx))?;
+        if *over != Over::Part {
+            (row.home)(row, &cx.database, over)?;
+        }
         if let Parsed::Match(filter) = &stage
             && let Some(text) = filter.text()
         {
@@ -190,14 +195,18 @@ fn parse_over(
             cx.to_mut().scope = scope;
         }
         parsed.push(stage);
-        if after.is_none() && cx.pushed && !pushed::takes_stage(field, above) {
+        let pushed = match row.pushed {
+            Pushed::Never => false,
+            Pushed::Below(takes) => !above && takes(field.value()),
+            Pushed::Above(takes) => takes(field.value()),
+        };
+        if after.is_none() && cx.pushed && !pushed {
             after = Some(StageContext { pushed: false, ..cx.as_ref().clone() });
         }
-        above |= matches!(field.key, b"$group" | b"$lookup");
+        above |= matches!(row.pushed, Pushed::Above(_));
     }
-    let names: Vec<_> = stages.iter().map(|(_, field)| field.key).collect();
-    outside::check_places(&names)?;
-    outside::check_first(names.first().copied(), over)?;
+    outside::check_places(stages.iter().map(|(row, _)| *row))?;
+    outside::check_first(stages.first().map(|(row, _)| *row), over)?;
     Ok(parsed)
 }
 
@@ -205,7 +214,7 @@ fn parse_over(
 fn named(
     pipeline: Value<'_>,
     release: Release,
-) -> Result<Vec<(table::Parse, Element<'_>)>, QueryError> {
+) -> Result<Vec<(&'static StageRow, Element<'_>)>, QueryError> {
     let mut stages = Vec::new();
     for element in pipeline.elements() {
         let Value::Document(doc) = element.value() else {
@@ -220,9 +229,9 @@ fn named(
                 "A pipeline stage specification object must contain exactly one field.",
             ));
         };
-        let parse = table::named(field.key, release)?;
-        join::check_inner(&field, release)?;
-        stages.push((parse, field));
+        let row = StageRow::usable(field.key, release)?;
+        (row.inner)(field.value(), release)?;
+        stages.push((row, field));
     }
     Ok(stages)
 }
@@ -312,15 +321,7 @@ fn over_first(
             pipeline.push(Box::new(near.over(source)?));
             pipeline
         }
-        Some(Parsed::Outside(stage)) => {
-            let namespace = source.namespace();
-            let docs = match &context.collections {
-                Some(collections) => collections.outside(&stage, &namespace)?,
-                None => None,
-            };
-            let docs = docs.ok_or_else(|| outside::not_supported(stage.name))?;
-            Pipeline::new(Access::Given(docs), Vec::new())
-        }
+        Some(Parsed::Outside(name)) => return Err(outside::not_supported(name)),
         _ => Pipeline::new(Access::Nothing, Vec::new()),
     };
     push_all(&mut pipeline, stages);
@@ -381,7 +382,7 @@ fn push(pipeline: &mut Pipeline, stage: Parsed) {
         Parsed::Skip(n) => pipeline.push(Box::new(Skip(n))),
         Parsed::Unpack(unpack) => pipeline.push(unpack),
         Parsed::GeoNear(_) => pipeline.push(Box::new(outside::Refused("$geoNear"))),
-        Parsed::Outside(stage) => pipeline.push(Box::new(outside::Refused(stage.name))),
+        Parsed::Outside(name) => pipeline.push(Box::new(outside::Refused(name))),
         Parsed::Write(write) => pipeline.push(Box::new(outside::Refused(write.name()))),
         Parsed::Documents(_) => {}
         Parsed::Other(stages) => stages.into_iter().for_each(|stage| pipeline.push(stage)),

@@ -2,10 +2,13 @@
 //!
 //! Here they are parsed and put in their place; [`crate::context::Collections::outside`] gives their documents.
 
-use bson::RawDocumentBuf;
 use protocol::{ErrorCode, RawDoc};
 
-use super::{Parsed, StageContext, idl, raw};
+use super::{
+    Parsed, StageContext,
+    row::{Place, RunsOver, StageRow},
+    spec::{Field, Spec, Takes, field, wrong_type},
+};
 use crate::{
     error::QueryError,
     exec::{Stage, Upstream},
@@ -24,15 +27,6 @@ pub enum Over {
     Nothing,
 }
 
-/// A stage that brings documents of the server's own.
-#[derive(Debug, Clone)]
-pub struct Outside {
-    /// Its name, with the dollar.
-    pub name: &'static str,
-    /// What it was given, checked.
-    pub spec: RawDocumentBuf,
-}
-
 /// Stands where a stage is that the server should have taken out of the pipeline.
 #[derive(Debug)]
 pub(super) struct Refused(pub(super) &'static str);
@@ -48,170 +42,152 @@ pub(super) fn not_supported(name: &str) -> QueryError {
     QueryError::location(115, format!("The {name} stage is not supported by this server yet"))
 }
 
-/// Stages that must stand first, and those that must stand last.
-pub(super) fn check_places(names: &[&[u8]]) -> Result<(), QueryError> {
-    const FIRST: [&[u8]; 13] = [
-        b"$collStats",
-        b"$indexStats",
-        b"$listCatalog",
-        b"$listClusterCatalog",
-        b"$listSampledQueries",
-        b"$querySettings",
-        b"$queryStats",
-        b"$planCacheStats",
-        b"$currentOp",
-        b"$documents",
-        b"$listSessions",
-        b"$listLocalSessions",
-        b"$geoNear",
-    ];
-    for (at, name) in names.iter().enumerate() {
-        let shown = String::from_utf8_lossy(name);
-        if at > 0 && FIRST.contains(name) {
-            return Err(QueryError::location(
-                40_602,
-                format!("{shown} is only valid as the first stage in a pipeline"),
-            ));
-        }
-        if at + 1 < names.len() && matches!(*name, b"$out" | b"$merge") {
-            return Err(QueryError::location(
-                40_601,
-                format!("{shown} can only be the final stage in the pipeline"),
-            ));
-        }
+/// mongod's words for stages that need a search server beside it.
+pub(super) fn no_search(_: &str) -> QueryError {
+    search_refused(
+        "Using $search and $vectorSearch aggregation stages requires additional configuration. \
+         Please connect to Atlas or an AtlasCLI local deployment to enable.",
+    )
+}
+
+pub(super) fn no_search_indexes(_: &str) -> QueryError {
+    search_refused(
+        "Using Atlas Search Database Commands and the $listSearchIndexes aggregation stage \
+         requires additional configuration. Please connect to Atlas or an AtlasCLI local \
+         deployment to enable. ",
+    )
+}
+
+fn search_refused(why: &str) -> QueryError {
+    QueryError::location(
+        31_082,
+        format!(
+            "{why}For more information on how to connect, see \
+             https://dochub.mongodb.org/core/atlas-cli-deploy-local-reqs."
+        ),
+    )
+}
+
+/// Refuses a stage that stands where it must not.
+pub(super) fn check_places(
+    stages: impl ExactSizeIterator<Item = &'static StageRow>,
+) -> Result<(), QueryError> {
+    let last = stages.len().saturating_sub(1);
+    for (at, row) in stages.enumerate() {
+        let (code, why) = match row.place {
+            Place::First if at > 0 => (40_602, "is only valid as the first stage in a pipeline"),
+            Place::Last if at < last => (40_601, "can only be the final stage in the pipeline"),
+            _ => continue,
+        };
+        return Err(QueryError::location(code, format!("{} {why}", row.name)));
     }
     Ok(())
 }
 
-/// Stages that are at home in one place of the server alone.
-pub(super) fn check_namespace(name: &[u8], db: &str, over: &Over) -> Result<(), QueryError> {
-    let text = match (name, over) {
-        (_, Over::Part) => return Ok(()),
-        (b"$currentOp", _) if db != "admin" || *over != Over::Nothing => {
-            "$currentOp must be run against the 'admin' database with {aggregate: 1}"
-        }
-        (b"$queryStats", _) if db != "admin" || *over != Over::Nothing => {
-            "$queryStats must be run against the 'admin' database with {aggregate: 1}"
-        }
-        (b"$listSampledQueries", _) if db != "admin" || *over != Over::Nothing => {
-            "$listSampledQueries must be run against the 'admin' database with {aggregate: 1}"
-        }
-        (b"$listCatalog", Over::Nothing) if db != "admin" => {
-            "Collectionless $listCatalog must be run against the 'admin' database with \
-             {aggregate: 1}"
-        }
-        (b"$listClusterCatalog", Over::Collection(_)) => {
-            return Err(QueryError::location(
-                9_621_301,
-                "The $listClusterCatalog stage must run on a database, not a collection.",
-            ));
-        }
-        (b"$listLocalSessions", Over::Collection(_)) => {
-            "$listLocalSessions must be run against the database with {aggregate: 1}, not a \
-             collection"
-        }
-        (b"$listSessions", Over::Collection(name)) if db == "config" && name == SESSIONS => {
-            return Ok(());
-        }
-        (b"$listSessions", _) => "$listSessions may only be run against config.system.sessions",
-        _ => return Ok(()),
-    };
+fn not_here(text: impl Into<String>) -> Result<(), QueryError> {
     Err(QueryError::new(ErrorCode::InvalidNamespace, text))
 }
 
-const SESSIONS: &str = "system.sessions";
+/// A stage that runs on `admin`, over no collection.
+pub(super) fn on_admin(row: &StageRow, db: &str, over: &Over) -> Result<(), QueryError> {
+    if db == "admin" && *over == Over::Nothing {
+        return Ok(());
+    }
+    not_here(format!("{} must be run against the 'admin' database with {{aggregate: 1}}", row.name))
+}
+
+/// A stage that runs over a collection, or over all of them on `admin`.
+pub(super) fn catalog_on_admin(row: &StageRow, db: &str, over: &Over) -> Result<(), QueryError> {
+    if db == "admin" || *over != Over::Nothing {
+        return Ok(());
+    }
+    not_here(format!(
+        "Collectionless {} must be run against the 'admin' database with {{aggregate: 1}}",
+        row.name
+    ))
+}
+
+/// A stage that runs on a database, over no collection.
+pub(super) fn on_database(row: &StageRow, _: &str, over: &Over) -> Result<(), QueryError> {
+    if *over == Over::Nothing {
+        return Ok(());
+    }
+    let text = format!("The {} stage must run on a database, not a collection.", row.name);
+    Err(QueryError::location(9_621_301, text))
+}
+
+/// The same of an older stage, with other words.
+pub(super) fn on_no_collection(row: &StageRow, _: &str, over: &Over) -> Result<(), QueryError> {
+    if *over == Over::Nothing {
+        return Ok(());
+    }
+    not_here(format!(
+        "{} must be run against the database with {{aggregate: 1}}, not a collection",
+        row.name
+    ))
+}
+
+/// A stage that runs over the collection of sessions.
+pub(super) fn on_sessions(row: &StageRow, db: &str, over: &Over) -> Result<(), QueryError> {
+    match over {
+        Over::Collection(name) if db == "config" && name == "system.sessions" => Ok(()),
+        _ => not_here(format!("{} may only be run against config.system.sessions", row.name)),
+    }
+}
 
 /// Some stages bring documents, the others want a collection's.
-pub(super) fn check_first(first: Option<&[u8]>, over: &Over) -> Result<(), QueryError> {
-    const BRING: [&[u8]; 8] = [
-        b"$currentOp",
-        b"$documents",
-        b"$listCatalog",
-        b"$listClusterCatalog",
-        b"$listLocalSessions",
-        b"$listSampledQueries",
-        b"$querySettings",
-        b"$queryStats",
-    ];
-    let shown = String::from_utf8_lossy(first.unwrap_or_default());
-    let text = match (first, over) {
-        (Some(b"$documents" | b"$querySettings"), Over::Collection(_)) => {
-            format!("'{shown}' can only be run with {{aggregate: 1}}")
+pub(super) fn check_first(first: Option<&'static StageRow>, over: &Over) -> Result<(), QueryError> {
+    match (first, over) {
+        (Some(row), Over::Collection(_)) if row.runs_over == RunsOver::Nothing => {
+            not_here(format!("'{}' can only be run with {{aggregate: 1}}", row.name))
         }
-        (Some(name), Over::Nothing) if !BRING.contains(&name) => {
-            format!("{{aggregate: 1}} is not valid for '{shown}'; a collection is required.")
-        }
-        (None, Over::Nothing) => "{aggregate: 1} is not valid for an empty pipeline.".to_owned(),
-        _ => return Ok(()),
-    };
-    Err(QueryError::new(ErrorCode::InvalidNamespace, text))
-}
-
-fn given(name: &'static str, spec: &[u8]) -> Result<Parsed, QueryError> {
-    Ok(Parsed::Outside(Outside { name, spec: raw(spec)?.to_owned() }))
-}
-
-fn must_be_bool(field: &[u8], value: Value<'_>) -> Result<(), QueryError> {
-    match value {
-        Value::Bool(_) => Ok(()),
-        other => Err(QueryError::type_mismatch(format!(
-            "Field '{}' should be a boolean value, but found: {}",
-            String::from_utf8_lossy(field),
-            other.type_name()
-        ))),
+        (Some(row), Over::Nothing) if row.runs_over == RunsOver::Collection => not_here(format!(
+            "{{aggregate: 1}} is not valid for '{}'; a collection is required.",
+            row.name
+        )),
+        (None, Over::Nothing) => not_here("{aggregate: 1} is not valid for an empty pipeline."),
+        _ => Ok(()),
     }
 }
+
+const NOT_BOOL: &str = "Field '{field}' should be a boolean value, but found: {type}";
+
+static COLL_STATS: Spec = Spec::new(
+    "$collStats",
+    &[
+        field("latencyStats", Takes::Spec(&LATENCY_STATS)),
+        field("storageStats", Takes::Object),
+        field("count", Takes::Object),
+        field("queryExecStats", Takes::Object),
+        field("operationStats", Takes::Object),
+    ],
+)
+.not_object(5_447_000, "{stage} must take a nested object but found: {stage}: {shown}");
+
+static LATENCY_STATS: Spec = Spec::new(
+    "$collStats.latencyStats",
+    &[field("histograms", Takes::Bool).otherwise(14, NOT_BOOL)],
+);
 
 pub(super) fn parse_coll_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$collStats";
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            5_447_000,
-            format!(
-                "{NAME} must take a nested object but found: {NAME}: {}",
-                crate::value::Shown(value)
-            ),
-        ));
-    };
-    for field in Elements::of_bytes(doc) {
-        match field.key {
-            b"latencyStats" => {
-                for inner in Elements::of_bytes(idl::object(NAME, &field)?) {
-                    match inner.key {
-                        b"histograms" => must_be_bool(inner.key, inner.value())?,
-                        other => return Err(idl::unknown("$collStats.latencyStats", other)),
-                    }
-                }
-            }
-            b"storageStats" => {
-                for inner in Elements::of_bytes(idl::object(NAME, &field)?) {
-                    if inner.key == b"scale" {
-                        check_scale(inner.value())?;
-                    }
-                }
-            }
-            b"count" | b"queryExecStats" | b"operationStats" => {
-                let inner = idl::object(NAME, &field)?;
-                if Elements::of_bytes(inner).next().is_some() {
-                    return Err(QueryError::location(
-                        31_170,
-                        format!(
-                            "expected an empty object, but got {}",
-                            crate::value::Shown(field.value())
-                        ),
-                    ));
-                }
-            }
-            other => return Err(idl::unknown(NAME, other)),
+    COLL_STATS.each(value, |name, value| match name {
+        "latencyStats" => Ok(()),
+        "storageStats" => {
+            value.elements().find(b"scale").map_or(Ok(()), |scale| check_scale(scale.value()))
         }
-    }
-    given(NAME, doc)
+        _ if value.elements().next().is_some() => Err(QueryError::location(
+            31_170,
+            format!("expected an empty object, but got {}", crate::value::Shown(value)),
+        )),
+        _ => Ok(()),
+    })?;
+    Ok(Parsed::Outside("$collStats"))
 }
 
 fn check_scale(scale: Value<'_>) -> Result<(), QueryError> {
     if !scale.is_number() {
         let expected = "types '[decimal, double, long, int]'";
-        return Err(idl::wrong_type("$collStats.storageStats", b"scale", scale, expected));
+        return Err(wrong_type("$collStats.storageStats", b"scale", scale, expected));
     }
     match crate::matcher::operands::integer("scale", scale) {
         Ok(n) if n < 1 => Err(QueryError::bad_value(format!(
@@ -221,200 +197,144 @@ fn check_scale(scale: Value<'_>) -> Result<(), QueryError> {
     }
 }
 
-pub(super) fn parse_index_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
+/// A stage that takes nothing but `{}`.
+fn empty(name: &'static str, code: i32, value: Value<'_>) -> Result<Parsed, QueryError> {
     match value {
         Value::Document(doc) if Elements::of_bytes(doc).next().is_none() => {
-            given("$indexStats", doc)
+            Ok(Parsed::Outside(name))
         }
         _ => Err(QueryError::location(
-            28_803,
-            "The $indexStats stage specification must be an empty object",
+            code,
+            format!("The {name} stage specification must be an empty object"),
         )),
     }
 }
+
+pub(super) fn parse_index_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
+    empty("$indexStats", 28_803, value)
+}
+
+pub(super) fn parse_list_catalog(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
+    empty("$listCatalog", 6_200_600, value)
+}
+
+static PLAN_CACHE_STATS: Spec = Spec::new(
+    "$planCacheStats",
+    &[field("allHosts", Takes::Bool)
+        .otherwise(9, "{field} parameter of {stage} must be a boolean value. Found: {type}")],
+)
+.not_object(9, "{stage} value must be an object. Found: {type}")
+.unknown(9, "{stage} parameters object may contain only 'allHosts' field. Found: {field}");
 
 pub(super) fn parse_plan_cache_stats(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::failed_to_parse(format!(
-            "$planCacheStats value must be an object. Found: {}",
-            value.type_name()
-        )));
-    };
-    if let Some(other) =
-        Elements::of_bytes(doc).find_map(|f| (f.key != b"allHosts").then_some(f.key))
-    {
-        return Err(QueryError::failed_to_parse(format!(
-            "$planCacheStats parameters object may contain only 'allHosts' field. Found: {}",
-            String::from_utf8_lossy(other)
-        )));
+    let [all_hosts] = PLAN_CACHE_STATS.read(value)?;
+    if let Some(Value::Bool(true)) = all_hosts {
+        let text = "$planCacheStats stage supports allHosts parameter only for sharded clusters";
+        return Err(QueryError::location(4_503_200, text));
     }
-    match Elements::of_bytes(doc).next().map(|field| field.value()) {
-        None | Some(Value::Bool(false)) => given("$planCacheStats", doc),
-        Some(Value::Bool(true)) => Err(QueryError::location(
-            4_503_200,
-            "$planCacheStats stage supports allHosts parameter only for sharded clusters",
-        )),
-        Some(other) => Err(QueryError::failed_to_parse(format!(
-            "allHosts parameter of $planCacheStats must be a boolean value. Found: {}",
-            other.type_name()
-        ))),
-    }
+    Ok(Parsed::Outside("$planCacheStats"))
 }
+
+const OPTIONS: &str = "{stage} options must be specified in an object, but found: {type}";
+const CURRENT_OP_BOOL: &str =
+    "The '{field}' parameter of the {stage} stage must be a boolean value, but found: {type}";
+
+static CURRENT_OP: Spec = Spec::new(
+    "$currentOp",
+    &[
+        field("allUsers", Takes::Bool).otherwise(14, CURRENT_OP_BOOL),
+        field("localOps", Takes::Bool).otherwise(14, CURRENT_OP_BOOL),
+        field("truncateOps", Takes::Bool).otherwise(14, CURRENT_OP_BOOL),
+        field("idleConnections", Takes::Bool).otherwise(14, NOT_BOOL),
+        field("idleCursors", Takes::Bool).otherwise(14, NOT_BOOL),
+        field("idleSessions", Takes::Bool).otherwise(14, NOT_BOOL),
+        field("targetAllNodes", Takes::Bool).otherwise(14, NOT_BOOL),
+    ],
+)
+.not_object(14, OPTIONS);
 
 pub(super) fn parse_current_op(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$currentOp";
-    let doc = options(NAME, value)?;
-    for field in Elements::of_bytes(doc) {
-        match (field.key, field.value()) {
-            (b"allUsers" | b"localOps" | b"truncateOps", Value::Bool(_)) => {}
-            (b"allUsers" | b"localOps" | b"truncateOps", other) => {
-                return Err(QueryError::type_mismatch(format!(
-                    "The '{}' parameter of the $currentOp stage must be a boolean value, but \
-                     found: {}",
-                    String::from_utf8_lossy(field.key),
-                    other.type_name()
-                )));
-            }
-            (b"idleConnections" | b"idleCursors" | b"idleSessions" | b"targetAllNodes", value) => {
-                must_be_bool(field.key, value)?;
-            }
-            (other, _) => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    given(NAME, doc)
+    CURRENT_OP.check(value)?;
+    Ok(Parsed::Outside("$currentOp"))
 }
 
-pub(super) fn parse_list_catalog(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
-    match value {
-        Value::Document(doc) if Elements::of_bytes(doc).next().is_none() => {
-            given("$listCatalog", doc)
-        }
-        _ => Err(QueryError::location(
-            6_200_600,
-            "The $listCatalog stage specification must be an empty object",
-        )),
-    }
-}
+static LIST_CLUSTER_CATALOG: Spec = Spec::new(
+    "$listClusterCatalog",
+    &[
+        field("shards", Takes::Bool).otherwise(14, NOT_BOOL),
+        field("balancingConfiguration", Takes::Bool).otherwise(14, NOT_BOOL),
+        field("tracked", Takes::Bool).otherwise(14, NOT_BOOL),
+    ],
+)
+.not_object(9_621_302, "{stage} must take an object but found: {stage}: {shown}");
 
 pub(super) fn parse_list_cluster_catalog(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$listClusterCatalog";
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            9_621_302,
-            format!("{NAME} must take an object but found: {NAME}: {}", crate::value::Shown(value)),
-        ));
-    };
-    for field in Elements::of_bytes(doc) {
-        match field.key {
-            b"shards" | b"balancingConfiguration" | b"tracked" => {
-                must_be_bool(field.key, field.value())?;
-            }
-            other => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    given(NAME, doc)
+    LIST_CLUSTER_CATALOG.check(value)?;
+    Ok(Parsed::Outside("$listClusterCatalog"))
 }
 
+/// mongod looks at one field, and at nothing else.
 pub(super) fn parse_list_sampled_queries(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
     const NAME: &str = "$listSampledQueries";
     let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            6_876_000,
-            format!(
-                "{NAME} must take a nested object but found: {NAME}: {}",
-                crate::value::Shown(value)
-            ),
-        ));
+        let shown = crate::value::Shown(value);
+        let text = format!("{NAME} must take a nested object but found: {NAME}: {shown}");
+        return Err(QueryError::location(6_876_000, text));
     };
-    if let Some(field) = Elements::of_bytes(doc).find(b"namespace") {
-        idl::string(NAME, &field)?;
+    match Elements::of_bytes(doc).find(b"namespace").map(|field| field.value()) {
+        None | Some(Value::String(_)) => Ok(Parsed::Outside(NAME)),
+        Some(other) => Err(wrong_type(NAME, b"namespace", other, "type 'string'")),
     }
-    given(NAME, doc)
 }
+
+static QUERY_SETTINGS: Spec = Spec::new(
+    "$querySettings",
+    &[field("showDebugQueryShape", Takes::Bool).otherwise(14, NOT_BOOL)],
+)
+.not_object(7_746_800, "{stage} stage expects a document as argument");
 
 pub(super) fn parse_query_settings(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$querySettings";
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            7_746_800,
-            format!("{NAME} stage expects a document as argument"),
-        ));
-    };
-    for field in Elements::of_bytes(doc) {
-        match field.key {
-            b"showDebugQueryShape" => must_be_bool(field.key, field.value())?,
-            other => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    given(NAME, doc)
+    QUERY_SETTINGS.check(value)?;
+    Ok(Parsed::Outside("$querySettings"))
 }
 
+static QUERY_STATS: Spec =
+    Spec::new("$queryStats", &[field("transformIdentifiers", Takes::Object)])
+        .not_object(9, "{stage} value must be an object. Found: {type}");
+
 pub(super) fn parse_query_stats(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$queryStats";
-    let Value::Document(doc) = value else {
-        return Err(QueryError::failed_to_parse(format!(
-            "{NAME} value must be an object. Found: {}",
-            value.type_name()
-        )));
-    };
-    for field in Elements::of_bytes(doc) {
-        match field.key {
-            b"transformIdentifiers" => idl::object(NAME, &field).map(|_| ())?,
-            other => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    given(NAME, doc)
+    QUERY_STATS.check(value)?;
+    Ok(Parsed::Outside("$queryStats"))
 }
+
+const SESSIONS: &[Field] = &[field("allUsers", Takes::Bool), field("users", Takes::Array)];
 
 pub(super) fn parse_list_sessions(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
-    sessions("$listSessions", value)
+    static SPEC: Spec = Spec::new("$listSessions", SESSIONS).not_object(14, OPTIONS);
+    SPEC.check(value)?;
+    Ok(Parsed::Outside("$listSessions"))
 }
 
 pub(super) fn parse_list_local_sessions(
     value: Value<'_>,
     _: &StageContext,
 ) -> Result<Parsed, QueryError> {
-    sessions("$listLocalSessions", value)
-}
-
-fn sessions(name: &'static str, value: Value<'_>) -> Result<Parsed, QueryError> {
-    let doc = options(name, value)?;
-    for field in Elements::of_bytes(doc) {
-        match (field.key, field.value()) {
-            (b"allUsers", Value::Bool(_)) | (b"users", Value::Array(_)) => {}
-            (b"allUsers", other) => {
-                return Err(idl::wrong_type(name, field.key, other, "type 'bool'"));
-            }
-            (b"users", other) => {
-                return Err(idl::wrong_type(name, field.key, other, "type 'array'"));
-            }
-            (other, _) => return Err(idl::unknown(name, other)),
-        }
-    }
-    given(name, doc)
-}
-
-fn options<'v>(name: &str, value: Value<'v>) -> Result<&'v [u8], QueryError> {
-    match value {
-        Value::Document(doc) => Ok(doc),
-        other => Err(QueryError::type_mismatch(format!(
-            "{name} options must be specified in an object, but found: {}",
-            other.type_name()
-        ))),
-    }
+    static SPEC: Spec = Spec::new("$listLocalSessions", SESSIONS).not_object(14, OPTIONS);
+    SPEC.check(value)?;
+    Ok(Parsed::Outside("$listLocalSessions"))
 }

@@ -1,25 +1,23 @@
 //! What mongod's second executor takes: there some failures have codes and words of their own.
 
+use super::accumulator::Accumulator;
 use crate::{
     expression::Operator,
-    value::{Element, Elements, Value},
+    value::{Elements, Value},
 };
 
-/// Whether it takes a stage, and so may take the group after it; `above` what was grouped or joined it takes nothing
-/// but the like.
-pub(super) fn takes_stage(stage: &Element<'_>, above: bool) -> bool {
-    let value = stage.value();
-    match stage.key {
-        b"$group" => true,
-        b"$match" | b"$sort" | b"$limit" | b"$skip" => !above,
-        b"$project" if !above => value.elements().all(|field| {
-            let shown = crate::matcher::operands::is_true(field.value());
-            let plain = field.value().is_number() || matches!(field.value(), Value::Bool(_));
-            plain && (shown || field.key == b"_id")
-        }),
-        b"$lookup" => !value.elements().any(|field| matches!(field.key, b"pipeline" | b"let")),
-        _ => false,
-    }
+/// Whether a projection shows fields and computes none.
+pub(super) fn is_plain_projection(spec: Value<'_>) -> bool {
+    spec.elements().all(|field| {
+        let shown = crate::matcher::operands::is_true(field.value());
+        let plain = field.value().is_number() || matches!(field.value(), Value::Bool(_));
+        plain && (shown || field.key == b"_id")
+    })
+}
+
+/// Whether a join has no pipeline.
+pub(super) fn is_plain_join(spec: Value<'_>) -> bool {
+    !spec.elements().any(|field| matches!(field.key, b"pipeline" | b"let"))
 }
 
 /// Whether it takes an expression: none of its operators is missing there.
@@ -37,7 +35,8 @@ pub(super) fn takes_expression(value: Value<'_>) -> bool {
 /// Whether it takes what a group gathers: an accumulator is not an operator of the same name.
 pub(super) fn takes_accumulator(value: Value<'_>) -> bool {
     value.elements().all(|field| {
-        !matches!(field.key, b"$median" | b"$percentile") && takes_expression(field.value())
+        Accumulator::named(field.key).is_none_or(|accumulator| accumulator.pushed)
+            && takes_expression(field.value())
     })
 }
 

@@ -2,8 +2,15 @@
 
 use protocol::RawDoc;
 
-use super::{Parsed, StageContext, raw, table::one, to_doc};
+use super::{
+    Parsed, StageContext,
+    plain::one,
+    raw,
+    spec::{Spec, Takes, field},
+    to_doc,
+};
 use crate::{
+    Release,
     context::Context,
     error::QueryError,
     exec::{Stage, Upstream, with_notes_of},
@@ -15,6 +22,15 @@ use crate::{
 pub(super) fn parse_documents(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
     let list = Expr::parse(value, &mut cx.scope.clone())?;
     Ok(Parsed::Documents(Box::new(Documents { list, given: None })))
+}
+
+/// Before it was there for all, it was there for mongod itself.
+pub(super) fn no_documents(_: &str, release: Release) -> QueryError {
+    if release < Release::V5_0 {
+        let text = "Must set 'enableSearchMeta' to true to use '$documents'";
+        return QueryError::location(5_858_204, text);
+    }
+    QueryError::location(5_491_300, "$documents' is not allowed in user requests")
 }
 
 /// The documents of `$documents`: worked out when the first is asked for, since variables may have a part in them.
@@ -69,34 +85,14 @@ pub(super) fn parse_replace_root(
     value: Value<'_>,
     cx: &StageContext,
 ) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            40_229,
-            format!(
-                "expected an object as specification for $replaceRoot stage, got {}",
-                value.type_name()
-            ),
-        ));
-    };
+    static SPEC: Spec = Spec::new("$replaceRoot", &[field("newRoot", Takes::Any)])
+        .not_object(40_229, "expected an object as specification for {stage} stage, got {type}");
     let mut root = None;
-    for field in Elements::of_bytes(doc) {
-        if field.key != b"newRoot" {
-            return Err(QueryError::location(
-                40_415,
-                format!(
-                    "BSON field '$replaceRoot.{}' is an unknown field.",
-                    String::from_utf8_lossy(field.key)
-                ),
-            ));
-        }
-        root = Some(Expr::parse(field.value(), &mut cx.scope.clone())?);
-    }
-    let root = root.ok_or_else(|| {
-        QueryError::location(
-            40_414,
-            "BSON field '$replaceRoot.newRoot' is missing but a required field",
-        )
+    SPEC.each(value, |_, value| {
+        root = Some(Expr::parse(value, &mut cx.scope.clone())?);
+        Ok(())
     })?;
+    let root = root.ok_or_else(|| SPEC.missing("newRoot"))?;
     one(ReplaceRoot { root, name: "'newRoot' expression ", noted: cx.scope.has_scores() })
 }
 
@@ -146,31 +142,20 @@ struct Sample {
 }
 
 pub(super) fn parse_sample(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            28_745,
-            "the $sample stage specification must be an object",
-        ));
-    };
+    static SPEC: Spec = Spec::new(
+        "$sample",
+        &[field("size", Takes::Number)
+            .otherwise(28_746, "size argument to {stage} must be a number")],
+    )
+    .not_object(28_745, "the {stage} stage specification must be an object")
+    .unknown(28_748, "unrecognized option to {stage}: {field}");
     let mut size = None;
-    for field in Elements::of_bytes(doc) {
-        if field.key != b"size" {
-            return Err(QueryError::location(
-                28_748,
-                format!("unrecognized option to $sample: {}", String::from_utf8_lossy(field.key)),
-            ));
-        }
-        if !field.value().is_number() {
-            return Err(QueryError::location(28_746, "size argument to $sample must be a number"));
-        }
-        size = crate::matcher::operands::integer("size", field.value()).ok();
-        if size.is_none_or(|n| n <= 0) {
-            return Err(QueryError::location(
-                28_747,
-                "size argument to $sample must be a positive integer",
-            ));
-        }
-    }
+    SPEC.each(value, |_, value| {
+        size = crate::matcher::operands::integer("size", value).ok().filter(|n| *n > 0);
+        size.map(drop).ok_or_else(|| {
+            QueryError::location(28_747, "size argument to $sample must be a positive integer")
+        })
+    })?;
     let size =
         size.ok_or_else(|| QueryError::location(28_749, "$sample stage must specify a size"))?;
     one(Sample { size: usize::try_from(size).unwrap_or(usize::MAX), chosen: None })

@@ -1,279 +1,161 @@
-//! The stages by name.
+//! The stages of the aggregation language, one row each. Sorted by name: they are searched.
 
 use super::{
-    Parsed, StageContext, bucket, densify, facet, fill, geo_near, graph, group, join, outside, raw,
+    bucket, densify, facet, fill, geo_near, graph, group, join, outside, plain, pushed,
+    row::{Needs, Pushed, Reads, RunsOver, Shows, StageRow},
     simple, unpack, unwind, window, write,
 };
-use crate::{
-    Release,
-    error::QueryError,
-    exec::{Project, Stage},
-    expression::check_levels,
-    matcher::{Matcher, operands},
-    projection::Projection,
-    sort::SortPattern,
-    value::Value,
-};
+use crate::{Release, error::QueryError};
 
-type Outcome = Result<Parsed, QueryError>;
-pub(super) type Parse = fn(Value<'_>, &StageContext) -> Outcome;
-
-/// A stage: its name and how it is parsed.
-#[derive(Debug)]
-pub struct Row {
-    /// The name, with its dollar.
-    pub name: &'static str,
-    parse: Parse,
+const fn row(name: &'static str, parse: super::row::Parse) -> StageRow {
+    StageRow::new(name, parse)
 }
 
-/// The stages of the language, sorted by name.
-pub static STAGES: &[Row] = &[
-    Row { name: "$_internalUnpackBucket", parse: unpack::parse },
-    Row { name: "$_unpackBucket", parse: unpack::parse_short },
-    Row { name: "$addFields", parse: |v, cx| add_fields("$addFields", v, cx) },
-    Row { name: "$bucket", parse: bucket::parse },
-    Row { name: "$bucketAuto", parse: bucket::parse_auto },
-    Row { name: "$collStats", parse: outside::parse_coll_stats },
-    Row { name: "$count", parse: group::parse_count },
-    Row { name: "$currentOp", parse: outside::parse_current_op },
-    Row { name: "$densify", parse: densify::parse },
-    Row { name: "$documents", parse: simple::parse_documents },
-    Row { name: "$facet", parse: facet::parse_facet },
-    Row { name: "$fill", parse: fill::parse },
-    Row { name: "$geoNear", parse: geo_near::parse },
-    Row { name: "$graphLookup", parse: graph::parse },
-    Row { name: "$group", parse: group::parse },
-    Row { name: "$indexStats", parse: outside::parse_index_stats },
-    Row { name: "$limit", parse: limit },
-    Row { name: "$listCatalog", parse: outside::parse_list_catalog },
-    Row { name: "$listClusterCatalog", parse: outside::parse_list_cluster_catalog },
-    Row { name: "$listLocalSessions", parse: outside::parse_list_local_sessions },
-    Row { name: "$listSampledQueries", parse: outside::parse_list_sampled_queries },
-    Row { name: "$listSessions", parse: outside::parse_list_sessions },
-    Row { name: "$lookup", parse: join::parse_lookup },
-    Row { name: "$match", parse: matching },
-    Row { name: "$merge", parse: write::parse_merge },
-    Row { name: "$out", parse: write::parse_out },
-    Row { name: "$planCacheStats", parse: outside::parse_plan_cache_stats },
-    Row { name: "$project", parse: project },
-    Row { name: "$querySettings", parse: outside::parse_query_settings },
-    Row { name: "$queryStats", parse: outside::parse_query_stats },
-    Row { name: "$redact", parse: simple::parse_redact },
-    Row { name: "$replaceRoot", parse: simple::parse_replace_root },
-    Row { name: "$replaceWith", parse: simple::parse_replace_with },
-    Row { name: "$sample", parse: simple::parse_sample },
-    Row { name: "$set", parse: |v, cx| add_fields("$set", v, cx) },
-    Row { name: "$setWindowFields", parse: window::parse },
-    Row { name: "$skip", parse: skip },
-    Row { name: "$sort", parse: sort },
-    Row { name: "$sortByCount", parse: group::parse_sort_by_count },
-    Row { name: "$unionWith", parse: join::parse_union_with },
-    Row { name: "$unset", parse: unset },
-    Row { name: "$unwind", parse: unwind::parse },
+pub(super) static STAGES: &[StageRow] = &[
+    row("$_internalUnpackBucket", unpack::parse)
+        .since(Release::V5_0)
+        .needs(Needs::Cluster("internal")),
+    row("$_unpackBucket", unpack::parse_short).since(Release::V5_0),
+    row("$addFields", |spec, cx| plain::add_fields("$addFields", spec, cx)),
+    row("$bucket", bucket::parse),
+    row("$bucketAuto", bucket::parse_auto),
+    StageRow::refused("$changeStream", |_| {
+        let text = "The $changeStream stage is only supported on replica sets";
+        QueryError::location(40_573, text)
+    })
+    .bringing_documents()
+    .needs(Needs::Changes),
+    StageRow::refused("$changeStreamSplitLargeEvent", |name| {
+        let text = format!("{name} can only be used in a $changeStream pipeline");
+        QueryError::new(protocol::ErrorCode::IllegalOperation, text)
+    })
+    .since(Release::V7_0),
+    StageRow::shown("$collStats", Shows::CollStats, outside::parse_coll_stats)
+        .needs(Needs::Collection("collStats")),
+    row("$count", group::parse_count),
+    StageRow::shown("$currentOp", Shows::CurrentOp, outside::parse_current_op)
+        .over(RunsOver::Either)
+        .at_home(outside::on_admin)
+        .in_facet(true)
+        .needs(Needs::ClusterForAllUsers("inprog")),
+    row("$densify", densify::parse).since(Release::V6_0),
+    row("$documents", simple::parse_documents)
+        .since(Release::V6_0)
+        .before(simple::no_documents)
+        .first()
+        .bringing_documents()
+        .over(RunsOver::Nothing)
+        .in_facet(false),
+    row("$facet", facet::parse_facet)
+        .inner(facet::check_inner)
+        .in_facet(false)
+        .reads(Reads::Facets),
+    row("$fill", fill::parse).since(Release::V6_0),
+    row("$geoNear", geo_near::parse).first().in_facet(false),
+    row("$graphLookup", graph::parse).inner(graph::check_from).reads(Reads::Collection(b"from")),
+    row("$group", group::parse).pushed(Pushed::Above(|_| true)),
+    StageRow::shown("$indexStats", Shows::IndexStats, outside::parse_index_stats)
+        .needs(Needs::Collection("indexStats")),
+    row("$limit", plain::limit).pushed(Pushed::Below(|_| true)),
+    StageRow::shown("$listCatalog", Shows::ListCatalog, outside::parse_list_catalog)
+        .since(Release::V6_0)
+        .over(RunsOver::Either)
+        .at_home(outside::catalog_on_admin)
+        .needs(Needs::Catalog),
+    StageRow::shown(
+        "$listClusterCatalog",
+        Shows::ListClusterCatalog,
+        outside::parse_list_cluster_catalog,
+    )
+    .since(Release::V8_1)
+    .over(RunsOver::Either)
+    .at_home(outside::on_database)
+    .needs(Needs::DatabaseCatalog),
+    StageRow::shown(
+        "$listLocalSessions",
+        Shows::ListLocalSessions,
+        outside::parse_list_local_sessions,
+    )
+    .over(RunsOver::Either)
+    .at_home(outside::on_no_collection)
+    .in_facet(true)
+    .needs(Needs::BeingUsers("listSessions")),
+    StageRow::shown(
+        "$listSampledQueries",
+        Shows::ListSampledQueries,
+        outside::parse_list_sampled_queries,
+    )
+    .since(Release::V7_0)
+    .over(RunsOver::Either)
+    .at_home(outside::on_admin)
+    .needs(Needs::Cluster("listSampledQueries")),
+    StageRow::refused("$listSearchIndexes", outside::no_search_indexes).since(Release::V7_0),
+    StageRow::shown("$listSessions", Shows::ListSessions, outside::parse_list_sessions)
+        .at_home(outside::on_sessions)
+        .in_facet(true)
+        .needs(Needs::BeingUsers("listSessions")),
+    row("$lookup", join::parse_lookup)
+        .inner(join::check_lookup)
+        .reads(Reads::Collection(b"from"))
+        .pushed(Pushed::Above(pushed::is_plain_join)),
+    row("$match", plain::matching).pushed(Pushed::Below(|_| true)),
+    row("$merge", write::parse_merge)
+        .last()
+        .needs(Needs::Target(Some(b"into"), ["insert", "update"])),
+    row("$out", write::parse_out).last().needs(Needs::Target(None, ["insert", "remove"])),
+    StageRow::shown("$planCacheStats", Shows::PlanCacheStats, outside::parse_plan_cache_stats)
+        .needs(Needs::Collection("planCacheRead")),
+    row("$project", plain::project).pushed(Pushed::Below(pushed::is_plain_projection)),
+    StageRow::shown("$querySettings", Shows::QuerySettings, outside::parse_query_settings)
+        .since(Release::V8_0)
+        .over(RunsOver::Nothing)
+        .needs(Needs::Cluster("querySettings")),
+    StageRow::shown("$queryStats", Shows::QueryStats, outside::parse_query_stats)
+        .since(Release::V7_0)
+        .over(RunsOver::Either)
+        .at_home(outside::on_admin)
+        .needs(Needs::Cluster("queryStatsRead")),
+    StageRow::refused("$rankFusion", outside::not_supported).since(Release::V8_1),
+    row("$redact", simple::parse_redact),
+    row("$replaceRoot", simple::parse_replace_root),
+    row("$replaceWith", simple::parse_replace_with),
+    row("$sample", simple::parse_sample),
+    StageRow::refused("$score", outside::not_supported).since(Release::V8_2),
+    StageRow::refused("$scoreFusion", outside::not_supported).since(Release::V8_2),
+    StageRow::refused("$search", outside::no_search).since(Release::V7_0),
+    StageRow::refused("$searchMeta", outside::no_search).since(Release::V7_0),
+    row("$set", |spec, cx| plain::add_fields("$set", spec, cx)),
+    row("$setWindowFields", window::parse).since(Release::V5_0),
+    StageRow::refused("$shardedDataDistribution", |name| {
+        let text = format!("The {name} stage can only be run on router");
+        QueryError::location(6_789_101, text)
+    })
+    .since(Release::V6_0),
+    row("$skip", plain::skip).pushed(Pushed::Below(|_| true)),
+    row("$sort", plain::sort).pushed(Pushed::Below(|_| true)),
+    row("$sortByCount", group::parse_sort_by_count),
+    row("$unionWith", join::parse_union_with)
+        .inner(join::check_union_with)
+        .reads(Reads::Collection(b"coll")),
+    row("$unset", plain::unset),
+    row("$unwind", unwind::parse),
+    StageRow::refused("$vectorSearch", outside::no_search).since(Release::V7_0),
 ];
 
-/// Stages that mongod has and we don't yet: a clear refusal instead of "unrecognized".
-const NOT_YET: &[&str] = &["$rankFusion", "$score", "$scoreFusion"];
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// mongod's words for stages that need a search server beside it.
-fn search_stage(name: &[u8]) -> Option<QueryError> {
-    const WHERE: &str = "For more information on how to connect, see \
-                         https://dochub.mongodb.org/core/atlas-cli-deploy-local-reqs.";
-    let what = match name {
-        b"$search" | b"$searchMeta" | b"$vectorSearch" => {
-            "Using $search and $vectorSearch aggregation stages requires additional configuration. \
-             Please connect to Atlas or an AtlasCLI local deployment to enable."
-        }
-        b"$listSearchIndexes" => {
-            "Using Atlas Search Database Commands and the $listSearchIndexes aggregation stage \
-             requires additional configuration. Please connect to Atlas or an AtlasCLI local \
-             deployment to enable. "
-        }
-        _ => return None,
-    };
-    Some(QueryError::location(31_082, format!("{what}{WHERE}")))
-}
+    #[test]
+    fn rows_are_sorted_by_name() {
+        assert!(STAGES.is_sorted_by_key(|row| row.name));
+    }
 
-/// How the stage of this name is parsed.
-pub(super) fn named(name: &[u8], release: Release) -> Result<Parse, QueryError> {
-    let shown = String::from_utf8_lossy(name);
-    let unknown =
-        || QueryError::location(40_324, format!("Unrecognized pipeline stage name: '{shown}'"));
-    if !crate::release::has_stage(release, name) {
-        return Err(unknown());
+    #[test]
+    fn a_release_has_what_came_before_it() {
+        let has = |release, name: &[u8]| StageRow::usable(name, release).is_ok();
+        assert!(has(Release::V4_4, b"$lookup") && !has(Release::V4_4, b"$setWindowFields"));
+        assert!(has(Release::V5_0, b"$setWindowFields") && !has(Release::V5_0, b"$fill"));
+        assert!(has(Release::NEWEST, b"$fill"));
     }
-    // Before it was there for all, it was there for mongod itself.
-    if name == b"$documents" && release < Release::V6_0 {
-        return Err(match release < Release::V5_0 {
-            true => QueryError::location(
-                5_858_204,
-                "Must set 'enableSearchMeta' to true to use '$documents'",
-            ),
-            false => QueryError::location(5_491_300, "$documents' is not allowed in user requests"),
-        });
-    }
-    if let Ok(at) = STAGES.binary_search_by(|row| row.name.as_bytes().cmp(name))
-        && let Some(row) = STAGES.get(at)
-    {
-        return Ok(row.parse);
-    }
-    if name == b"$changeStream" {
-        return Err(QueryError::location(
-            40_573,
-            "The $changeStream stage is only supported on replica sets",
-        ));
-    }
-    if name == b"$changeStreamSplitLargeEvent" {
-        return Err(QueryError::new(
-            protocol::ErrorCode::IllegalOperation,
-            "$changeStreamSplitLargeEvent can only be used in a $changeStream pipeline",
-        ));
-    }
-    if name == b"$shardedDataDistribution" {
-        return Err(QueryError::location(
-            6_789_101,
-            "The $shardedDataDistribution stage can only be run on router",
-        ));
-    }
-    if let Some(refusal) = search_stage(name) {
-        return Err(refusal);
-    }
-    if NOT_YET.contains(&&*shown) {
-        return Err(QueryError::location(
-            115,
-            format!("The {shown} stage is not supported by this server yet"),
-        ));
-    }
-    Err(unknown())
-}
-
-pub(super) fn one(stage: impl Stage + 'static) -> Outcome {
-    Ok(Parsed::Other(vec![Box::new(stage)]))
-}
-
-pub(super) fn in_stage(name: &str, error: QueryError) -> QueryError {
-    // That there are no scores is found out later, when the pipeline is looked at as a whole.
-    if error.code.code() == crate::expression::NO_SCORES {
-        return error;
-    }
-    QueryError { message: format!("Invalid {name} :: caused by :: {}", error.message), ..error }
-}
-
-fn add_fields(name: &str, value: Value<'_>, cx: &StageContext) -> Outcome {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            40_272,
-            format!("{name} specification stage must be an object, got {}", value.type_name()),
-        ));
-    };
-    let parsed = Projection::parse_add_fields(raw(doc)?, &cx.scope);
-    one(Project(parsed.map_err(|e| in_stage(name, e))?))
-}
-
-fn project(value: Value<'_>, cx: &StageContext) -> Outcome {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(15_969, "$project specification must be an object"));
-    };
-    let parsed = Projection::parse_project(raw(doc)?, &cx.scope).map_err(|error| {
-        let name = error.message.strip_prefix("Unrecognized expression '");
-        match name.and_then(|name| name.strip_suffix('\'')) {
-            Some(name) => QueryError::location(31_325, format!("Unknown expression {name}")),
-            None => error,
-        }
-    });
-    let parsed = parsed.map_err(|e| in_stage("$project", e))?;
-    check_levels(value)?;
-    one(Project(parsed))
-}
-
-fn unset(value: Value<'_>, _: &StageContext) -> Outcome {
-    let name = |value: Value<'_>| match value {
-        Value::String(name) => Ok(name.to_vec()),
-        _ => Err(QueryError::location(
-            31_120,
-            "$unset specification must be a string or an array containing only string values",
-        )),
-    };
-    let names = match value {
-        Value::Array(_) => {
-            let names: Result<Vec<_>, _> = value.elements().map(|e| name(e.value())).collect();
-            let names = names?;
-            if names.is_empty() {
-                return Err(QueryError::location(
-                    31_119,
-                    "$unset specification must be a string or an array with at least one field",
-                ));
-            }
-            names
-        }
-        Value::String(_) => vec![name(value)?],
-        _ => {
-            return Err(QueryError::location(
-                31_002,
-                "$unset specification must be a string or an array",
-            ));
-        }
-    };
-    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    for name in &names {
-        crate::field_path::check(name).map_err(|e| in_stage("$unset", e))?;
-    }
-    one(Project(Projection::parse_unset(&names).map_err(|e| in_stage("$unset", e))?))
-}
-
-fn matching(value: Value<'_>, cx: &StageContext) -> Outcome {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(
-            15_959,
-            "the match filter must be an expression in an object",
-        ));
-    };
-    let filter = Matcher::parse_within(raw(doc)?, &cx.parse, &cx.scope).map_err(|error| {
-        // JavaScript has no place in a pipeline, whether there is an engine for it or not.
-        match error.message.starts_with("no globalScriptEngine") {
-            true => QueryError::bad_value("$where is not allowed in this context"),
-            false => error,
-        }
-    })?;
-    if filter.near().is_some() {
-        return Err(geo_near::not_here());
-    }
-    Ok(Parsed::Match(filter))
-}
-
-fn sort(value: Value<'_>, cx: &StageContext) -> Outcome {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::location(15_973, "the $sort key specification must be an object"));
-    };
-    let collator = cx.parse.collator.clone();
-    let pattern = SortPattern::parse_scored(raw(doc)?, collator, &|| cx.scope.wish_scores())?;
-    if pattern.parts.is_empty() {
-        return Err(QueryError::location(15_976, "$sort stage must have at least one sort key"));
-    }
-    Ok(Parsed::Sort(pattern))
-}
-
-fn limit(value: Value<'_>, _: &StageContext) -> Outcome {
-    let n = whole("$limit", 5_107_201, value)?;
-    if n == 0 {
-        return Err(QueryError::location(15_958, "the limit must be positive"));
-    }
-    Ok(Parsed::Limit(n))
-}
-
-fn skip(value: Value<'_>, _: &StageContext) -> Outcome {
-    whole("$skip", 5_107_200, value).map(Parsed::Skip)
-}
-
-fn whole(name: &str, code: i32, value: Value<'_>) -> Result<u64, QueryError> {
-    let refused = |why: String| {
-        QueryError::location(code, format!("invalid argument to {name} stage: {why}"))
-    };
-    let n = operands::integer(name, value).map_err(refused)?;
-    u64::try_from(n).map_err(|_| {
-        refused(format!(
-            "Expected a non-negative number in: {name}: {}",
-            crate::value::Shown(value)
-        ))
-    })
 }

@@ -4,7 +4,12 @@ use std::collections::VecDeque;
 
 use protocol::RawDoc;
 
-use super::{Parsed, StageContext, table::one, to_doc};
+use super::{
+    Parsed, StageContext,
+    plain::one,
+    spec::{Spec, Takes, field},
+    to_doc,
+};
 use crate::{
     error::QueryError,
     exec::{Stage, Upstream},
@@ -25,76 +30,55 @@ fn split(path: &[u8]) -> Vec<Box<[u8]>> {
     path.split(|&b| b == b'.').map(Box::from).collect()
 }
 
+static SPEC: Spec = Spec::new(
+    "$unwind",
+    &[
+        field("path", Takes::String)
+            .otherwise(28_808, "expected a string as the path for {stage} stage, got {type}"),
+        field("preserveNullAndEmptyArrays", Takes::Bool).otherwise(
+            28_809,
+            "expected a boolean for the {field} option to {stage} stage, got {type}",
+        ),
+        field("includeArrayIndex", Takes::Any),
+    ],
+)
+.not_object(
+    15_981,
+    "expected either a string or an object as specification for {stage} stage, got {type}",
+)
+.unknown(28_811, "unrecognized option to {stage} stage: {field}");
+
+const NO_INDEX: &str =
+    "expected a non-empty string for the includeArrayIndex  option to $unwind stage, got ";
+
 /// Parses `$unwind`.
 pub(super) fn parse(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
     let (mut path, mut index, mut keep_empty) = (None, None, false);
     match value {
         Value::String(text) => path = Some(text),
-        Value::Document(doc) => {
-            for field in Elements::of_bytes(doc) {
-                match (field.key, field.value()) {
-                    (b"path", Value::String(text)) => path = Some(text),
-                    (b"path", other) => {
-                        return Err(QueryError::location(
-                            28_808,
-                            format!(
-                                "expected a string as the path for $unwind stage, got {}",
-                                other.type_name()
-                            ),
-                        ));
-                    }
-                    (b"preserveNullAndEmptyArrays", Value::Bool(b)) => keep_empty = b,
-                    (b"preserveNullAndEmptyArrays", other) => {
-                        return Err(QueryError::location(
-                            28_809,
-                            format!(
-                                "expected a boolean for the preserveNullAndEmptyArrays option to $unwind stage, got {}",
-                                other.type_name()
-                            ),
-                        ));
-                    }
-                    (b"includeArrayIndex", Value::String(text)) if !text.is_empty() => {
-                        if text.starts_with(b"$") {
-                            return Err(QueryError::location(
-                                28_822,
-                                format!(
-                                    "includeArrayIndex option to $unwind stage should not be prefixed with a '$': {}",
-                                    String::from_utf8_lossy(text)
-                                ),
-                            ));
-                        }
-                        index = Some(split(text));
-                    }
-                    (b"includeArrayIndex", other) => {
-                        return Err(QueryError::location(
-                            28_810,
-                            format!(
-                                "expected a non-empty string for the includeArrayIndex  option to $unwind stage, got {}",
-                                other.type_name()
-                            ),
-                        ));
-                    }
-                    (other, _) => {
-                        return Err(QueryError::location(
-                            28_811,
-                            format!(
-                                "unrecognized option to $unwind stage: {}",
-                                String::from_utf8_lossy(other)
-                            ),
-                        ));
-                    }
+        _ => SPEC.each(value, |name, value| {
+            match (name, value) {
+                ("path", Value::String(text)) => path = Some(text),
+                ("preserveNullAndEmptyArrays", Value::Bool(keep)) => keep_empty = keep,
+                (_, Value::String(text)) if text.starts_with(b"$") => {
+                    return Err(QueryError::location(
+                        28_822,
+                        format!(
+                            "includeArrayIndex option to $unwind stage should not be prefixed with a '$': {}",
+                            String::from_utf8_lossy(text)
+                        ),
+                    ));
+                }
+                (_, Value::String(text)) if !text.is_empty() => index = Some(split(text)),
+                _ => {
+                    return Err(QueryError::location(
+                        28_810,
+                        format!("{NO_INDEX}{}", value.type_name()),
+                    ));
                 }
             }
-        }
-        other => {
-            return Err(QueryError::location(
-                15_981,
-                format!(
-                    "expected either a string or an object as specification for $unwind stage, got {}",
-                    other.type_name()
-                ),
-            ));
-        }
+            Ok(())
+        })?,
     }
     let path =
         path.ok_or_else(|| QueryError::location(28_812, "no path specified to $unwind stage"))?;

@@ -8,7 +8,10 @@ use std::collections::HashSet;
 use bson::{RawDocumentBuf, oid::ObjectId};
 use protocol::RawDoc;
 
-use super::{Parsed, StageContext, idl, parse, raw};
+use super::{
+    Parsed, StageContext, parse, raw,
+    spec::{self, Spec, Takes, field},
+};
 use crate::{
     context::Context,
     error::QueryError,
@@ -198,35 +201,43 @@ fn is_internal(database: &str) -> bool {
     matches!(database, "admin" | "config" | "local")
 }
 
+static OUT: Spec = Spec::new(
+    "$out",
+    &[field("db", Takes::String), field("coll", Takes::String), field("timeseries", Takes::Object)],
+)
+.not_object(16_990, "{stage} only supports a string or object argument, but found {type}")
+.once();
+
+static MERGE: Spec = Spec::new(
+    "$merge",
+    &[
+        field("into", Takes::ObjectOrString).otherwise(
+            51_178,
+            "$merge 'into' field  must be either a string or an object, but found {type}",
+        ),
+        field("on", Takes::Any),
+        field("let", Takes::Object),
+        field("whenMatched", Takes::Any),
+        field("whenNotMatched", Takes::String),
+    ],
+)
+.not_object(14, "{stage} requires a string or object argument, but found {type}")
+.once();
+
+static INTO: Spec =
+    Spec::new("$merge.into", &[field("db", Takes::String), field("coll", Takes::String)]).once();
+
 pub(super) fn parse_out(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$out";
-    let (mut database, mut collection, mut timeseries) = (None, None, None);
-    match value {
-        Value::String(name) => collection = Some(text(name)),
-        Value::Document(doc) => {
-            idl::once(NAME, doc)?;
-            for field in Elements::of_bytes(doc) {
-                match field.key {
-                    b"db" => database = Some(text(idl::string(NAME, &field)?)),
-                    b"coll" => collection = Some(text(idl::string(NAME, &field)?)),
-                    b"timeseries" => {
-                        timeseries = Some(raw(idl::object(NAME, &field)?)?.to_owned());
-                    }
-                    other => return Err(idl::unknown(NAME, other)),
-                }
-            }
+    let (database, collection, timeseries) = match value {
+        Value::String(name) => (None, Some(text(name)), None),
+        _ => {
+            let [db, coll, timeseries] = OUT.read(value)?;
+            let timeseries = spec::object(timeseries).map(|spec| raw(spec).map(ToOwned::to_owned));
+            let named = |name| spec::string(name).map(text);
+            (named(db), named(coll), timeseries.transpose()?)
         }
-        other => {
-            return Err(QueryError::location(
-                16_990,
-                format!(
-                    "$out only supports a string or object argument, but found {}",
-                    other.type_name()
-                ),
-            ));
-        }
-    }
-    let collection = collection.ok_or_else(|| idl::missing(NAME, "coll"))?;
+    };
+    let collection = collection.ok_or_else(|| OUT.missing("coll"))?;
     let database = database.unwrap_or_else(|| cx.database.clone());
     if collection.is_empty() {
         let text = format!("Invalid $out target namespace, {database}");
@@ -244,32 +255,22 @@ pub(super) fn parse_out(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Q
 }
 
 pub(super) fn parse_merge(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    const NAME: &str = "$merge";
     let (mut target, mut on, mut given, mut matched) = (None, None, None, None);
     let mut not_matched = WhenNotMatched::Insert;
     match value {
         Value::String(name) => target = Some((None, text(name))),
-        Value::Document(doc) => {
-            idl::once(NAME, doc)?;
-            for field in Elements::of_bytes(doc) {
-                match field.key {
-                    b"into" => target = Some(into(field.value())?),
-                    b"on" => on = Some(join_fields(field.value())?),
-                    b"let" => given = Some(idl::object(NAME, &field)?),
-                    b"whenMatched" => matched = Some(field.value()),
-                    b"whenNotMatched" => not_matched = when_not_matched(field.value())?,
-                    other => return Err(idl::unknown(NAME, other)),
-                }
+        _ => MERGE.each(value, |name, value| {
+            match name {
+                "into" => target = Some(into(value)?),
+                "on" => on = Some(join_fields(value)?),
+                "let" => given = spec::object(Some(value)),
+                "whenMatched" => matched = Some(value),
+                _ => not_matched = when_not_matched(value)?,
             }
-        }
-        other => {
-            return Err(QueryError::type_mismatch(format!(
-                "$merge requires a string or object argument, but found {}",
-                other.type_name()
-            )));
-        }
+            Ok(())
+        })?,
     }
-    let (database, collection) = target.ok_or_else(|| idl::missing(NAME, "into"))?;
+    let (database, collection) = target.ok_or_else(|| MERGE.missing("into"))?;
     let database = database.unwrap_or_else(|| cx.database.clone());
     let matched = matched.map_or(Ok(WhenMatched::Merge), when_matched)?;
     check_modes(&matched, not_matched)?;
@@ -292,29 +293,11 @@ pub(super) fn parse_merge(value: Value<'_>, cx: &StageContext) -> Result<Parsed,
 }
 
 fn into(value: Value<'_>) -> Result<(Option<String>, String), QueryError> {
-    match value {
-        Value::String(name) => Ok((None, text(name))),
-        Value::Document(doc) => {
-            let (mut database, mut collection) = (None, None);
-            idl::once("$merge.into", doc)?;
-            for field in Elements::of_bytes(doc) {
-                match field.key {
-                    b"db" => database = Some(text(idl::string("$merge.into", &field)?)),
-                    b"coll" => collection = Some(text(idl::string("$merge.into", &field)?)),
-                    other => return Err(idl::unknown("$merge.into", other)),
-                }
-            }
-            let collection = collection.ok_or_else(|| idl::missing("$merge.into", "coll"))?;
-            Ok((database, collection))
-        }
-        other => Err(QueryError::location(
-            51_178,
-            format!(
-                "$merge 'into' field  must be either a string or an object, but found {}",
-                other.type_name()
-            ),
-        )),
+    if let Value::String(name) = value {
+        return Ok((None, text(name)));
     }
+    let [db, coll] = INTO.read(value)?.map(|name| spec::string(name).map(text));
+    Ok((db, coll.ok_or_else(|| INTO.missing("coll"))?))
 }
 
 fn join_fields(value: Value<'_>) -> Result<Vec<String>, QueryError> {
@@ -372,16 +355,12 @@ fn when_matched(value: Value<'_>) -> Result<WhenMatched, QueryError> {
 }
 
 fn when_not_matched(value: Value<'_>) -> Result<WhenNotMatched, QueryError> {
-    const FIELD: &str = "$merge.whenNotMatched";
-    Ok(match value {
-        Value::String(b"insert") => WhenNotMatched::Insert,
-        Value::String(b"discard") => WhenNotMatched::Discard,
-        Value::String(b"fail") => WhenNotMatched::Fail,
-        Value::String(mode) => return Err(not_a_mode(FIELD, mode)),
-        other => {
-            return Err(idl::wrong_type("$merge", b"whenNotMatched", other, "type 'string'"));
-        }
-    })
+    match spec::string(Some(value)).unwrap_or_default() {
+        b"insert" => Ok(WhenNotMatched::Insert),
+        b"discard" => Ok(WhenNotMatched::Discard),
+        b"fail" => Ok(WhenNotMatched::Fail),
+        mode => Err(not_a_mode("$merge.whenNotMatched", mode)),
+    }
 }
 
 fn not_a_mode(field: &str, mode: &[u8]) -> QueryError {

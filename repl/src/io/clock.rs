@@ -1,5 +1,7 @@
 //! The only clock.
 
+#![expect(clippy::disallowed_methods, reason = "this is where time comes from")]
+
 use std::{
     sync::LazyLock,
     time::{Instant, SystemTime},

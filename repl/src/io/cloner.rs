@@ -22,6 +22,7 @@ use crate::{
         initial_sync::{CollectionProgress, Progress, databases_to_clone, is_unreplicated},
     },
     io::{
+        clock,
         initial_sync::{Jobs, SyncError},
         peer::Peer,
     },
@@ -423,20 +424,21 @@ impl Place {
 /// A lost connection is no reason to begin anew, for a time.
 struct Retries {
     backoff: Backoff,
-    deadline: tokio::time::Instant,
+    /// On the clock of `clock::now`.
+    deadline: Duration,
 }
 
 impl Retries {
     fn new(period: Duration) -> Self {
         Self {
             backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(10)),
-            deadline: tokio::time::Instant::now() + period,
+            deadline: clock::now().mono + period,
         }
     }
 
     /// Pauses, or gives the error back if the time is over.
     async fn wait(&mut self, listed: &Listed, error: ClientError) -> Result<(), SyncError> {
-        if tokio::time::Instant::now() >= self.deadline {
+        if clock::now().mono >= self.deadline {
             return Err(SyncError::Source(error));
         }
         tracing::warn!(ns = %listed.ns, %error, "the clone of a collection broke off and is taken up again");

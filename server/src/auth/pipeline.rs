@@ -1,7 +1,10 @@
 //! What a pipeline needs: `find` on what it reads, and what single stages ask for.
 
 use bson::{RawArray, RawDocument};
-use query::value::{Element, Value};
+use query::{
+    stage::{Needs, Reads, StageRow},
+    value::{Element, Value},
+};
 
 use super::{
     Who,
@@ -97,8 +100,8 @@ fn bypass(need: &Need) -> Option<Need> {
 /// is there twice, which the query language refuses, each counts.
 pub fn of(db: &str, coll: &str, pipeline: &RawArray, needs: &mut Vec<Need>) {
     let pipeline = Value::Array(pipeline.as_bytes());
-    let first = stages(pipeline).next();
-    if !first.is_some_and(|first| STARTS_ITSELF.contains(&first.key)) {
+    let first = stages(pipeline).next().and_then(|first| StageRow::named(first.key));
+    if !first.is_some_and(|first| first.brings_documents) {
         needs.push(Need::Collection(db.to_owned(), coll.to_owned(), action("find")));
     }
     nested(db, coll, pipeline, needs);
@@ -123,86 +126,65 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Stages that need no documents of the collection.
-const STARTS_ITSELF: [&[u8]; 13] = [
-    b"$changeStream",
-    b"$collStats",
-    b"$currentOp",
-    b"$documents",
-    b"$indexStats",
-    b"$listCatalog",
-    b"$listClusterCatalog",
-    b"$listLocalSessions",
-    b"$listSampledQueries",
-    b"$listSessions",
-    b"$planCacheStats",
-    b"$querySettings",
-    b"$queryStats",
-];
-
 fn of_stage(db: &str, coll: &str, stage: Element<'_>, needs: &mut Vec<Need>) {
     let value = stage.value();
-    let on = |action| Need::Collection(db.to_owned(), coll.to_owned(), action);
-    let all_users = || all(value, b"allUsers").any(|flag| matches!(flag, Value::Bool(true)));
-    match stage.key {
-        b"$lookup" | b"$graphLookup" => foreign(db, value, b"from", needs),
-        b"$unionWith" => match value {
-            Value::String(coll) => {
-                needs.push(Need::Collection(db.to_owned(), text(coll), action("find")));
-            }
-            _ => foreign(db, value, b"coll", needs),
-        },
-        b"$facet" => value.elements().for_each(|facet| nested(db, coll, facet.value(), needs)),
-        b"$collStats" => needs.push(on(action("collStats"))),
-        b"$indexStats" => needs.push(on(action("indexStats"))),
-        b"$planCacheStats" => needs.push(on(action("planCacheRead"))),
-        b"$currentOp" if all_users() => needs.push(Need::Cluster(action("inprog"))),
-        b"$listLocalSessions" | b"$listSessions" if all_users() => {
-            needs.push(Need::Cluster(action("listSessions")));
+    let Some(row) = StageRow::named(stage.key) else {
+        // Stages between servers are none of a user's business.
+        if stage.key.starts_with(b"$_internal") {
+            needs.push(Need::Cluster(action("internal")));
         }
-        b"$listLocalSessions" | b"$listSessions" => {
+        return;
+    };
+    match (row.reads, value) {
+        (Reads::Nothing, _) => {}
+        (Reads::Collection(_), Value::String(coll)) => {
+            needs.push(Need::Collection(db.to_owned(), text(coll), action("find")));
+        }
+        (Reads::Collection(field), _) => foreign(db, value, field, needs),
+        (Reads::Facets, _) => {
+            value.elements().for_each(|facet| nested(db, coll, facet.value(), needs));
+        }
+    }
+    let on = |wanted| Need::Collection(db.to_owned(), coll.to_owned(), action(wanted));
+    let all_users = || all(value, b"allUsers").any(|flag| matches!(flag, Value::Bool(true)));
+    match row.needs {
+        Needs::Nothing => {}
+        Needs::Collection(wanted) => needs.push(on(wanted)),
+        Needs::Cluster(wanted) => needs.push(Need::Cluster(action(wanted))),
+        Needs::ClusterForAllUsers(wanted) => {
+            needs.extend(all_users().then(|| Need::Cluster(action(wanted))));
+        }
+        Needs::BeingUsers(wanted) if all_users() => needs.push(Need::Cluster(action(wanted))),
+        Needs::BeingUsers(wanted) => {
             let spec = match value {
                 Value::Document(spec) => RawDocument::from_bytes(spec).ok(),
                 _ => None,
             };
             let users = spec.map(users).unwrap_or_default();
-            needs.push(Need::Being(users, action("listSessions")));
+            needs.push(Need::Being(users, action(wanted)));
         }
-        b"$listCatalog" if coll.is_empty() => {
+        Needs::Catalog if coll.is_empty() => {
             needs.push(Need::Cluster(action("listDatabases")));
             needs.push(Need::Database(String::new(), action("listCollections")));
         }
-        b"$listCatalog" => {
-            needs.push(on(action("listCollections")));
-            needs.push(on(action("listIndexes")));
-        }
-        b"$listClusterCatalog" => {
+        Needs::Catalog => needs.extend(["listCollections", "listIndexes"].map(on)),
+        Needs::DatabaseCatalog => {
             let db = if db == "admin" { "" } else { db };
             needs.push(Need::Database(db.to_owned(), action("listCollections")));
         }
-        b"$listSampledQueries" => needs.push(Need::Cluster(action("listSampledQueries"))),
-        b"$querySettings" => needs.push(Need::Cluster(action("querySettings"))),
-        b"$queryStats" => needs.push(Need::Cluster(action("queryStatsRead"))),
-        b"$changeStream" => change_stream(db, coll, value, needs),
-        b"$out" => writes(targets(db, value), [action("insert"), action("remove")], needs),
-        b"$merge" => {
-            let wanted = [action("insert"), action("update")];
-            match value {
-                Value::Document(_) => {
-                    all(value, b"into").for_each(|into| writes(targets(db, into), wanted, needs))
-                }
-                into => writes(targets(db, into), wanted, needs),
-            }
+        Needs::Changes => change_stream(db, coll, value, needs),
+        Needs::Target(Some(field), wanted) if matches!(value, Value::Document(_)) => {
+            all(value, field).for_each(|into| writes(targets(db, into), wanted, needs));
         }
-        // Stages between servers are none of a user's business.
-        name if name.starts_with(b"$_internal") => needs.push(Need::Cluster(action("internal"))),
-        _ => {}
+        Needs::Target(_, wanted) => writes(targets(db, value), wanted, needs),
     }
 }
 
-fn writes(targets: Vec<(String, String)>, wanted: [Action; 2], needs: &mut Vec<Need>) {
+fn writes(targets: Vec<(String, String)>, wanted: [&str; 2], needs: &mut Vec<Need>) {
     for (db, coll) in targets {
-        needs.extend(wanted.map(|action| Need::Collection(db.clone(), coll.clone(), action)));
+        needs.extend(
+            wanted.map(|wanted| Need::Collection(db.clone(), coll.clone(), action(wanted))),
+        );
     }
 }
 

@@ -8,15 +8,12 @@ use bson::{
 use protocol::{ErrorCode, Namespace, RawDoc};
 use query::{
     QueryError,
-    stage::{self, StageContext},
+    stage::{self, Shows, StageContext, StageRow},
     value::Value,
 };
 use storage::{Collection, View};
 
-use super::{
-    OpClass, aggregate, coll_stats, current_op, first_batch::while_running, list_catalog,
-    target::Target,
-};
+use super::{OpClass, aggregate, coll_stats, current_op, list_catalog};
 use crate::{
     auth::{
         pipeline,
@@ -24,7 +21,7 @@ use crate::{
     },
     context::Call,
     error::Failure,
-    views,
+    read::{first_batch::while_running, target::Target, views},
 };
 
 /// The documents of such a stage, if the pipeline begins with one, and the stages after it.
@@ -40,14 +37,14 @@ pub(super) fn take(
         _ => None,
     };
     let Some((name, RawBsonRef::Document(spec))) = first else { return Ok((None, pipeline)) };
-    if !SHOWN.contains(&name.as_str()) {
+    let Some(shows) = StageRow::named(name.as_str().as_bytes()).and_then(|row| row.shows) else {
         return Ok((None, pipeline));
-    }
+    };
     check(target, asked)?;
     // A view's own stages would come before it, and it would not be the first; but for `$collStats`, which tells of
     // the view itself.
     if let Target::Name(ns) = target
-        && name.as_str() != "$collStats"
+        && shows != Shows::CollStats
         && target.collection(view)?.is_none()
         && views::exists(view, ns)?
     {
@@ -57,27 +54,27 @@ pub(super) fn take(
         Ok(ns) => while_running(failure, call, ns),
         Err(_) => failure,
     };
-    let docs = match name.as_str() {
-        "$collStats" => vec![stats(call, view, target, spec).map_err(in_run)?.into()],
-        "$indexStats" => indexes(call, target.collection(view)?.as_deref()),
-        "$currentOp" => {
+    let docs = match shows {
+        Shows::CollStats => vec![stats(call, view, target, spec).map_err(in_run)?.into()],
+        Shows::IndexStats => indexes(call, target.collection(view)?.as_deref()),
+        Shows::CurrentOp => {
             let all_users = matches!(spec.get_bool("allUsers"), Ok(true));
             current_op::list(call, all_users)
         }
-        "$listLocalSessions" => sessions(call, whose(call, spec).as_deref()),
+        Shows::ListLocalSessions => sessions(call, whose(call, spec).as_deref()),
         // Plans are chosen anew for every query: there is no cache to show.
-        "$planCacheStats" => match target.collection(view)? {
+        Shows::PlanCacheStats => match target.collection(view)? {
             Some(_) => Vec::new(),
             None => {
                 let text = format!("collection '{}' does not exist", target.name()?);
                 return Err(in_run(Failure::Query(QueryError::location(50_933, text))));
             }
         },
-        "$listCatalog" => list_catalog::entries(view, target)?,
-        "$listClusterCatalog" => list_catalog::cluster_entries(call, view, target, spec)?,
+        Shows::ListCatalog => list_catalog::entries(view, target)?,
+        Shows::ListClusterCatalog => list_catalog::cluster_entries(call, view, target, spec)?,
         // Nothing is sampled, set or counted.
-        "$listSampledQueries" | "$querySettings" | "$queryStats" => Vec::new(),
-        "$listSessions" => {
+        Shows::ListSampledQueries | Shows::QuerySettings | Shows::QueryStats => Vec::new(),
+        Shows::ListSessions => {
             let filter = whose(call, spec).map(|users| {
                 let users: RawArrayBuf = users.iter().map(binary).collect();
                 rawdoc! { "$match": { "_id.uid": { "$in": users } } }
@@ -87,26 +84,10 @@ pub(super) fn take(
             let stages = stages.into_iter().flatten().map(bson::RawBson::from);
             return Ok((None, filter.chain(stages).collect()));
         }
-        _ => return Ok((None, pipeline)),
     };
     let rest = rest(&pipeline);
     Ok((Some(docs), rest))
 }
-
-/// The stages that are shown here.
-const SHOWN: [&str; 11] = [
-    "$collStats",
-    "$currentOp",
-    "$indexStats",
-    "$listCatalog",
-    "$listClusterCatalog",
-    "$listSampledQueries",
-    "$querySettings",
-    "$queryStats",
-    "$listLocalSessions",
-    "$listSessions",
-    "$planCacheStats",
-];
 
 /// Refuses what is wrong anywhere in the pipeline before its first stage is taken away.
 fn check(target: &Target, asked: &aggregate::Asked) -> Result<(), Failure> {

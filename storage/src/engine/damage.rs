@@ -29,7 +29,7 @@ pub(super) struct Damaged {
 }
 
 impl Damaged {
-    fn new(file: &Path, why: impl ToString) -> Self {
+    pub(super) fn new(file: &Path, why: impl ToString) -> Self {
         Self { file: file.to_owned(), why: why.to_string() }
     }
 }
@@ -59,18 +59,36 @@ fn check_while_it_stands(dir: &Path) -> Result<(), Damaged> {
 }
 
 fn check_keyspace(dir: &Path, current: &[u8]) -> Result<(), Damaged> {
+    named(dir, current)?.iter().try_for_each(|file| check(&file.path, file.sum))
+}
+
+/// A file that a manifest names.
+pub(super) struct Named {
+    pub(super) path: PathBuf,
+    pub(super) sum: u128,
+    /// Of tables: what is added to the sequence numbers of its rows. Those that came by bulk have one.
+    pub(super) global: Option<u64>,
+}
+
+/// The files that a keyspace's manifest names. The manifest itself is checked.
+pub(super) fn named(dir: &Path, current: &[u8]) -> Result<Vec<Named>, Damaged> {
     let mut reader = Little(current);
     let (Ok(number), Ok(sum)) = (reader.u64(), reader.u128()) else {
         return Err(Damaged::new(&dir.join("current"), "it is cut short"));
     };
     let manifest = dir.join(format!("v{number}"));
     check(&manifest, sum)?;
-    let files = files(&manifest).map_err(|why| Damaged::new(&manifest, why))?;
-    files.iter().try_for_each(|(folder, id, sum)| check(&dir.join(folder).join(id), *sum))
+    files(dir, &manifest).map_err(|why| Damaged::new(&manifest, why))
 }
 
-/// What a manifest names: folder, name and checksum.
-fn files(manifest: &Path) -> Result<Vec<(&'static str, String, u128)>, sfa::Error> {
+/// True if `current` names a manifest with this content.
+pub(super) fn vouches(current: &[u8], manifest: &[u8]) -> bool {
+    let mut reader = Little(current);
+    let sum = reader.u64().and_then(|_| reader.u128());
+    sum.is_ok_and(|sum| sum == xxhash_rust::xxh3::xxh3_128(manifest))
+}
+
+fn files(dir: &Path, manifest: &Path) -> Result<Vec<Named>, sfa::Error> {
     let archive = sfa::Reader::new(manifest)?;
     let section = |name: &[u8]| -> Result<_, sfa::Error> {
         let section = archive.toc().section(name);
@@ -83,20 +101,30 @@ fn files(manifest: &Path) -> Result<Vec<(&'static str, String, u128)>, sfa::Erro
         for _ in 0..tables.u8()? {
             for _ in 0..tables.u32()? {
                 let (id, sum) = tables.file()?;
-                tables.u64()?;
-                out.push(("tables", id, sum));
+                let global = Some(tables.u64()?);
+                out.push(Named { path: dir.join("tables").join(id), sum, global });
             }
         }
     }
     let mut blobs = section(b"blob_files")?;
     for _ in 0..blobs.u32()? {
         let (id, sum) = blobs.file()?;
-        out.push(("blobs", id, sum));
+        out.push(Named { path: dir.join("blobs").join(id), sum, global: None });
     }
     Ok(out)
 }
 
-fn check(file: &Path, sum: u128) -> Result<(), Damaged> {
+/// Reads a file and compares its checksum.
+pub(super) fn check(file: &Path, sum: u128) -> Result<(), Damaged> {
+    check_at_pace(file, sum, &mut |_| true)
+}
+
+/// The same; `pace` is told of every part that was read, and says whether to go on. What was left half-read passes.
+pub(super) fn check_at_pace(
+    file: &Path,
+    sum: u128,
+    pace: &mut dyn FnMut(u64) -> bool,
+) -> Result<(), Damaged> {
     let damaged = |error| Damaged::new(file, error);
     let mut input = File::open(file).map_err(damaged)?;
     let mut hasher = Xxh3::new();
@@ -107,6 +135,9 @@ fn check(file: &Path, sum: u128) -> Result<(), Damaged> {
             Some(read) if len > 0 => hasher.update(read),
             _ => break,
         }
+        if !pace(len as u64) {
+            return Ok(());
+        }
     }
     if hasher.digest128() == sum {
         return Ok(());
@@ -114,7 +145,7 @@ fn check(file: &Path, sum: u128) -> Result<(), Damaged> {
     Err(Damaged::new(file, "its checksum is wrong"))
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, Damaged> {
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, Damaged> {
     std::fs::read(file).map_err(|error| Damaged::new(file, error))
 }
 

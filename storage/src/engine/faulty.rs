@@ -82,6 +82,18 @@ impl Engine for Faulty {
         self.through(|| self.inner.sync())
     }
 
+    fn synced(&self) -> u64 {
+        self.inner.synced()
+    }
+
+    fn tend(&self) -> Result<(), StorageError> {
+        self.inner.tend()
+    }
+
+    fn damage(&self) -> Option<String> {
+        self.inner.damage()
+    }
+
     fn ingest(
         &self,
         ks: Keyspace,

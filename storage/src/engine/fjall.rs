@@ -17,7 +17,10 @@ use std::{
     io::ErrorKind,
     ops::Bound,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use fjall::{
@@ -30,20 +33,28 @@ use fjall::{
     config::{BlockSizePolicy, CompressionPolicy, PartitioningPolicy},
 };
 use lsm_tree::{InternalValue, Tree, ValueType};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use self::{
     ascent::Ascent,
+    journals::Known,
     versions::{Listed, Versions},
 };
 use super::{
     Batch, Engine, Frozen, Item, Iter, Keyspace, Look, Made, Slice, Snapshot, Sync, Walk,
     damage::{self, Damaged},
 };
-use crate::StorageError;
+use crate::{
+    StorageError,
+    layout::{INGESTED, numbers},
+};
 
 mod ascent;
 mod freeze;
+pub(in crate::engine) mod journal;
+mod journals;
+mod journals_mark;
+mod precheck;
 mod versions;
 
 /// Larger values live in blob files.
@@ -69,14 +80,30 @@ pub(crate) struct Fjall {
     /// Writers share it; who wants the files to stand still has it alone.
     writers: RwLock<()>,
     versions: Arc<Versions>,
+    /// At most the number of the last write in the journals.
+    journaled: AtomicU64,
+    /// At most the number of the last write that is on disk.
+    synced: AtomicU64,
+    known: Mutex<Known>,
 }
 
 impl Fjall {
-    /// Opens or creates the database in `path`.
-    pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<Self, StorageError> {
+    /// Opens or creates the database in `path`. `finished` tells that a start has once made all keyspaces: then they
+    /// must be there.
+    pub(crate) fn open(
+        path: &Path,
+        cache_bytes: u64,
+        finished: bool,
+    ) -> Result<Self, StorageError> {
+        precheck::clear_unfinished(path, finished)?;
+        let journals = precheck::check(path, finished)?;
         let forgotten: Vec<Arc<Forgotten>> = Keyspace::ALL.iter().map(|_| Arc::default()).collect();
         let assign = forgotten.clone();
-        let place = Arc::new(Place { path: path.to_owned(), damaged: OnceLock::new() });
+        let place = Arc::new(Place {
+            path: path.to_owned(),
+            damaged: OnceLock::new(),
+            told: OnceLock::new(),
+        });
         let db = Database::builder(path)
             .cache_size(cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
@@ -88,12 +115,63 @@ impl Fjall {
             }))
             .open()
             .map_err(|e| place.open_error(e))?;
+        let names = db.list_keyspace_names();
+        let lost = Keyspace::ALL.iter().find(|ks| names.iter().all(|name| **name != *ks.name()));
+        if let Some(lost) = lost.filter(|_| finished) {
+            let why = format!("does not hold the keyspace {}", lost.name());
+            return Err(StorageError::Incomplete { path: path.join("keyspaces"), why });
+        }
         let keyspaces: Vec<_> = Keyspace::ALL
             .iter()
             .map(|ks| db.keyspace(ks.name(), || options(*ks)).map_err(|e| place.error(e)))
             .collect::<Result<_, _>>()?;
         let versions = Versions::new(&keyspaces);
-        Ok(Self { db, keyspaces, forgotten, place, writers: RwLock::default(), versions })
+        Ok(Self {
+            db,
+            keyspaces,
+            forgotten,
+            place,
+            writers: RwLock::default(),
+            versions,
+            journaled: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            known: Mutex::new(Known::new(journals)),
+        })
+    }
+
+    /// Writes a batch. Whoever calls it holds the writers' lock.
+    fn write(&self, batch: Batch, sync: Sync) -> Result<(), StorageError> {
+        let mode = match sync {
+            Sync::No => PersistMode::Buffer,
+            Sync::Yes => PersistMode::SyncData,
+        };
+        let mut out = fjall::OwnedWriteBatch::with_capacity(self.db.clone(), batch.writes.len())
+            .durability(Some(mode));
+        for (ks, key, value) in batch.writes {
+            match value {
+                Some(value) => out.insert(self.keyspace(ks), key, value),
+                None => out.remove(self.keyspace(ks), key),
+            }
+        }
+        let empty = out.is_empty();
+        // Its own number or one before it: others may write meanwhile.
+        let number = self.db.seqno();
+        out.commit().map_err(|e| self.place.error(e))?;
+        if !empty {
+            self.journaled.fetch_max(number, Ordering::SeqCst);
+            if sync == Sync::Yes {
+                self.synced.fetch_max(number, Ordering::SeqCst);
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the journal to the disk.
+    fn persist(&self, mode: PersistMode) -> Result<(), StorageError> {
+        let number = self.journaled.load(Ordering::SeqCst);
+        self.db.persist(mode).map_err(|e| self.place.error(e))?;
+        self.synced.fetch_max(number, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Writes memtables out where more than so many wait for it. That the batch before is there does not hang on it:
@@ -120,7 +198,7 @@ impl Fjall {
 
     fn flush(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
         // A table must not hold what the journal could lose, or a batch would come back in part.
-        self.db.persist(PersistMode::SyncAll).map_err(|e| self.place.error(e))?;
+        self.persist(PersistMode::SyncAll)?;
         let lock = ks.tree.get_flush_lock();
         let seen_by_all = self.db.supervisor.snapshot_tracker.get_seqno_safe_to_gc();
         ks.tree.flush(&lock, seen_by_all).map_err(|e| self.place.error(e.into()))?;
@@ -173,20 +251,8 @@ impl Engine for Fjall {
     }
 
     fn commit(&self, batch: Batch, sync: Sync) -> Result<(), StorageError> {
-        let mode = match sync {
-            Sync::No => PersistMode::Buffer,
-            Sync::Yes => PersistMode::SyncData,
-        };
-        let mut out = fjall::OwnedWriteBatch::with_capacity(self.db.clone(), batch.writes.len())
-            .durability(Some(mode));
-        for (ks, key, value) in batch.writes {
-            match value {
-                Some(value) => out.insert(self.keyspace(ks), key, value),
-                None => out.remove(self.keyspace(ks), key),
-            }
-        }
         let writing = self.writers.read();
-        out.commit().map_err(|e| self.place.error(e))?;
+        self.write(batch, sync)?;
         self.versions.prune();
         drop(writing);
         self.relieve(SEALED_MAX);
@@ -194,7 +260,21 @@ impl Engine for Fjall {
     }
 
     fn sync(&self) -> Result<(), StorageError> {
-        self.db.persist(PersistMode::SyncData).map_err(|e| self.place.error(e))
+        self.persist(PersistMode::SyncData)
+    }
+
+    fn synced(&self) -> u64 {
+        self.synced.load(Ordering::SeqCst)
+    }
+
+    fn tend(&self) -> Result<(), StorageError> {
+        // The engine's worker tells of its end only those who write.
+        self.db.persist(PersistMode::Buffer).map_err(|e| self.place.error(e))?;
+        self.note_journals()
+    }
+
+    fn damage(&self) -> Option<String> {
+        self.place.told.get().cloned()
     }
 
     fn ingest(
@@ -208,8 +288,15 @@ impl Engine for Fjall {
             let (key, value) = item?;
             ingestion.write(key, value).map_err(map)?;
         }
-        let _writing = self.writers.read();
-        ingestion.finish().map_err(map)
+        // The engine flushes the memtable first: a table must not hold what the journal could lose, or a batch would
+        // come back in part.
+        let _alone = self.writers.write();
+        self.persist(PersistMode::SyncAll)?;
+        ingestion.finish().map_err(map)?;
+        // The journals' last write is later than the run, see F5 of `precheck`.
+        let mut batch = Batch::default();
+        batch.put(Keyspace::Meta, INGESTED, numbers([self.db.seqno()]));
+        self.write(batch, Sync::Yes)
     }
 
     #[allow(clippy::indexing_slicing, reason = "one list per keyspace, made at open")]
@@ -433,6 +520,8 @@ struct Place {
     path: PathBuf,
     /// Looked for once, at the first sign of damage.
     damaged: OnceLock<Option<Damaged>>,
+    /// What was then said.
+    told: OnceLock<String>,
 }
 
 impl Place {
@@ -480,12 +569,14 @@ impl Place {
 
     /// The damaged file by its name, or the directory where none gives itself away.
     fn corrupt(&self, why: &str) -> StorageError {
-        match self.damaged.get_or_init(|| damage::find(&self.path)) {
+        let error = match self.damaged.get_or_init(|| damage::find(&self.path)) {
             Some(Damaged { file, why: found }) => {
                 StorageError::corrupt(file.display().to_string(), format!("{found} ({why})"))
             }
             None => StorageError::corrupt(self.path.display().to_string(), why),
-        }
+        };
+        self.told.get_or_init(|| error.to_string());
+        error
     }
 
     /// The journal, where there is only one, else their directory.

@@ -62,6 +62,18 @@ impl Engine for Memory {
         Ok(())
     }
 
+    fn synced(&self) -> u64 {
+        0
+    }
+
+    fn tend(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
+
+    fn damage(&self) -> Option<String> {
+        None
+    }
+
     fn ingest(
         &self,
         ks: Keyspace,

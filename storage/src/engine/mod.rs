@@ -14,6 +14,7 @@ mod damage;
 pub(crate) mod faulty;
 pub(crate) mod fjall;
 pub(crate) mod memory;
+pub(crate) mod scrub;
 
 use std::{
     any::Any,
@@ -146,6 +147,12 @@ pub(crate) trait Engine: Send + std::marker::Sync {
     fn commit(&self, batch: Batch, sync: Sync) -> Result<(), StorageError>;
     /// Makes durable what was committed so far, E3.
     fn sync(&self) -> Result<(), StorageError>;
+    /// The engine's number of the last write of which it knows that it is on disk.
+    fn synced(&self) -> u64;
+    /// Upkeep, about once a second. Fails where the engine has stopped, or one of its files is known to be damaged.
+    fn tend(&self) -> Result<(), StorageError>;
+    /// The first damage that a read or a write came upon, if any did.
+    fn damage(&self) -> Option<String>;
     /// Takes a long run of new, strictly ascending keys, past the journal: durable and visible at once, as a whole.
     fn ingest(&self, ks: Keyspace, run: &mut dyn Iterator<Item = Item>)
     -> Result<(), StorageError>;

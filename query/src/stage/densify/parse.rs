@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Densify, NAME, RANGE, Step, Within};
+use super::{Densify, NAME, Step, Within};
 use crate::{
     error::QueryError,
     exec::Sort,
@@ -10,34 +10,38 @@ use crate::{
     field_path,
     matcher::operands::integer,
     sort::{SortPart, SortPattern},
-    stage::{Parsed, StageContext, fill, idl},
-    value::{Elements, Value, compare_values, path::Path},
+    stage::{
+        Parsed, StageContext, fill,
+        spec::{self, Spec, Takes, field},
+    },
+    value::{Value, compare_values, path::Path},
 };
+
+static SPEC: Spec = Spec::new(
+    NAME,
+    &[
+        field("field", Takes::String).or_null(),
+        field("partitionByFields", Takes::Strings).or_null(),
+        field("range", Takes::Spec(&RANGE)).or_null(),
+    ],
+)
+.not_object(9, "The {stage} stage specification must be an object, found {type}");
+
+static RANGE: Spec = Spec::new(
+    "$densify.range",
+    &[
+        field("step", Takes::Number).or_null(),
+        field("bounds", Takes::Any),
+        field("unit", Takes::String).or_null(),
+    ],
+);
 
 /// Parses `$densify`.
 pub(in crate::stage) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::failed_to_parse(format!(
-            "The {NAME} stage specification must be an object, found {}",
-            value.type_name()
-        )));
-    };
-    let (mut field, mut names, mut range) = (None, Vec::new(), None);
-    for part in Elements::of_bytes(doc) {
-        match part.key {
-            b"field" | b"partitionByFields" | b"range" if idl::is_absent(&part) => {}
-            b"field" => field = Some(idl::string(NAME, &part)?),
-            b"partitionByFields" => names = idl::strings(NAME, &part)?,
-            b"range" => {
-                let parts = idl::object(NAME, &part)?;
-                check_range(parts)?;
-                range = Some(parts);
-            }
-            other => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    let field = field.ok_or_else(|| idl::missing(NAME, "field"))?;
-    let range = range.ok_or_else(|| idl::missing(NAME, "range"))?;
+    let [field, names, range] = SPEC.read(value)?;
+    let field = spec::string(field).ok_or_else(|| SPEC.missing("field"))?;
+    let range = range.ok_or_else(|| SPEC.missing("range"))?;
+    let names = names.map(spec::strings).unwrap_or_default();
     let (step, within) = parse_range(range)?;
     field_path::check(field)?;
     check_names(field, &names)?;
@@ -115,48 +119,17 @@ fn no_bounds() -> QueryError {
     )
 }
 
-/// The parts of a range are known and of their types before the rest of the stage is looked at.
-fn check_range(range: &[u8]) -> Result<(), QueryError> {
-    for part in Elements::of_bytes(range) {
-        match part.key {
-            b"bounds" => {}
-            b"step" | b"unit" if idl::is_absent(&part) => {}
-            b"step" if part.value().is_number() => {}
-            b"step" => {
-                return Err(idl::wrong_type(
-                    RANGE,
-                    b"step",
-                    part.value(),
-                    "types '[decimal, long, int, double]'",
-                ));
-            }
-            b"unit" => drop(idl::string(RANGE, &part)?),
-            other => return Err(idl::unknown(RANGE, other)),
-        }
-    }
-    Ok(())
-}
-
-fn parse_range(range: &[u8]) -> Result<(Step, Within), QueryError> {
-    let (mut step, mut bounds, mut unit) = (None, None, None);
-    for part in Elements::of_bytes(range) {
-        match part.key {
-            b"step" | b"unit" if idl::is_absent(&part) => {}
-            b"step" => step = Some(part.value()),
-            b"bounds" => bounds = Some(part.value()),
-            _ => {
-                let name = idl::string(RANGE, &part)?;
-                unit = Some(unit_named(name).ok_or_else(|| {
-                    QueryError::failed_to_parse(format!(
-                        "unknown time unit value: {}",
-                        String::from_utf8_lossy(name)
-                    ))
-                })?);
-            }
-        }
-    }
-    let bounds = bounds.ok_or_else(|| idl::missing(RANGE, "bounds"))?;
-    let step = step.ok_or_else(|| idl::missing(RANGE, "step"))?;
+fn parse_range(range: Value<'_>) -> Result<(Step, Within), QueryError> {
+    let [step, bounds, unit] = RANGE.read(range)?;
+    let unit = spec::string(unit).map(|name| {
+        unit_named(name).ok_or_else(|| {
+            let name = String::from_utf8_lossy(name);
+            QueryError::failed_to_parse(format!("unknown time unit value: {name}"))
+        })
+    });
+    let unit = unit.transpose()?;
+    let bounds = bounds.ok_or_else(|| RANGE.missing("bounds"))?;
+    let step = step.ok_or_else(|| RANGE.missing("step"))?;
     if !compare_values(step, Value::Int32(0), None).is_gt() {
         return Err(QueryError::location(
             5_733_401,

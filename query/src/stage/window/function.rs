@@ -8,7 +8,11 @@ use crate::{
     error::QueryError,
     expression::{Expr, as_decimal, decimal_div},
     matcher::operands::integer,
-    stage::{StageContext, accumulator::Spec, idl},
+    stage::{
+        StageContext,
+        accumulator::{Accumulator, Spec},
+        spec::{Spec as Fields, Takes, field},
+    },
     value::{Decimal, Element, Elements, OwnedValue, Shown, Value, compare_values},
 };
 
@@ -47,9 +51,9 @@ pub(super) enum Place {
     Number,
 }
 
-/// Accumulators that can take a value out again.
+/// How an accumulator moves along with a window: some can take a value out again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::stage) enum Kind {
     Sum,
     Avg,
     StdDev { sample: bool },
@@ -59,29 +63,24 @@ pub(super) enum Kind {
     Other,
 }
 
-/// The accumulators that stand in windows too.
-const ACCUMULATORS: [&[u8]; 21] = [
-    b"$addToSet",
-    b"$avg",
-    b"$bottom",
-    b"$bottomN",
-    b"$concatArrays",
-    b"$count",
-    b"$firstN",
-    b"$lastN",
-    b"$max",
-    b"$maxN",
-    b"$median",
-    b"$min",
-    b"$minN",
-    b"$percentile",
-    b"$push",
-    b"$setUnion",
-    b"$stdDevPop",
-    b"$stdDevSamp",
-    b"$sum",
-    b"$top",
-    b"$topN",
+/// A function that `$group` doesn't have: its name, the first release that has it, and how it is parsed.
+struct Row(&'static str, Release, fn(&Call<'_>) -> Result<Function, QueryError>);
+
+static FUNCTIONS: &[Row] = &[
+    Row("$covariancePop", Release::V5_0, |call| call.covariance(false)),
+    Row("$covarianceSamp", Release::V5_0, |call| call.covariance(true)),
+    Row("$denseRank", Release::V5_0, |call| call.place(Place::DenseRank)),
+    Row("$derivative", Release::V5_0, |call| call.derivative()),
+    Row("$documentNumber", Release::V5_0, |call| call.place(Place::Number)),
+    Row("$expMovingAvg", Release::V5_0, |call| call.exp_moving_avg()),
+    Row("$first", Release::V5_0, |call| call.edge(false)),
+    Row("$integral", Release::V5_0, |call| call.integral()),
+    Row("$last", Release::V5_0, |call| call.edge(true)),
+    Row("$linearFill", Release::V6_0, |call| call.linear_fill()),
+    Row("$locf", Release::V6_0, |call| call.locf()),
+    Row("$minMaxScaler", Release::V8_2, |call| call.min_max_scaler()),
+    Row("$rank", Release::V5_0, |call| call.place(Place::Rank)),
+    Row("$shift", Release::V5_0, |call| call.shift()),
 ];
 
 /// The directions of `sortBy`, true for ascending.
@@ -107,24 +106,16 @@ impl Function {
             return refuse("Cannot specify two functions in window function spec");
         }
         let call = Call { doc, function, sort, cx };
-        match function.key {
-            name if !crate::release::has_window_function(cx.scope.release, name) => call.unknown(),
-            b"$rank" => call.place(Place::Rank),
-            b"$denseRank" => call.place(Place::DenseRank),
-            b"$documentNumber" => call.place(Place::Number),
-            b"$shift" => call.shift(),
-            b"$derivative" => call.derivative(),
-            b"$integral" => call.integral(),
-            b"$expMovingAvg" => call.exp_moving_avg(),
-            b"$linearFill" => call.linear_fill(),
-            b"$locf" => call.locf(),
-            b"$covariancePop" => call.covariance(false),
-            b"$covarianceSamp" => call.covariance(true),
-            b"$minMaxScaler" => call.min_max_scaler(),
-            b"$first" => call.edge(false),
-            b"$last" => call.edge(true),
-            name if ACCUMULATORS.contains(&name) => call.accumulator(),
-            _ => call.unknown(),
+        let release = cx.scope.release;
+        if let Some(Row(_, since, parse)) =
+            FUNCTIONS.iter().find(|row| row.0.as_bytes() == function.key)
+        {
+            return if release >= *since { parse(&call) } else { call.unknown() };
+        }
+        let accumulator = Accumulator::named(function.key).filter(|row| row.is_in(release));
+        match accumulator.and_then(|row| row.window) {
+            Some(kind) => call.accumulator(kind),
+            None => call.unknown(),
         }
     }
 }
@@ -409,25 +400,12 @@ impl<'a> Call<'a> {
     }
 
     fn min_max_scaler(&self) -> Result<Function, QueryError> {
-        let within = "root.$minMaxScaler";
-        let Value::Document(doc) = self.function.value() else {
-            return Err(idl::wrong_type(
-                "root",
-                b"$minMaxScaler",
-                self.function.value(),
-                "type 'object'",
-            ));
-        };
-        let (mut input, mut low, mut high) = (None, None, None);
-        for field in Elements::of_bytes(doc) {
-            match field.key {
-                b"input" => input = Some(field.value()),
-                b"min" => low = Some(field.value()),
-                b"max" => high = Some(field.value()),
-                other => return Err(idl::unknown(within, other)),
-            }
-        }
-        let input = input.ok_or_else(|| idl::missing(within, "input"))?;
+        static SPEC: Fields = Fields::new(
+            "root.$minMaxScaler",
+            &[field("input", Takes::Any), field("min", Takes::Any), field("max", Takes::Any)],
+        );
+        let [input, low, high] = SPEC.read(self.function.value())?;
+        let input = input.ok_or_else(|| SPEC.missing("input"))?;
         let (low, high) = match (low, high) {
             (None, None) => (Value::Int32(0).into(), Value::Int32(1).into()),
             (Some(low), Some(high)) => {
@@ -460,17 +438,7 @@ impl<'a> Call<'a> {
         Ok(Function::MinMaxScaler { input, low, high, bounds })
     }
 
-    fn accumulator(&self) -> Result<Function, QueryError> {
-        let kind = match self.function.key {
-            b"$sum" => Kind::Sum,
-            b"$avg" => Kind::Avg,
-            b"$stdDevPop" => Kind::StdDev { sample: false },
-            b"$stdDevSamp" => Kind::StdDev { sample: true },
-            b"$min" => Kind::Min,
-            b"$max" => Kind::Max,
-            b"$addToSet" => Kind::Set,
-            _ => Kind::Other,
-        };
+    fn accumulator(&self, kind: Kind) -> Result<Function, QueryError> {
         let count_takes_more = self.function.key == b"$count"
             && !matches!(self.function.value(), Value::Document(doc)
                 if Elements::of_bytes(doc).next().is_none());

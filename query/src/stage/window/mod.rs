@@ -19,7 +19,11 @@ use std::sync::Arc;
 
 use protocol::RawDoc;
 
-use super::{Parsed, StageContext, idl, raw, to_doc, unwind};
+use super::{
+    Parsed, StageContext, raw,
+    spec::{self, Spec, Takes, field},
+    to_doc, unwind,
+};
 use crate::{
     collation::Collator,
     error::QueryError,
@@ -30,6 +34,7 @@ use crate::{
     value::{Elements, OwnedValue, Value, compare_values, path::Path},
 };
 use function::Function;
+pub(super) use function::Kind;
 
 /// How much a partition may hold (mongod's internalDocumentSourceSetWindowFieldsMaxMemoryBytes).
 const MEMORY_MAX: usize = 100 * 1024 * 1024;
@@ -52,25 +57,21 @@ fn unit(value: Value<'_>) -> Result<Unit, QueryError> {
     })
 }
 
+static SPEC: Spec = Spec::new(
+    NAME,
+    &[
+        field("partitionBy", Takes::Any),
+        field("sortBy", Takes::Object).or_null(),
+        field("output", Takes::Object).or_null(),
+    ],
+)
+.not_object(9, "the {stage} stage specification must be an object, found {type}");
+
 /// Parses `$setWindowFields`.
 pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
-    let Value::Document(doc) = value else {
-        return Err(QueryError::failed_to_parse(format!(
-            "the {NAME} stage specification must be an object, found {}",
-            value.type_name()
-        )));
-    };
-    let (mut partition, mut sort, mut output) = (None, None, None);
-    for field in Elements::of_bytes(doc) {
-        match field.key {
-            b"partitionBy" => partition = Some(field.value()),
-            b"sortBy" | b"output" if idl::is_absent(&field) => {}
-            b"sortBy" => sort = Some(idl::object(NAME, &field)?),
-            b"output" => output = Some(idl::object(NAME, &field)?),
-            other => return Err(idl::unknown(NAME, other)),
-        }
-    }
-    let output = output.ok_or_else(|| idl::missing(NAME, "output"))?;
+    let [partition, sort, output] = SPEC.read(value)?;
+    let output = spec::object(output).ok_or_else(|| SPEC.missing("output"))?;
+    let sort = spec::object(sort);
     build(partition, sort, output, cx)
 }
 

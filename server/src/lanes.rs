@@ -1,0 +1,101 @@
+//! Threads for clients, and threads of their own for the set.
+//!
+//! Queries and logins run on the threads for clients, however many there are and however long they take. Heartbeats,
+//! votes, the oplog and upkeep never wait for one of those threads: a set must not elect another primary, or lose an
+//! acknowledgement, because somebody reads a lot here.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// A filter or an expression may be nested as deep as BSON, and is walked by functions that call themselves: 200 levels
+/// of them fit into this with room to spare, in a build without optimisation too. Only what is used of it costs memory.
+const STACK_BYTES: usize = 64 << 20;
+/// Reads that run at one time, each on its thread; the others wait for their turn.
+const READS_MAX: usize = 4_096;
+/// Few tasks of replication compute anything at length; the writer and the applier have threads of their own.
+const MEMBER_THREADS: usize = 2;
+/// How long work that nobody waits for any more may take to end.
+const LAST_WORK_MAX: Duration = Duration::from_secs(1);
+
+/// Both kinds of threads.
+pub(crate) struct Lanes {
+    clients: Runtime,
+    members: Runtime,
+}
+
+impl Lanes {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        Self::with(READS_MAX)
+    }
+
+    fn with(reads_max: usize) -> anyhow::Result<Self> {
+        let clients = Builder::new_multi_thread()
+            .enable_all()
+            .thread_name("understudy")
+            .thread_stack_size(STACK_BYTES)
+            .max_blocking_threads(reads_max)
+            .build()
+            .context("Cannot start the threads for clients")?;
+        let members = Builder::new_multi_thread()
+            .enable_all()
+            .thread_name("replication")
+            .thread_stack_size(STACK_BYTES)
+            .worker_threads(MEMBER_THREADS)
+            .build()
+            .context("Cannot start the threads for replication")?;
+        Ok(Self { clients, members })
+    }
+
+    /// Where what the set waits for runs.
+    pub(crate) fn members(&self) -> Handle {
+        self.members.handle().clone()
+    }
+
+    /// Runs the server to its end, on the threads for clients.
+    pub(crate) fn run<T>(self, server: impl Future<Output = T>) -> T {
+        let result = self.clients.block_on(server);
+        // Tasks that still wait for a client are of no use to anybody.
+        self.clients.shutdown_timeout(LAST_WORK_MAX);
+        self.members.shutdown_timeout(LAST_WORK_MAX);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// As many endless reads as there are threads for them: a vote is kept all the same.
+    #[test]
+    fn the_set_does_not_wait_for_readers() {
+        const READERS: usize = 3;
+        let lanes = Lanes::with(READERS).unwrap();
+        let members = lanes.members();
+        lanes.run(async move {
+            let (begun, begins) = mpsc::channel();
+            let mut ends = Vec::new();
+            for _ in 0..READERS {
+                let (end, ended) = mpsc::channel::<()>();
+                let begun = begun.clone();
+                tokio::task::spawn_blocking(move || {
+                    begun.send(()).unwrap();
+                    ended.recv()
+                });
+                ends.push(end);
+            }
+            for _ in 0..READERS {
+                begins.recv_timeout(Duration::from_secs(60)).unwrap();
+            }
+            let another_read = tokio::task::spawn_blocking(|| ());
+            let vote = members.spawn(async { tokio::task::spawn_blocking(|| 7).await });
+            let kept = tokio::time::timeout(Duration::from_secs(60), vote).await;
+            assert_eq!(kept.unwrap().unwrap().unwrap(), 7);
+            assert!(!another_read.is_finished(), "the threads for clients were not all taken");
+            drop(ends);
+        });
+    }
+}
