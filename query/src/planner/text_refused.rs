@@ -1,4 +1,4 @@
-//! mongod's words where a text search can't be planned: they show the query as a tree.
+//! mongod's error for a text search that cannot be planned, which shows the query as a tree.
 
 use bson::RawDocument;
 
@@ -13,7 +13,7 @@ use crate::{
     value::{OwnedValue, Shown, Value},
 };
 
-/// The error, with its reason at the end.
+/// The error with its reason.
 pub(super) fn refused(request: &Request, ns: &str, language: &str, why: &str) -> QueryError {
     let mut tree = String::new();
     show(&canonical(request.filter.root()), language, 0, &mut tree);
