@@ -181,6 +181,8 @@ impl Oplog {
     pub fn sync(&self) -> Result<OpTimeAndWall, StorageError> {
         let (written, applied) = (self.marks.written(), self.marks.applied());
         self.engine.sync()?;
+        // Before anybody hears of it: should the disk lose it after all, the mark tells.
+        self.note_mark(written)?;
         self.marks.raise_durable(written);
         let mut state = self.state.lock();
         state.applied_synced = state.applied_synced.max(applied.op_time.ts);
@@ -195,6 +197,13 @@ impl Oplog {
             Some(mark) if self.marks.written().op_time.is_null() || initial_sync => mark.begin(),
             Some(mark) => Err(mark.emptied()),
             None => Ok(()),
+        }
+    }
+
+    fn note_mark(&self, at: OpTimeAndWall) -> Result<(), StorageError> {
+        match &self.durable_mark {
+            Some(mark) if self.lost.lock().is_none() => mark.note(at),
+            _ => Ok(()),
         }
     }
 

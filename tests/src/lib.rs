@@ -20,6 +20,7 @@
 pub mod certificates;
 pub mod compare;
 pub mod differential;
+pub mod disk;
 pub mod driver;
 pub mod fetch;
 pub mod hashes;

@@ -55,6 +55,7 @@ pub struct Node {
     port: Port,
     dir: PathBuf,
     process: Option<Process>,
+    environment: Vec<(String, String)>,
     client: Client,
     proxy: Option<Proxy>,
     children: Children,
@@ -80,12 +81,15 @@ impl Node {
         let proxy = options.proxied.then(|| open(port.number())).transpose()?;
         let client = driver::connect_as(port.number(), &options.security)?;
         let children = scratch.children().clone();
-        Ok(Self { options, port, dir, process: None, client, proxy, children })
+        let environment = Vec::new();
+        Ok(Self { options, port, dir, process: None, environment, client, proxy, children })
     }
 
     /// Starts the process and returns at once.
     pub fn launch(&mut self) -> Result<()> {
-        let process = Process::spawn(&self.options.name, &self.command(), &self.log_path())?;
+        let mut command = self.command();
+        command.envs(self.environment.iter().cloned());
+        let process = Process::spawn(&self.options.name, &command, &self.log_path())?;
         self.children.add(process.id());
         self.process = Some(process);
         Ok(())
@@ -192,6 +196,11 @@ impl Node {
     /// The arguments, to be changed before a restart.
     pub fn args_mut(&mut self) -> &mut Vec<String> {
         &mut self.options.args
+    }
+
+    /// Variables of its environment, to be changed before it is started again.
+    pub fn environment_mut(&mut self) -> &mut Vec<(String, String)> {
+        &mut self.environment
     }
 
     /// The client's security options, to be changed before a restart.
