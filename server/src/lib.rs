@@ -29,6 +29,7 @@ pub mod pins;
 pub mod read;
 mod replication;
 mod rollback;
+pub mod scrub;
 pub mod sessions;
 pub mod shutdown;
 pub mod socket;

@@ -710,7 +710,7 @@ fn read_floor(
     Ok(applied.as_u64())
 }
 
-fn read_mark(snapshot: &dyn Snapshot, name: &str) -> Result<Option<u64>, StorageError> {
+pub(crate) fn read_mark(snapshot: &dyn Snapshot, name: &str) -> Result<Option<u64>, StorageError> {
     let Some(value) = snapshot.get(Keyspace::Meta, &mark_key(name))? else { return Ok(None) };
     Bytewise(&value)
         .u64()

@@ -1,6 +1,6 @@
-//! The private tail of a delayed member when the source's history contradicts it.
+//! Handles a private tail of a delayed member that contradicts the source's history.
 //!
-//! Nobody has seen the tail, so that what parts from the set is cut off without a rollback.
+//! Nobody has seen the tail, so the diverging part is cut without a rollback.
 
 use protocol::HostAndPort;
 use storage::{StorageError, Store};
@@ -13,8 +13,8 @@ use crate::{
 /// Entries looked at before the source is asked.
 const BATCH: usize = 2_000;
 
-/// Cuts what the source does not have. False if our history parts from the source's before the tail begins: then it
-/// takes a rollback.
+/// Cuts the entries that the source does not have. False if our history diverged before the tail: then a rollback is
+/// needed.
 pub(crate) async fn cut_parted(
     store: &Store,
     peer: &Peer,

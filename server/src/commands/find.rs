@@ -28,14 +28,13 @@ use crate::{
     context::{Call, Node, Outcome},
     error::Failure,
     read::{
-        blocking::{self, Surroundings},
-        collation,
+        blocking, collation,
         first_batch::{first_batch, while_running},
         moment::{self, ReadTime},
         natural_cursor::{NaturalOptions, NaturalReading},
-        opened::Opened,
+        opened::{Named, Opened},
+        surroundings::Surroundings,
         target::Target,
-        views,
     },
 };
 
@@ -77,19 +76,17 @@ fn is_held(asked: &Asked, target: &Target, view: &View, until: Timestamp) -> Res
 
 /// Opens the cursor and fills its first batch.
 fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome {
-    let view = call.node().store()?.view(time.at)?;
-    if let Target::Name(ns) = target
-        && view.catalog().collection(ns).is_none()
-        && views::exists(&view, ns)?
-    {
-        // mongod understands it as a find before it makes a pipeline of it.
-        let parsing = ParseContext::default();
-        let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
-        asked.check_natural()?;
-        projection(asked, &parsing, &filter)?;
-        return aggregate::open(call, view, time, target, asked.aggregation()?);
-    }
-    let opened = Opened::target(call, view, target, Some(&asked.filter))?;
+    let opened = match Opened::target(call, time, target, Some(&asked.filter))? {
+        Named::Here(opened) => opened,
+        Named::View(view) => {
+            // mongod understands it as a find before it makes a pipeline of it.
+            let parsing = ParseContext::default();
+            let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
+            asked.check_natural()?;
+            projection(asked, &parsing, &filter)?;
+            return aggregate::open(call, view, time, target, asked.aggregation()?);
+        }
+    };
     let ns = opened.namespace(target)?.clone();
     let mut query = Prepared::new(asked, &ns, &opened)?;
     if (asked.tailable || asked.resume_token) && !opened.is_absent() {

@@ -21,12 +21,13 @@ use storage::{
 use uuid::Uuid;
 
 use super::{
-    blocking::Surroundings,
     first_batch::{First, first_batch},
     moment::ReadTime,
     oplog,
     query_cursor::QueryReading,
+    surroundings::Surroundings,
     target::{Target, is_oplog},
+    views,
 };
 use crate::{
     context::{Call, Node, Outcome},
@@ -54,18 +55,29 @@ pub(crate) struct Opened {
     source: Box<dyn Source>,
 }
 
+/// What a command names.
+pub(crate) enum Named {
+    /// Something that can be read as it is.
+    Here(Opened),
+    /// A view, to be read by its pipeline at the moment that was opened.
+    View(View),
+}
+
 impl Opened {
-    /// What a command names, by name or by UUID. `filter` bounds what is read of the oplog.
+    /// Opens the store at a moment, and in it what a command names, by name or by UUID. `filter` bounds what is read of
+    /// the oplog.
     pub(crate) fn target(
         call: &Call,
-        view: View,
+        time: ReadTime,
         target: &Target,
         filter: Option<&RawDocument>,
-    ) -> Result<Self, Failure> {
-        match target.collection(&view)? {
-            Some(collection) => Self::collection(view, collection),
-            None => Self::named(call, view, target.name()?, filter),
-        }
+    ) -> Result<Named, Failure> {
+        let view = call.node().store()?.view(time.at)?;
+        Ok(match target.collection(&view)? {
+            Some(collection) => Named::Here(Self::collection(view, collection)?),
+            None if views::exists(&view, target.name()?)? => Named::View(view),
+            None => Named::Here(Self::named(call, view, target.name()?, filter)?),
+        })
     }
 
     /// What has this name. A view's name is nobody's here: the view is resolved first.
