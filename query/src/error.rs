@@ -1,11 +1,11 @@
-//! What goes wrong in a query, with mongod's code and text.
+//! Errors of queries, with mongod's code and text.
 
-use protocol::ErrorCode;
+use protocol::{ErrorCode, Release};
 
 /// An error of the query language. Clients read both the code and the text, so both are mongod's.
 ///
-/// The language has several hundred of them, each raised in one place: a variant apiece would only
-/// repeat the text, so the place that finds the error names code and text together.
+/// There are several hundred of them, each raised in one place. A variant for each would only repeat the text, so
+/// code and text are given where the error is raised.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
@@ -13,30 +13,47 @@ pub struct QueryError {
     pub code: ErrorCode,
     /// mongod's text.
     pub message: String,
+    /// The newest release that has another code for it, and that code.
+    pub older: Option<(Release, ErrorCode)>,
 }
 
 impl QueryError {
-    /// An error with a code that has a name.
+    /// An error with a named code.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), older: None }
     }
 
-    /// An error with a bare number for a code.
+    /// The same, with the code that it has up to this release.
+    #[must_use]
+    pub fn until(mut self, newest: Release, code: i32) -> Self {
+        self.older = Some((newest, ErrorCode::from_code(code)));
+        self
+    }
+
+    /// The code that a release has for it.
+    pub fn code_on(&self, release: Release) -> ErrorCode {
+        match self.older {
+            Some((newest, code)) if release <= newest => code,
+            _ => self.code,
+        }
+    }
+
+    /// An error with a numeric code.
     pub fn location(code: i32, message: impl Into<String>) -> Self {
         Self::new(ErrorCode::from_code(code), message)
     }
 
-    /// A value that can't be used here (2).
+    /// BadValue (2).
     pub fn bad_value(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::BadValue, message)
     }
 
-    /// Words that make no sense here (9).
+    /// FailedToParse (9).
     pub fn failed_to_parse(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::FailedToParse, message)
     }
 
-    /// A value of the wrong type (14).
+    /// TypeMismatch (14).
     pub fn type_mismatch(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::TypeMismatch, message)
     }

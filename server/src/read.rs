@@ -26,5 +26,6 @@ mod others;
 pub(crate) mod query_cursor;
 pub mod reply_buffers;
 pub mod spill;
+pub mod surroundings;
 pub(crate) mod target;
 pub mod views;

@@ -5,6 +5,7 @@
 //!   dbpath/durable.mark      the last position whose sync was reported: two slots, written in turn
 //!   dbpath/FORMAT            "understudy <format> <engine>"; made after the mark, so that with it the mark is there
 //!   dbpath/vote              the last vote, replaced as a whole
+//!   dbpath/damage            what was found to be damaged, in words; there only then
 //!   dbpath/engine/           the engine
 //! ```
 //! The mark exists because an engine's journal can open and silently lack its tail (measured): then the
@@ -30,7 +31,11 @@ use crate::{
 /// The file that a process locks.
 pub(crate) const LOCK: &str = "understudy.lock";
 /// What a backup takes besides the engine's files. The durable mark is not among them: a backup acknowledged nothing.
-pub(crate) const IN_BACKUPS: &[&str] = &["FORMAT", "vote"];
+pub(crate) const IN_BACKUPS: &[&str] = &["FORMAT", VOTE];
+/// What is known to be damaged.
+const DAMAGE: &str = "damage";
+/// The last vote.
+const VOTE: &str = "vote";
 
 /// The durable mark.
 const MARK: &str = "durable.mark";
@@ -274,25 +279,58 @@ fn parse_slot((number, slot): (u64, &[u8])) -> Option<MarkState> {
 
 /// The last vote. Lost votes could be given twice, so it is on disk before it counts.
 pub(crate) fn read_vote(dbpath: &Path) -> Result<Option<RawDoc>, StorageError> {
-    let path = dbpath.join("vote");
+    let path = dbpath.join(VOTE);
     let content = match std::fs::read(&path) {
         Ok(content) => content,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(StorageError::io(path.display().to_string())(e)),
     };
+    parse_vote(&path, &content).map(Some)
+}
+
+fn parse_vote(path: &Path, content: &[u8]) -> Result<RawDoc, StorageError> {
     let damaged = || StorageError::corrupt(path.display().to_string(), "its checksum is wrong");
     let (crc, doc) = content.split_first_chunk().ok_or_else(damaged)?;
     if u32::from_be_bytes(*crc) != crc32fast::hash(doc) {
         return Err(damaged());
     }
-    RawDoc::new(Bytes::copy_from_slice(doc)).map(Some).map_err(|_| damaged())
+    RawDoc::new(Bytes::copy_from_slice(doc)).map_err(|_| damaged())
+}
+
+/// The content of a file that goes into a backup, if it is whole.
+pub(crate) fn whole(path: &Path, content: Vec<u8>) -> Result<Vec<u8>, StorageError> {
+    if path.ends_with(VOTE) {
+        parse_vote(path, &content)?;
+    }
+    Ok(content)
+}
+
+/// What was found to be damaged in an earlier run.
+pub(crate) fn read_damage(dbpath: &Path) -> Option<String> {
+    let content = std::fs::read(dbpath.join(DAMAGE)).ok()?;
+    Some(String::from_utf8_lossy(&content).into_owned())
+}
+
+/// Keeps it for the next run.
+pub(crate) fn write_damage(dbpath: &Path, what: &str) -> Result<(), StorageError> {
+    replace_file(&dbpath.join(DAMAGE), what.as_bytes())
+}
+
+/// Nothing is damaged any more.
+pub(crate) fn clear_damage(dbpath: &Path) -> Result<(), StorageError> {
+    let path = dbpath.join(DAMAGE);
+    match std::fs::remove_file(&path) {
+        Ok(()) => sync_dir(dbpath),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(StorageError::io(path.display().to_string())(e)),
+    }
 }
 
 /// Replaces the last vote.
 pub(crate) fn write_vote(dbpath: &Path, doc: &bson::RawDocument) -> Result<(), StorageError> {
     let mut content = crc32fast::hash(doc.as_bytes()).to_be_bytes().to_vec();
     content.extend_from_slice(doc.as_bytes());
-    replace_file(&dbpath.join("vote"), &content)
+    replace_file(&dbpath.join(VOTE), &content)
 }
 
 #[cfg(test)]

@@ -5,10 +5,15 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use bson::{Document, Timestamp, doc};
+use tests::mongod;
 use tests::node::Node;
 use tests::repl_set::{AppliedOpTime, ReplSet, applied};
+use tests::scratch::Scratch;
+use tests::scripts::understudy_tools;
 use tests::servers::Version;
+use tests::understudy;
 use tests::wait::{PATIENCE, wait_until};
+use tests::workload::noise;
 
 on_each_version!(a_lost_tail_is_made_good_before_the_node_serves_again);
 
@@ -52,6 +57,128 @@ fn a_lost_tail_is_made_good_before_the_node_serves_again(version: Version) -> Re
     ensure!(!reply.contains_key("writeConcernError"), "it acknowledges again: {reply}");
     set.expect_log("the disk lost entries whose sync was reported");
     set.finish()
+}
+
+#[test]
+fn damage_that_a_read_comes_upon_takes_the_node_out_of_service() -> Result<()> {
+    let root = std::env::temp_dir();
+    let root = root.to_str().context("a path of plain letters")?;
+    let set = ReplSet::named("damage").ours_voting(1).our_args(&["--backupRoot", root]);
+    let mut set = set.start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_votes()?;
+    let documents = (0..1000).map(|n| doc! { "_id": n, "noise": noise(1000) });
+    let documents: Vec<Document> = documents.collect();
+    set.primary()?.run("shop", doc! { "insert": "bulk", "documents": documents })?;
+    set.await_caught_up()?;
+    let was = applied(set.ours()?)?;
+    // A backup brings everything into tables.
+    let backup = set.scratch().path().join("backup");
+    set.ours()?.admin(doc! { "checkpoint": backup.to_str().context("a path")? })?;
+    rot(&set.ours()?.data_path().join("engine/keyspaces/1/tables"))?;
+    // For a moment the rows are still in memory.
+    let said = wait_until("a read comes upon it", PATIENCE, || {
+        let reply = set.ours()?.answer("shop", doc! { "find": "bulk", "batchSize": 2000 })?;
+        Ok(reply.get_str("errmsg").ok().map(str::to_owned))
+    })?;
+    ensure!(said.contains("is damaged") && said.contains("tables/"), "{said}");
+    for how in ["after the read", "after a restart"] {
+        set.await_state(set.ours()?, "RECOVERING", PATIENCE)?;
+        let refused = set.ours()?.answer("shop", doc! { "find": "bulk" })?;
+        ensure!(refused.get_i32("code")? == 13436, "{how}: {refused}");
+        let vote = would_vote(set.ours()?, was)?;
+        ensure!(!vote.get_bool("voteGranted")?, "{how}: {vote}");
+        let reply = insert(&set, 2)?;
+        ensure!(reply.contains_key("writeConcernError"), "{how}: it acknowledged: {reply}");
+        let status = set.ours()?.admin(doc! { "replSetGetStatus": 1 })?;
+        ensure!(status.to_string().contains("is damaged"), "{how}: {status}");
+        ensure!(set.ours_mut()?.stop()?.success(), "{how}: it does not end cleanly");
+        set.ours_mut()?.restart()?;
+    }
+    for line in ["the store is damaged", "this node is out of service", "Checksum mismatch"] {
+        set.expect_log(line);
+    }
+    set.finish_without_comparing()
+}
+
+/// Nobody reads what is damaged but the scrub.
+#[test]
+fn damage_that_a_scrub_finds_takes_the_node_out_of_service() -> Result<()> {
+    let root = std::env::temp_dir();
+    let root = root.to_str().context("a path of plain letters")?;
+    let set = ReplSet::named("scrub").ours_voting(1);
+    let args = ["--backupRoot", root, "--scrubIntervalHours", "0.0005"];
+    let mut set = set.our_args(&args).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_votes()?;
+    let documents: Vec<Document> =
+        (0..500).map(|n| doc! { "_id": n, "noise": noise(1000) }).collect();
+    set.primary()?.run("shop", doc! { "insert": "bulk", "documents": documents })?;
+    set.await_caught_up()?;
+    let backup = set.scratch().path().join("backup");
+    set.ours()?.admin(doc! { "checkpoint": backup.to_str().context("a path")? })?;
+    let scrub = |set: &ReplSet| -> Result<Document> {
+        let status = set.ours()?.admin(doc! { "serverStatus": 1 })?;
+        Ok(status.get_document("scrub")?.clone())
+    };
+    wait_until("a scrub finds everything whole", PATIENCE, || {
+        let said = scrub(&set)?;
+        let whole = said
+            .get_document("last")
+            .is_ok_and(|last| last.get_str("result").is_ok_and(|it| it == "whole"));
+        Ok((whole && said.contains_key("lastWhole")).then_some(()))
+    })?;
+    let said = understudy_tools(&["scrub", backup.to_str().context("a path")?], Path::new("/"));
+    let said = said.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(said.contains("verify-backup"), "{said}");
+    rot(&set.ours()?.data_path().join("engine/keyspaces/1/tables"))?;
+    set.await_state(set.ours()?, "RECOVERING", PATIENCE)?;
+    let said = scrub(&set)?;
+    ensure!(said.to_string().contains("keyspaces/1/tables/"), "{said}");
+    ensure!(set.ours_mut()?.stop()?.success(), "it does not end cleanly");
+    let data = set.ours()?.data_path();
+    let said = understudy_tools(&["scrub", data.to_str().context("a path")?], Path::new("/"));
+    let said = said.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(said.contains("is damaged") && said.contains("keyspaces/1/tables/"), "{said}");
+    for line in ["the store is damaged", "this node is out of service", "Scrub found damage"] {
+        set.expect_log(line);
+    }
+    set.finish_without_comparing()
+}
+
+/// A disk that is not mounted must not look like an empty one.
+#[test]
+fn a_data_directory_that_is_not_there_is_refused_as_a_mongod_refuses_it() -> Result<()> {
+    let mut scratch = Scratch::new("no-dbpath")?;
+    for options in [
+        understudy::options("ours", Some("set"))?,
+        mongod::options("mongod", Version::V8_2, Some("set"))?,
+    ] {
+        let mut node = Node::prepare(options, &mut scratch)?;
+        std::fs::remove_dir(node.data_path())?;
+        node.launch()?;
+        let status = node.await_exit(PATIENCE)?;
+        ensure!(status.code() == Some(100), "{} ended with {status}", node.name());
+        let says =
+            format!("NonExistentPath: Data directory {} not found", node.data_path().display());
+        ensure!(node.log_has(&says)?, "{} does not say so", node.name());
+        ensure!(!node.data_path().exists(), "{} made it", node.name());
+    }
+    scratch.finish();
+    Ok(())
+}
+
+/// Flips a bit in the middle of every table.
+fn rot(tables: &Path) -> Result<()> {
+    for table in std::fs::read_dir(tables)? {
+        let path = table?.path();
+        let mut bytes = std::fs::read(&path)?;
+        let middle = bytes.len() / 2;
+        *bytes.get_mut(middle).context("a byte")? ^= 1;
+        let mut file = std::fs::OpenOptions::new().write(true).open(&path)?;
+        file.write_all(&bytes)?;
+    }
+    Ok(())
 }
 
 /// How far ahead the mark is moved: time enough for two starts.

@@ -1,4 +1,4 @@
-//! `verify-backup DIR`: checks that a backup is complete and undamaged.
+//! `verify-backup DIR`: checks that a backup is complete and undamaged. `scrub DIR`: the same of a dbpath.
 
 use std::path::Path;
 
@@ -35,6 +35,34 @@ pub fn verify(dir: &Path) -> Result<()> {
     bail!(
         "the backup is damaged ({} problems): do not start from it; use another one, or take it again",
         found.problems.len()
+    )
+}
+
+/// Reads and checks every file of a dbpath.
+pub fn scrub(dir: &Path) -> Result<()> {
+    if !dir.join("FORMAT").exists() {
+        bail!("{} is not a dbpath of this program: it has no FORMAT file", dir.display());
+    }
+    if dir.join("MANIFEST").exists() {
+        bail!("{} is a backup: its files are checked by verify-backup", dir.display());
+    }
+    let bar = ProgressBar::no_length().with_style(style());
+    let found = storage::scrub(dir, &mut |bytes| {
+        bar.inc(bytes);
+        true
+    })?;
+    bar.finish_and_clear();
+    println!("{}: {} files, {} bytes", dir.display(), found.files, found.bytes);
+    if found.is_whole() {
+        println!("every file is as it was written");
+        return Ok(());
+    }
+    for problem in &found.damaged {
+        println!("  {problem}");
+    }
+    bail!(
+        "the store is damaged ({} problems): restore a backup, or start with an empty dbpath to sync anew",
+        found.damaged.len()
     )
 }
 

@@ -20,12 +20,12 @@ use crate::{
     context::{Call, Outcome},
     error::Failure,
     read::{
-        blocking::{self, Surroundings},
-        collation,
+        blocking, collation,
         first_batch::{FIRST_BATCH, First, while_running},
         moment::ReadTime,
         opened::{Opened, Planned},
         query_cursor::QueryReading,
+        surroundings::{self, Surroundings},
         target::Target,
         views::{self, Resolved},
     },
@@ -206,7 +206,7 @@ impl Asked {
         Ok(Self {
             pipeline,
             collation: collation.filter(|spec| !spec.is_empty()).map(RawDoc::from),
-            variables: Variables::parse(&fields, &blocking::query_context(call))?,
+            variables: Variables::parse(&fields, &surroundings::query_context(call))?,
             hint: find::hint(&fields)?,
             disk_use,
             first: First {

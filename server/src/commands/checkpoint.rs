@@ -11,7 +11,7 @@ use crate::{
     auth::action::action,
     context::{Call, Outcome},
     error::Failure,
-    read::blocking,
+    read::{blocking, surroundings},
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -30,15 +30,21 @@ fn run(call: &Call) -> Outcome {
     let path = |name| -> Result<Option<PathBuf>, Failure> {
         Ok(fields.optional(name)?.map(|path| path.str().map(PathBuf::from)).transpose()?)
     };
+    let Some(root) = call.node().settings.backup_root.clone() else {
+        let why = "this node was told no place for backups: start it with --backupRoot DIR \
+            (storage.backupRoot), and name a directory below that";
+        return Err(Failure::said(ErrorCode::IllegalOperation, why));
+    };
     let wanted = Checkpoint {
         into: fields.required("checkpoint")?.str()?.into(),
         since: path("since")?,
         link: fields.optional("link")?.map_or(Ok(false), |link| link.safe_bool())?,
+        root: Some(root),
         set_name: call.node().settings.repl_set.clone().unwrap_or_default(),
     };
     let shown = wanted.into.display().to_string();
     tracing::info!(target: "STORAGE", ctx = call.client.name(), path = shown, "Backup begins");
-    let go_on = || blocking::check(call).is_ok();
+    let go_on = || surroundings::check(call).is_ok();
     let report = call.node().store()?.checkpoint(&wanted, &go_on).map_err(|error| {
         tracing::warn!(target: "STORAGE", ctx = call.client.name(), path = shown, %error,
             "Backup failed");
@@ -84,15 +90,17 @@ fn reply(path: &str, report: &CheckpointReport) -> RawDocumentBuf {
 
 fn failure(call: &Call, error: &BackupError) -> Failure {
     let code = match error {
-        BackupError::Cancelled => match blocking::check(call) {
+        BackupError::Cancelled => match surroundings::check(call) {
             Err(reason) => return reason.into(),
             Ok(()) => ErrorCode::Interrupted,
         },
         BackupError::Busy(_) | BackupError::OneAtATime => ErrorCode::ConflictingOperationInProgress,
         BackupError::NoSpace { .. } => ErrorCode::OutOfDiskSpace,
         BackupError::InitialSync => ErrorCode::InitialSyncActive,
+        BackupError::NoData => ErrorCode::NotYetInitialized,
         BackupError::Io { .. } | BackupError::Storage(_) => ErrorCode::OperationFailed,
         BackupError::Relative(_)
+        | BackupError::Outside(..)
         | BackupError::NotEmpty(_)
         | BackupError::Overlaps(..)
         | BackupError::InTheWay(_)

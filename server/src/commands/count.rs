@@ -17,8 +17,12 @@ use crate::{
     context::{Call, Node, Outcome},
     error::Failure,
     read::{
-        blocking, collation, first_batch::while_running, moment::ReadTime, opened::Opened,
-        target::Target, views,
+        blocking, collation,
+        first_batch::while_running,
+        moment::ReadTime,
+        opened::{Named, Opened},
+        surroundings,
+        target::Target,
     },
 };
 
@@ -109,6 +113,13 @@ impl Asked {
         Ok(request)
     }
 
+    /// The query as a pipeline over a view.
+    pub(super) fn pipeline(&self) -> aggregate::Asked {
+        let empty = RawDoc::from(rawdoc! {});
+        let query = self.query.as_ref().unwrap_or(&empty);
+        aggregate::Asked::of_filter(query, self.collation.as_ref(), self.hint.as_ref())
+    }
+
     /// The collation of what is counted.
     pub(super) fn collator(&self, opened: &Opened) -> Result<Option<Arc<Collator>>, Failure> {
         collation::of_collection(self.collation.as_ref(), opened.collection.as_deref())
@@ -138,12 +149,9 @@ fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> 
 fn run(call: &Call, time: ReadTime) -> Outcome {
     let asked = Asked::parse(call)?;
     let target = Target::parse(call)?;
-    let view = call.node().store()?.view(time.at)?;
-    let all = if target.collection(&view)?.is_none() && views::exists(&view, target.name()?)? {
-        of_view(call, view, &target, &asked)?
-    } else {
-        let opened = Opened::target(call, view, &target, asked.query.as_deref())?;
-        of_collection(call, &opened, &asked, opened.namespace(&target)?)?
+    let all = match Opened::target(call, time, &target, asked.query.as_deref())? {
+        Named::Here(opened) => of_collection(call, &opened, &asked, opened.namespace(&target)?)?,
+        Named::View(view) => of_view(call, view, &target, &asked)?,
     };
     Ok(rawdoc! { "n": sizes::number(asked.cut(all)) }.into())
 }
@@ -159,7 +167,7 @@ fn of_collection(
     if asked.query.is_none() && asked.hint.is_none() {
         return Ok(opened.source().count()?);
     }
-    let mut context = blocking::query_context(call);
+    let mut context = surroundings::query_context(call);
     context.collator.clone_from(&collator);
     let request = asked.request(call.node(), opened, collator)?;
     let planned = opened.plan(request, &context)?;
@@ -173,12 +181,8 @@ fn of_collection(
 }
 
 fn of_view(call: &Call, view: View, target: &Target, asked: &Asked) -> Result<u64, Failure> {
-    let empty = RawDoc::from(rawdoc! {});
-    let query = asked.query.as_ref().unwrap_or(&empty);
-    let pipeline =
-        aggregate::Asked::of_filter(query, asked.collation.as_ref(), asked.hint.as_ref());
     let mut n = 0;
-    aggregate::each(call, view, target, &pipeline, |_, _| {
+    aggregate::each(call, view, target, &asked.pipeline(), |_, _| {
         n += 1;
         Ok(())
     })?;

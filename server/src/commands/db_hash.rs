@@ -15,7 +15,7 @@ use crate::{
     auth::action::action,
     context::{Call, Outcome},
     error::Failure,
-    read::{blocking, moment::ReadTime},
+    read::{blocking, moment::ReadTime, surroundings},
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -105,7 +105,7 @@ fn hash(call: &Call, view: &View, collection: &Collection) -> Result<String, Fai
     if natural || !capped && collection.collator().is_none() {
         for (at, item) in view.scan(collection, Bound::Unbounded, Direction::Forward).enumerate() {
             if at % 1024 == 1023 {
-                blocking::check(call)?;
+                surroundings::check(call)?;
             }
             md5.update(item?.1.as_bytes());
         }
@@ -114,7 +114,7 @@ fn hash(call: &Call, view: &View, collection: &Collection) -> Result<String, Fai
     let all = (Bound::Unbounded, Bound::Unbounded);
     for (at, entry) in view.id_scan(collection, all, Direction::Forward).enumerate() {
         if at % 1024 == 1023 {
-            blocking::check(call)?;
+            surroundings::check(call)?;
         }
         let entry = entry?;
         let doc = view.fetch(collection, &entry.record)?.ok_or_else(|| {

@@ -34,7 +34,13 @@ use super::{Auth, Command, Run, aggregate, count, distinct, find, sizes};
 use crate::{
     context::{Call, Outcome},
     error::Failure,
-    read::{blocking, moment::ReadTime, opened::Opened, target::Target, views},
+    read::{
+        blocking,
+        moment::ReadTime,
+        opened::{Named, Opened},
+        surroundings,
+        target::Target,
+    },
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -122,11 +128,12 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
 fn of_find(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let asked = find::Asked::parse(call)?;
     let target = Target::parse(call)?;
-    let view = call.node().store()?.view(time.at)?;
-    if is_view(&view, &target)? {
-        return aggregation(call, view, &target, asked.aggregation()?, verbosity);
-    }
-    let opened = Opened::target(call, view, &target, Some(asked.filter()))?;
+    let opened = match Opened::target(call, time, &target, Some(asked.filter()))? {
+        Named::Here(opened) => opened,
+        Named::View(view) => {
+            return aggregation(call, view, &target, asked.aggregation()?, verbosity);
+        }
+    };
     if opened.is_absent() {
         return absent(call, target.name()?.as_str(), asked.filter(), verbosity);
     }
@@ -144,21 +151,20 @@ fn of_find(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     finish(call, body)
 }
 
-/// True if the name is a view's.
-fn is_view(view: &View, target: &Target) -> Result<bool, Failure> {
-    Ok(target.collection(view)?.is_none() && views::exists(view, target.name()?)?)
-}
-
 fn of_count(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let asked = count::Asked::parse(call)?;
     let target = Target::parse(call)?;
-    let view = call.node().store()?.view(time.at)?;
-    let opened = Opened::target(call, view, &target, asked.query.as_deref())?;
+    let opened = match Opened::target(call, time, &target, asked.query.as_deref())? {
+        Named::Here(opened) => opened,
+        Named::View(view) => {
+            return aggregation(call, view, &target, asked.pipeline(), verbosity);
+        }
+    };
     if opened.is_absent() {
         let query = asked.query.clone().unwrap_or_else(|| RawDoc::from(rawdoc! {}));
         return absent(call, target.name()?.as_str(), &query, verbosity);
     }
-    let context = blocking::query_context(call);
+    let context = surroundings::query_context(call);
     let mut body = rawdoc! { "explainVersion": "1" };
     if asked.query.is_none() && asked.hint.is_none() {
         fast_count(opened.source(), opened.source().count()?, verbosity, &mut body);
@@ -196,12 +202,16 @@ fn fast_count(source: &dyn Source, all: u64, verbosity: Verbosity, body: &mut Ra
 fn of_distinct(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let asked = distinct::Asked::parse(call)?;
     let target = Target::parse(call)?;
-    let view = call.node().store()?.view(time.at)?;
-    let opened = Opened::target(call, view, &target, Some(&asked.query))?;
+    let opened = match Opened::target(call, time, &target, Some(&asked.query))? {
+        Named::Here(opened) => opened,
+        Named::View(view) => {
+            return aggregation(call, view, &target, asked.pipeline(), verbosity);
+        }
+    };
     if opened.is_absent() {
         return absent(call, target.name()?.as_str(), &asked.query, verbosity);
     }
-    let context = blocking::query_context(call);
+    let context = surroundings::query_context(call);
     let mut body = rawdoc! { "explainVersion": "1" };
     let query = Query::new(&opened, &context);
     query.explain(asked.request(call.node(), &opened)?.0, verbosity, &mut body)?;

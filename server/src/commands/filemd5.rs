@@ -17,7 +17,7 @@ use crate::{
     auth::{action::action, privilege::Target},
     context::{Call, Outcome},
     error::Failure,
-    read::{blocking, moment::ReadTime, opened::Opened, target},
+    read::{blocking, moment::ReadTime, opened::Opened, surroundings, target},
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -60,7 +60,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     let (mut md5, mut n) = (Md5::new(), 0);
     if let Some(collection) = view.catalog().collection(&ns) {
         let opened = Opened::collection(view, collection)?;
-        let context = blocking::query_context(call);
+        let context = surroundings::query_context(call);
         let planned = opened.plan(request(call, opened.source())?, &context)?;
         opened.each(call, planned, &context, |chunk| {
             md5.update(data(chunk, n)?);

@@ -16,7 +16,13 @@ use crate::{
     auth::writes,
     context::{Call, Outcome},
     error::Failure,
-    read::{blocking, collation, moment::ReadTime, opened::Opened, target::Target, views},
+    read::{
+        blocking, collation,
+        moment::ReadTime,
+        opened::{Named, Opened},
+        surroundings,
+        target::Target,
+    },
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -60,14 +66,12 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     fields.only(KNOWN)?;
     let inline = check(&fields)?;
     let ns = target.name()?.clone();
-    let view = call.node().store()?.view(time.at)?;
-    if view.catalog().collection(&ns).is_none() && views::exists(&view, &ns)? {
+    let Named::Here(opened) = Opened::target(call, time, &target, None)? else {
         let text = "mapReduce on a view is not supported";
         return Err(Failure::said(ErrorCode::CommandNotSupportedOnView, text));
-    }
-    let opened = Opened::target(call, view, &target, None)?;
+    };
     let request = request(call, &fields, &opened)?;
-    let context = blocking::query_context(call);
+    let context = surroundings::query_context(call);
     let mut planned = opened.plan(request, &context)?;
     // The first document would be mapped.
     let any = planned.pipeline.next(&mut Input::new(opened.source(), &context))?.is_some();
@@ -150,6 +154,6 @@ fn request(call: &Call, fields: &Fields<'_>, opened: &Opened) -> Result<Request,
     let sort = document("sort")?.filter(|sort| !sort.is_empty());
     let parse = |sort: RawDoc| SortPattern::parse(&sort, collator.clone()).map_err(within);
     request.sort = sort.map(parse).transpose()?;
-    blocking::check(call)?;
+    surroundings::check(call)?;
     Ok(request)
 }

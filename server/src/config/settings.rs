@@ -31,6 +31,10 @@ pub struct Settings {
     pub compressors: Vec<String>,
     /// Where the data lives.
     pub db_path: PathBuf,
+    /// Below which backups may be written.
+    pub backup_root: Option<PathBuf>,
+    /// How often all files are read and compared with their checksums; `None`: never.
+    pub scrub_interval: Option<Duration>,
     /// Name of the storage engine.
     pub storage_engine: String,
     /// Size of the engine's cache.
@@ -133,6 +137,8 @@ impl Settings {
             max_conns: narrow(in_range("net.maxIncomingConnections", MAX_CONNS, 5, MAX_CONNS)?),
             compressors: compressors(given.text("net.compression.compressors"))?,
             db_path: text("storage.dbPath").unwrap_or_else(|| "/data/db".to_owned()).into(),
+            backup_root: backup_root(given.text("storage.backupRoot"))?,
+            scrub_interval: scrub_interval(&given)?,
             storage_engine: engine(given.text("storage.engine"))?,
             cache_bytes: cache_bytes(&given)?,
             history_window: history_window(given.text("storage.historyWindow"))?,
@@ -230,14 +236,32 @@ fn set_name(text: &str) -> Result<String, ConfigError> {
 }
 
 fn min_retention(given: &Given) -> Result<Duration, ConfigError> {
-    const KEY: &str = "storage.oplogMinRetentionHours";
+    hours(given, "storage.oplogMinRetentionHours", 0.0)
+}
+
+fn scrub_interval(given: &Given) -> Result<Option<Duration>, ConfigError> {
+    const WEEK_HOURS: f64 = 168.0;
+    let every = hours(given, "storage.scrubIntervalHours", WEEK_HOURS)?;
+    Ok((!every.is_zero()).then_some(every))
+}
+
+fn hours(given: &Given, key: &str, default: f64) -> Result<Duration, ConfigError> {
     const SECS_PER_HOUR: f64 = 3600.0;
-    let hours = given.float(KEY)?.unwrap_or(0.0);
+    let hours = given.float(key)?.unwrap_or(default);
     match Duration::try_from_secs_f64(hours * SECS_PER_HOUR) {
-        Ok(retention) => Ok(retention),
+        Ok(duration) => Ok(duration),
         Err(_) if hours > 0.0 => Ok(Duration::MAX),
-        Err(_) => Err(ConfigError::Value(format!("{KEY} must be greater than or equal to 0"))),
+        Err(_) => Err(ConfigError::Value(format!("{key} must be greater than or equal to 0"))),
     }
+}
+
+fn backup_root(text: Option<&str>) -> Result<Option<PathBuf>, ConfigError> {
+    let root = text.map(PathBuf::from);
+    if root.as_ref().is_some_and(|root| !root.is_absolute()) {
+        let why = "storage.backupRoot must be an absolute path".to_owned();
+        return Err(ConfigError::Value(why));
+    }
+    Ok(root)
 }
 
 fn history_window(text: Option<&str>) -> Result<HistoryWindow, ConfigError> {

@@ -25,6 +25,23 @@ fn with_file(text: &str, args: &[&str]) -> Result<Asked, ConfigError> {
 }
 
 #[test]
+fn backups_have_no_place_by_default_and_an_absolute_one_if_any() {
+    assert_eq!(settings(&[]).backup_root, None);
+    let given = settings(&["--backupRoot", "/srv/backups"]).backup_root;
+    assert_eq!(given.unwrap().to_str(), Some("/srv/backups"));
+    assert!(refusal(&["--backupRoot", "backups"]).contains("absolute"));
+}
+
+#[test]
+fn a_scrub_comes_once_a_week_unless_told_otherwise() {
+    let hours = |args: &[&str]| settings(args).scrub_interval.map(|every| every.as_secs() / 3600);
+    assert_eq!(hours(&[]), Some(168));
+    assert_eq!(hours(&["--scrubIntervalHours", "24"]), Some(24));
+    assert_eq!(hours(&["--scrubIntervalHours", "0"]), None);
+    assert!(refusal(&["--scrubIntervalHours", "-1"]).contains("scrubIntervalHours"));
+}
+
+#[test]
 fn defaults_are_mongods() {
     let settings = settings(&[]);
     assert_eq!(settings.port, 27017);

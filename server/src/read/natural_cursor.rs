@@ -15,11 +15,11 @@ use query::{
 
 use super::{
     batch::BatchWriter,
-    blocking,
     cursors::{Filled, Reading, Remarks},
     first_batch::running_prefix,
     moment::ReadTime,
     opened::{Opened, Subject},
+    surroundings,
 };
 use crate::{context::Call, error::Failure, local};
 
@@ -131,7 +131,7 @@ impl NaturalReading {
         batch: &mut BatchWriter,
         limit: usize,
     ) -> Result<Filled, Failure> {
-        let context = blocking::query_context(call);
+        let context = surroundings::query_context(call);
         let source = opened.source();
         let from = self.place.clone();
         let mut looked_at: u64 = 0;

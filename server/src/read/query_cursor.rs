@@ -11,10 +11,10 @@ use query::{
 
 use super::{
     batch::BatchWriter,
-    blocking::Surroundings,
     cursors::{Filled, Reading, Remarks},
     moment::ReadTime,
     opened::{Opened, Subject},
+    surroundings::Surroundings,
 };
 use crate::{context::Call, error::Failure};
 

@@ -143,6 +143,11 @@ enum Command {
         /// The backup directory.
         dir: PathBuf,
     },
+    /// Read every file of a dbpath that no server is using, and compare it with its checksum.
+    Scrub {
+        /// The dbpath.
+        dir: PathBuf,
+    },
     /// Look into a dbpath that no server is using.
     Inspect(Inspect),
 }
@@ -163,6 +168,7 @@ fn main() -> ExitCode {
         Command::Serve { from, at, port } => serve::run(&from.from, &at, port),
         Command::Verify { from, primary, ns } => verify::run(&from.from, &primary, &ns),
         Command::VerifyBackup { dir } => backup::verify(&dir),
+        Command::Scrub { dir } => backup::scrub(&dir),
         Command::Inspect(what) => inspect::run(&what),
     };
     match done {

@@ -13,8 +13,8 @@ use crate::{
     context::Call,
     error::Failure,
     read::{
-        blocking,
         first_batch::{FIRST_BATCH, First},
+        surroundings,
     },
 };
 
@@ -120,7 +120,7 @@ impl Asked {
             resume_after: given("$_resumeAfter")?,
             min: given("min")?,
             max: given("max")?,
-            variables: Variables::parse(&fields, &blocking::query_context(call))?,
+            variables: Variables::parse(&fields, &surroundings::query_context(call))?,
             skip: number("skip")?.unwrap_or(0),
             limit: number("limit")?.or(legacy_limit).filter(|limit| *limit > 0),
             batch_size: number("batchSize")?.or(legacy_batch),
