@@ -2,6 +2,8 @@
 //!
 //! `FUZZ_RUNS=n` changes the number of inputs for each target, `SEED=n` the changes.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test answers by a panic")]
+
 use std::{env, fs, panic::catch_unwind, path::Path, sync::mpsc, thread};
 
 use fuzz::{TARGETS, Target};
