@@ -1,4 +1,4 @@
-//! Requests that run, for currentOp and killOp, and how long each collection kept us, for top.
+//! Running requests, for currentOp and killOp, and time spent per collection, for top.
 
 use std::{
     collections::HashMap,
@@ -15,17 +15,17 @@ use tokio::sync::Notify;
 
 use crate::{commands::OpClass, context::Client};
 
-/// One request.
+/// A running request.
 pub struct Operation {
     /// `opid`.
     pub id: i32,
-    /// Who asks.
+    /// The client.
     pub client: Arc<Client>,
-    /// What.
+    /// The command.
     pub body: RawDoc,
-    /// How it is counted.
+    /// Its class in opcounters.
     pub class: Option<OpClass>,
-    /// Since when.
+    /// Start time.
     pub started: Instant,
     /// The code that it ends with, 0 while it may go on.
     killed: AtomicI32,
@@ -33,7 +33,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// True once killOp named it, or a change of our state ended it.
+    /// True after killOp, or after a change of our state that kills it.
     pub fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed) != 0
     }
@@ -46,7 +46,7 @@ impl Operation {
         }
     }
 
-    /// Returns when it is to end.
+    /// Returns when it is killed.
     pub async fn killed(&self) {
         let told = self.kill.notified();
         if !self.is_killed() {
@@ -54,7 +54,7 @@ impl Operation {
         }
     }
 
-    /// `db.collection`, or `db.$cmd` for what has no collection.
+    /// `db.collection`, or `db.$cmd` if there is no collection.
     pub fn namespace(&self) -> String {
         let db = self.body.get_str("$db").unwrap_or_default();
         let first = self.body.iter().next().and_then(Result::ok);
@@ -67,7 +67,7 @@ impl Operation {
     }
 }
 
-/// All that run.
+/// All running requests.
 #[derive(Default)]
 pub struct Operations {
     next: AtomicI32,
@@ -76,7 +76,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// A request begins; it is over when the guard goes.
+    /// Registers a request; it ends when the guard is dropped.
     pub fn begin(
         &self,
         client: &Arc<Client>,
@@ -97,19 +97,19 @@ impl Operations {
         operation
     }
 
-    /// A request is over.
+    /// Removes a request.
     pub fn end(&self, id: i32) {
         self.running.lock().remove(&id);
     }
 
-    /// What runs now, oldest first.
+    /// The running requests, oldest first.
     pub fn list(&self) -> Vec<Arc<Operation>> {
         let mut all: Vec<_> = self.running.lock().values().cloned().collect();
         all.sort_by_key(|operation| operation.started);
         all
     }
 
-    /// Asks a request to end; it need not be there.
+    /// Kills a request, if it exists.
     pub fn kill(&self, id: i32) {
         self.interrupt(id, ErrorCode::Interrupted);
     }
@@ -123,7 +123,7 @@ impl Operations {
         }
     }
 
-    /// Notes how long a read of a collection took.
+    /// Records the duration of an operation on a collection.
     pub fn note(&self, ns: String, class: OpClass, took: Duration) {
         let micros = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
         let mut top = self.top.lock();
@@ -138,7 +138,7 @@ impl Operations {
         }
     }
 
-    /// Namespaces and what they took, sorted by name.
+    /// The namespaces with their usage, sorted by name.
     pub fn top(&self) -> Vec<(String, Usage)> {
         let mut all: Vec<_> =
             self.top.lock().iter().map(|(ns, use_)| (ns.clone(), *use_)).collect();
@@ -147,9 +147,9 @@ impl Operations {
     }
 }
 
-/// Clients can name any number of collections that don't exist.
+/// Limits the memory, since clients can name any number of collections that do not exist.
 const NAMESPACES_MAX: usize = 100_000;
-/// mongod's longest name of a collection, its database with it.
+/// mongod's maximum length of a namespace.
 const NAMESPACE_LEN_MAX: usize = 255;
 
 /// Microseconds and number of operations, by class.

@@ -23,10 +23,10 @@ use crate::{
     Catalog, StorageError, Store,
     apply::{prepared, put_undo},
     count_log,
-    engine::{Batch, Keyspace, Slice, Snapshot, Sync},
+    engine::{Batch, Engine, Keyspace, Slice, Snapshot, Sync},
     layout::{Reader as Bytewise, TableId, meta_key, numbers, split_history_key},
     mvcc::{Reader, Version, write::Undo},
-    store::{Counts, Inner, applied_value, mark_key, position_value},
+    store::{Counts, Inner, applied_value, mark_key, position_value, read_mark},
 };
 
 /// Rows restored in one engine batch.
@@ -342,6 +342,21 @@ impl Work {
 
 /// What the mark is called that R4 speaks of.
 pub(crate) const FLOOR: &str = "rollbackFloor";
+
+/// Where rollbacks end. A store of before there was this mark may have let go of anything up to where it stands.
+pub(crate) fn read_floor(
+    engine: &dyn Engine,
+    snapshot: &dyn Snapshot,
+    applied: Timestamp,
+) -> Result<u64, StorageError> {
+    if let Some(floor) = read_mark(snapshot, FLOOR)? {
+        return Ok(floor);
+    }
+    let mut batch = Batch::default();
+    batch.put(Keyspace::Meta, mark_key(FLOOR), numbers([applied.as_u64()]));
+    engine.commit(batch, Sync::Yes)?;
+    Ok(applied.as_u64())
+}
 
 fn same(now: &Version, then: &Option<Version>) -> bool {
     then.as_ref().is_some_and(|then| then.start() == now.start())

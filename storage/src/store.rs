@@ -40,7 +40,7 @@ use crate::{
     oplog::Oplog,
     pins::Pins,
     read_ahead::{ReadAhead, Watchers},
-    rollback::FLOOR,
+    rollback::read_floor,
     view::{ReadAt, View},
     watermarks::Watermarks,
 };
@@ -693,21 +693,6 @@ fn term(vote: &RawDocument) -> u64 {
 
 pub(crate) fn mark_key(name: &str) -> Vec<u8> {
     meta_key(b'm', &[name.as_bytes()])
-}
-
-/// Where rollbacks end. A store of before there was this mark may have let go of anything up to where it stands.
-fn read_floor(
-    engine: &dyn Engine,
-    snapshot: &dyn Snapshot,
-    applied: Timestamp,
-) -> Result<u64, StorageError> {
-    if let Some(floor) = read_mark(snapshot, FLOOR)? {
-        return Ok(floor);
-    }
-    let mut batch = Batch::default();
-    batch.put(Keyspace::Meta, mark_key(FLOOR), numbers([applied.as_u64()]));
-    engine.commit(batch, Sync::Yes)?;
-    Ok(applied.as_u64())
 }
 
 pub(crate) fn read_mark(snapshot: &dyn Snapshot, name: &str) -> Result<Option<u64>, StorageError> {

@@ -1,4 +1,4 @@
-//! mongod's YAML config file, flattened: nested mappings and dotted names are the same.
+//! Parses mongod's YAML config file to flat names: nested mappings and dotted names are equivalent.
 
 use serde_json::{Map, Value};
 
@@ -34,9 +34,9 @@ fn flatten(prefix: &str, map: &Map<String, Value>, given: &mut Given) -> Result<
                 }
             }
             (_, Value::Object(inner)) => flatten(&key, inner, given)?,
-            // A section that is there with nothing in it.
+            // An empty section.
             (None, Value::Null) if is_section(&key) => {}
-            // An option of the command line alone has no dot in its name.
+            // An option that only the command line has has no dot in its name.
             (Some(opt), value) if key.contains('.') => {
                 given.put(opt, &key, &scalar(&key, value)?)?;
             }
