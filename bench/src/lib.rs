@@ -1,10 +1,11 @@
-//! Understudy beside a real mongod: the same kind of primary, the same data, one after the other, one run.
+//! Compares Understudy with a real mongod: the same primary and the same data, one member after the other, in one
+//! run.
 //!
 //! ```text
 //! primary (mongod 8.2) ---- hidden member: mongod      start, initial sync, w:2, catch-up, kill -9 and restart
 //! primary (mongod 8.2) ---- hidden member: understudy  the same again; then a table of both and their ratio
 //! ```
-//! Every figure is read off the processes themselves (`/proc`) or off the primary's own view of the set.
+//! Every figure is taken from the processes (`/proc`) or from the primary's replSetGetStatus.
 
 mod measure;
 pub mod reads;
@@ -26,22 +27,22 @@ use self::measure::{Usage, disk_bytes};
 pub use self::steady::{Load, run_steady};
 use self::workload::{Workload, load_documents, load_small_collections};
 
-/// How large the scenarios are.
+/// Sizes of the scenarios.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Sizes {
     /// Documents of 500 bytes to sync, with three secondary indexes.
     #[arg(long, default_value_t = 1_000_000)]
     pub documents: u64,
-    /// Small collections besides; a mongod takes minutes for 5000.
+    /// Number of small collections besides; a mongod takes minutes for 5000.
     #[arg(long, default_value_t = 0)]
     pub collections: u32,
-    /// Mixed operations written while the member is down.
+    /// Number of mixed operations written while the member is down.
     #[arg(long, default_value_t = 400_000)]
     pub operations: u64,
-    /// Writes whose w:2 latency is measured.
+    /// Number of writes whose w:2 latency is measured.
     #[arg(long, default_value_t = 2_000)]
     pub w2_writes: u32,
-    /// Understudy keeps no more of the past than a mongod does (`--historyWindow 0`).
+    /// Understudy keeps no more history than a mongod does (`--historyWindow 0`).
     #[arg(long)]
     pub no_history: bool,
     /// Seed of the workload.
@@ -49,54 +50,54 @@ pub struct Sizes {
     pub seed: u64,
 }
 
-/// A primary that took less of a core than this, for as long as that, is at rest.
+/// A primary counts as idle if it used less than this share of a core during [`REST_SPAN`].
 const REST_BUSY_MAX: f64 = 0.1;
 const REST_SPAN: Duration = Duration::from_secs(1);
 
-/// A bound for every wait of the benchmark.
+/// Limit of every wait in the benchmark.
 const PATIENCE: Duration = Duration::from_secs(1_800);
-/// A bound for all of it, after which its servers are ended.
+/// Limit of the whole benchmark; its servers are ended after it.
 const LONGEST: Duration = Duration::from_secs(6 * 3_600);
 
-/// The test servers' cache is small. A mongod as installed takes half of the machine's memory if it has a use for it; this
-/// is as good as that for data of these sizes, wherever the benchmark runs.
+/// Cache size of the mongods. A mongod with default settings uses up to half of the machine's memory, but test
+/// servers start with a small cache. This size is as good as the default for this amount of data, on any machine.
 const CACHE: [&str; 2] = ["--wiredTigerCacheSizeGB", "4"];
 
-/// What one member did.
+/// Measurements of one member.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
-    /// From exec to the first answer.
+    /// Seconds from exec to the first reply.
     pub start_secs: f64,
-    /// Resident memory before it is in a set.
+    /// Resident memory before the member joins a set.
     pub idle_mib: f64,
-    /// From the reconfig that adds it to SECONDARY.
+    /// Seconds from the reconfig that adds the member until it is SECONDARY.
     pub initial_sync_secs: f64,
-    /// Highest resident memory so far.
+    /// Peak resident memory until the end of initial sync.
     pub initial_sync_peak_mib: f64,
-    /// CPU of the member.
+    /// CPU time of the member during initial sync.
     pub initial_sync_cpu_secs: f64,
-    /// Bytes under its dbpath.
+    /// Size of its dbpath.
     pub disk_mib: f64,
-    /// Acknowledged by the member.
+    /// Median latency of a w:2 write, acknowledged by the member.
     pub w2_p50_ms: f64,
-    /// Acknowledged by the member.
+    /// 99th percentile of the same latency.
     pub w2_p99_ms: f64,
-    /// Operations a second, from start to the primary's position.
+    /// Operations per second, from the start of the member until it has reached the primary's position.
     pub catch_up_ops_per_sec: f64,
-    /// CPU of the member.
+    /// CPU time of the member during catch-up.
     pub catch_up_cpu_secs: f64,
-    /// Highest resident memory of the new process.
+    /// Peak resident memory of the restarted process.
     pub catch_up_peak_mib: f64,
-    /// From exec after kill -9 to SECONDARY.
+    /// Seconds from exec after kill -9 until SECONDARY.
     pub restart_secs: f64,
 }
 
-/// Both members.
+/// Measurements of both members.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The real one.
+    /// The real mongod.
     pub mongod: Figures,
-    /// Ours.
+    /// Understudy.
     pub understudy: Figures,
 }
 
@@ -119,10 +120,11 @@ pub fn run(sizes: Sizes) -> Result<Comparison> {
     Ok(Comparison { mongod, understudy })
 }
 
-/// Every scenario for one member, in a set of its own: what the member before it left in the primary would be more to copy.
+/// Runs every scenario for one member in a set of its own, so that the data of an earlier member's run is not copied,
+/// too.
 fn alone(sizes: Sizes, options: impl Fn(&str) -> Result<NodeOptions>) -> Result<Figures> {
     let mut set = ReplSet::named("bench").mongod_args(&CACHE).limit(LONGEST).start()?;
-    // What is written while a member is down must still be there when it comes back.
+    // The oplog must still hold what was written while the member was down.
     set.primary()?.admin(doc! { "replSetResizeOplog": 1, "size": 4096.0 })?;
     println!("loading {} documents into the primary", sizes.documents);
     load_documents(set.primary()?, "orders", sizes.documents, sizes.seed)?;
@@ -227,8 +229,8 @@ fn restart(set: &mut ReplSet, index: usize, figures: &mut Figures) -> Result<()>
     Ok(())
 }
 
-/// Waits until the primary has written out what was loaded into it: for a minute its cache's threads would take the
-/// cores that the member is measured on.
+/// Waits until the primary has flushed the loaded data. Otherwise its eviction threads would compete with the
+/// measured member for the cores.
 fn let_rest(primary: &Node) -> Result<()> {
     primary.admin(doc! { "fsync": 1 })?;
     let mut before = (Instant::now(), Usage::of(primary)?.cpu_secs);
@@ -243,7 +245,7 @@ fn let_rest(primary: &Node) -> Result<()> {
     })
 }
 
-/// A member that has just started may refuse for a moment; that is not yet.
+/// A member that has just started may refuse the command for a moment; that counts as "not yet".
 fn await_applied(node: &Node, what: &str, done: impl Fn(&Node) -> Result<bool>) -> Result<()> {
     wait_until(what, PATIENCE, || Ok(done(node).unwrap_or(false).then_some(())))
 }
@@ -262,7 +264,7 @@ fn remove(set: &mut ReplSet, index: usize) -> Result<()> {
 const MIB: f64 = 1_048_576.0;
 
 impl Comparison {
-    /// A table for people.
+    /// The results as a text table.
     pub fn table(&self) -> String {
         let (m, u) = (&self.mongod, &self.understudy);
         let rows = [

@@ -1,4 +1,4 @@
-//! What a process has used, read from `/proc`.
+//! Resource usage of a process, read from `/proc`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,7 +15,7 @@ pub(super) struct Usage {
     pub(super) cpu_secs: f64,
 }
 
-/// Clock ticks a second in `/proc/*/stat`; fixed for user space on Linux.
+/// Clock ticks per second in `/proc/*/stat`; fixed for user space on Linux.
 const TICKS_PER_SEC: f64 = 100.0;
 
 impl Usage {
@@ -29,7 +29,7 @@ impl Usage {
                 .ok_or_else(|| anyhow!("no {field} in /proc/{pid}/status"))
         };
         let stat = read(&format!("/proc/{pid}/stat"))?;
-        // The name in parentheses may hold spaces; the fields after it are counted.
+        // The process name in parentheses may contain spaces, so fields are counted after it.
         let rest = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
         let ticks = |n: usize| rest.split_whitespace().nth(n).and_then(|t| t.parse::<f64>().ok());
         let cpu = ticks(11).zip(ticks(12)).map(|(user, system)| user + system);
@@ -48,8 +48,8 @@ fn read(path: &str) -> Result<String> {
 /// The unit of `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
 
-/// What all files below `dir` take on disk: a journal may be longer than what was written to it. A file that goes away
-/// while we look counts nothing.
+/// Disk space used by all files below `dir`: allocated blocks, since a journal file may be longer than its content. A
+/// file that disappears meanwhile counts as zero.
 pub(super) fn disk_bytes(dir: &Path) -> Result<u64> {
     let mut total = 0;
     for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {

@@ -1,8 +1,8 @@
-//! Reads of Understudy beside those of a real mongod: both are hidden members of one set, hold the same data, and are
-//! asked by the same driver, one after the other for each kind of read.
+//! Compares reads from Understudy with reads from a real mongod. Both are hidden members of one set, hold the same
+//! data, and are asked by the same driver, one after the other for each kind of read.
 //!
-//! Rates are what the client sees; CPU is what the server used for one read, which says more where client and server
-//! share the cores.
+//! Rates are measured at the client. CPU is what the server used per read, which is more telling when client and
+//! server share the cores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,19 +31,19 @@ pub struct ReadSizes {
     /// Documents of 500 bytes, with three secondary indexes.
     #[arg(long, default_value_t = 1_000_000)]
     pub documents: u64,
-    /// How many connections read at once, one measurement for each number.
+    /// Numbers of concurrent connections; each kind of read is measured once for each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 32])]
     pub connections: Vec<u32>,
-    /// How long each kind of read is measured, at least; one that has begun is finished.
+    /// Minimum duration of each measurement; a read that has begun is completed.
     #[arg(long, default_value_t = 3.0)]
     pub seconds: f64,
-    /// Only the kinds of reads whose names contain this.
+    /// Measure only the kinds of reads whose names contain this.
     #[arg(long)]
     pub only: Option<String>,
-    /// The cache of each server, in GiB.
+    /// Cache size of each server, in GiB.
     #[arg(long, default_value_t = 1.0)]
     pub cache_gb: f64,
-    /// Seed of data and reads.
+    /// Seed of the data and the reads.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -86,7 +86,7 @@ impl Read {
         }
     }
 
-    /// Reads once and looks whether the answer has the size that it must have.
+    /// Reads once and checks that the number of results is as expected.
     async fn run(self, db: &Database, documents: u64, rng: &mut StdRng) -> Result<()> {
         let orders = db.collection::<RawDocumentBuf>("orders");
         let any = |rng: &mut StdRng, below: u64| {
@@ -107,7 +107,7 @@ impl Read {
                 (found(&orders, range).await?, 100..=100)
             }
             Self::Scan => {
-                // No index begins with it; one document in ten thousand.
+                // No index covers `amount`; one document in ten thousand matches.
                 let filter = doc! { "amount": { "$gte": 9_999.0 } };
                 (found(&orders, filter).await?, 0..=documents / 1_000)
             }
@@ -159,49 +159,49 @@ async fn drained<T: for<'a> serde::Deserialize<'a> + Unpin + Send + Sync + 'stat
     Ok(documents)
 }
 
-/// One kind of read on one server.
+/// Result of one kind of read on one server.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Rate {
-    /// Reads a second.
+    /// Reads per second.
     pub per_sec: f64,
-    /// CPU that the server used for one, in milliseconds.
+    /// CPU time of the server per read, in milliseconds.
     pub cpu_ms: f64,
 }
 
 /// One line of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was read.
+    /// The kind of read.
     pub name: &'static str,
-    /// By how many connections.
+    /// Number of connections.
     pub connections: u32,
-    /// The real one.
+    /// The real mongod.
     pub mongod: Rate,
-    /// Ours.
+    /// Understudy.
     pub understudy: Rate,
 }
 
-/// A median latency that should stay, or grow with what is asked for and nothing else.
+/// A median latency with little data and with much data: it should grow only with the size of the result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Growth {
-    /// What was asked.
+    /// The measured request.
     pub name: &'static str,
-    /// Milliseconds: the real one, where there is little and where there is much.
+    /// Milliseconds on the real mongod: with little data, with much data.
     pub mongod: (f64, f64),
-    /// Milliseconds: ours.
+    /// Milliseconds on Understudy.
     pub understudy: (f64, f64),
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reads {
-    /// Rates.
+    /// Rates of the kinds of reads.
     pub rows: Vec<Row>,
-    /// What grows and what does not.
+    /// Latencies with little and with much data.
     pub growth: Vec<Growth>,
     /// Resident memory of both after all reads, in MiB.
     pub resident_mib: (f64, f64),
-    /// The highest of both.
+    /// Peak resident memory of both, in MiB.
     pub peak_mib: (f64, f64),
 }
 
@@ -273,7 +273,7 @@ async fn client(node: &Node, connections: u32) -> Result<Client> {
     Ok(client)
 }
 
-/// So many workers read until the time is over. Each reads once before, so that caches are as warm as they get.
+/// Runs `connections` workers until the time is over. Each worker reads once before, to warm the caches.
 async fn rate(node: &Node, read: Read, connections: u32, sizes: &ReadSizes) -> Result<Rate> {
     let db = client(node, connections).await?.database("bench");
     let window = Duration::from_secs_f64(sizes.seconds);
@@ -306,7 +306,7 @@ async fn rate(node: &Node, read: Read, connections: u32, sizes: &ReadSizes) -> R
 
 type Grown = (&'static str, (f64, f64));
 
-/// The same question where there is little to read and where there is much; the median of many.
+/// Median latencies of the same requests with little and with much data.
 async fn grown(node: &Node, sizes: &ReadSizes) -> Result<Vec<Grown>> {
     const TIMES: usize = 200;
     let client = client(node, 1).await?;
@@ -344,8 +344,8 @@ async fn grown(node: &Node, sizes: &ReadSizes) -> Result<Vec<Grown>> {
     Ok(out)
 }
 
-/// What a getMore takes at the beginning of a collection and near its end. All of them in one session: a cursor belongs
-/// to the session that opened it, and the driver takes any idle one for a command that names none.
+/// Latency of a getMore at the beginning of a collection and near its end. All run in one session: a cursor belongs
+/// to the session that opened it, and the driver would use any idle session for a command without one.
 async fn get_mores(client: &Client, documents: u64) -> Result<(f64, f64)> {
     const BATCH: u64 = 100;
     let db = client.database("bench");
@@ -371,7 +371,7 @@ async fn get_mores(client: &Client, documents: u64) -> Result<(f64, f64)> {
             late.push(millis);
         }
     }
-    // Any session may kill it; the driver takes none for this command.
+    // killCursors may come from any session; the driver sends it without one.
     db.run_command(doc! { "killCursors": "orders", "cursors": [id] }).await?;
     Ok((median(near), median(late)))
 }
@@ -399,7 +399,7 @@ impl Row {
 }
 
 impl Reads {
-    /// A table for people.
+    /// The results as a text table.
     pub fn table(&self) -> String {
         let mut out = format!(
             "{:<24} {:>4} {:>11} {:>11} {:>6}   {:>10} {:>10} {:>6}\n",

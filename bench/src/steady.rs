@@ -1,7 +1,7 @@
-//! A load that goes on: how far behind our node is, whether its memory grows, whether anything in it complains.
+//! Runs a steady load and reports our node's replication lag, its memory growth, and its warnings.
 //!
-//! A marker is written to the primary, and the same moment asked of our node (`afterClusterTime`): what that answer takes
-//! is the lag, with the way there and back. It is the lag of what is applied, not of what is acknowledged.
+//! The lag is measured by writing a marker to the primary and reading it from our node with `afterClusterTime`. The
+//! time of that read, including the round trip, is the lag. It is the lag of applying, not of acknowledging.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ use super::measure::Usage;
 use super::workload::{Workload, load_documents};
 use super::{CACHE, percentile};
 
-/// How long and how fast.
+/// Duration and rate of the load.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Load {
     /// How long it goes on.
     #[arg(long, default_value_t = 10)]
     pub minutes: u64,
-    /// Operations a second: 40% inserts, 50% updates, 10% deletes.
+    /// Operations per second: 40% inserts, 50% updates, 10% deletes.
     #[arg(long, default_value_t = 5_000)]
     pub rate: u64,
-    /// Documents there are before.
+    /// Number of documents loaded before.
     #[arg(long, default_value_t = 200_000)]
     pub documents: u64,
     /// Seed of the workload.
@@ -34,11 +34,11 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// Bulks a second, so that the load is even.
+/// Bulk commands per second; several, to keep the load even.
 const STEPS_PER_SEC: u64 = 50;
-/// How often the lag is looked at.
+/// Interval between lag measurements.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
-/// How often memory is looked at and a line printed.
+/// Interval between memory measurements and printed lines.
 const REPORT_EVERY: Duration = Duration::from_secs(30);
 
 /// Runs the load against a set of one mongod 8.2 and our node, prints a line every half minute, and compares the data.
@@ -98,7 +98,7 @@ fn write(set: &ReplSet, load: Load) -> Result<(u64, f64)> {
 
 const INVALID_OPTIONS: i32 = 72;
 
-/// Lags in milliseconds.
+/// Measures lags, in milliseconds, until `stop` is set.
 fn probe(primary: &Client, ours: &Client, stop: &AtomicBool) -> Result<Vec<f64>> {
     let mut lags = Vec::new();
     while !stop.load(Ordering::SeqCst) {
@@ -111,7 +111,8 @@ fn probe(primary: &Client, ours: &Client, stop: &AtomicBool) -> Result<Vec<f64>>
             "find": "markers", "limit": 1,
             "readConcern": { "level": "local", "afterClusterTime": at },
         };
-        // Before it has heard of that time it refuses, as a mongod does; only members and sessions tell it beforehand.
+        // Like a mongod, the node refuses a cluster time it has not seen yet. Only other members and sessions tell it
+        // new times.
         loop {
             let reply = driver::answer(ours, "bench", find.clone()).context("read our node")?;
             match reply.get_i32("code") {

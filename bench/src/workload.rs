@@ -11,7 +11,7 @@ const INSERT_BATCH: usize = 2_000;
 /// Operations in one bulk command.
 const BULK: u64 = 1_000;
 
-/// About 500 bytes: numbers, short strings, an array, and text that compresses like text.
+/// A document of about 500 bytes: numbers, short strings, an array, and text that compresses like natural text.
 fn document(id: u64, rng: &mut StdRng) -> Document {
     const WORDS: [&str; 16] = [
         "amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "haven", "inlet", "jetty",
@@ -34,7 +34,7 @@ fn document(id: u64, rng: &mut StdRng) -> Document {
     }
 }
 
-/// A collection with `n` documents and three secondary indexes.
+/// Fills a collection with `n` documents and three secondary indexes.
 pub(super) fn load_documents(primary: &Node, coll: &str, n: u64, seed: u64) -> Result<()> {
     let mut rng = StdRng::seed_from_u64(seed);
     primary.run(
@@ -58,7 +58,7 @@ pub(super) fn load_documents(primary: &Node, coll: &str, n: u64, seed: u64) -> R
     Ok(())
 }
 
-/// Whom the orders belong to.
+/// Fills the collection of customers that the orders refer to.
 pub(super) fn load_customers(primary: &Node) -> Result<()> {
     for first in (0..100_000_i64).step_by(INSERT_BATCH) {
         let documents: Vec<Document> = (first..first + INSERT_BATCH as i64)
@@ -69,7 +69,7 @@ pub(super) fn load_customers(primary: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Collections with a handful of documents and one index each.
+/// Makes collections with a few documents and one index each.
 pub(super) fn load_small_collections(primary: &Node, n: u32) -> Result<()> {
     for i in 0..n {
         let name = format!("small{i}");
@@ -85,10 +85,10 @@ pub(super) fn load_small_collections(primary: &Node, n: u32) -> Result<()> {
     Ok(())
 }
 
-/// 40% inserts, 50% updates, 10% deletes.
+/// A random mix of 40% inserts, 50% updates, 10% deletes.
 pub(super) struct Workload {
     rng: StdRng,
-    /// Documents that are updated and deleted have smaller ids.
+    /// Updates and deletes choose ids below this.
     existing: u64,
     next_id: u64,
 }
@@ -103,7 +103,7 @@ impl Workload {
     }
 
     pub(super) fn run(mut self, primary: &Node, operations: u64) -> Result<()> {
-        // Ids that no earlier run of this workload has used.
+        // Start at ids that no earlier run of this workload has used.
         let base = primary.run("bench", doc! { "count": "orders" })?.get_i32("n").unwrap_or(0);
         self.next_id += u64::try_from(base).unwrap_or(0) * 16;
         for _ in 0..operations / BULK {
@@ -112,7 +112,7 @@ impl Workload {
         Ok(())
     }
 
-    /// So many operations, in one command of each kind.
+    /// Runs this many operations, as one command of each kind.
     pub(super) fn step(&mut self, primary: &Node, operations: u64) -> Result<()> {
         let (mut inserts, mut updates, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..operations {

@@ -1,7 +1,7 @@
-//! How fast messages are read and written, against copying the same bytes.
+//! Measures how fast messages are parsed and encoded, compared with copying the same bytes.
 //!
-//! `cargo bench -p protocol` prints one line a case: the best and the median of many rounds. On a busy
-//! machine the best is the one to compare. `cargo bench -p protocol -- oplog` runs a part.
+//! `cargo bench -p protocol` prints one line per case: the best and the median of many rounds. On a busy machine,
+//! compare the best. `cargo bench -p protocol -- oplog` runs only the cases whose name contains `oplog`.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark looks at the clock")]
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a benchmark")]
@@ -22,7 +22,7 @@ use protocol::{
 const CASE: Duration = Duration::from_millis(400);
 
 fn main() {
-    // cargo adds options of its own; the first word that is none chooses.
+    // cargo passes options of its own; the first argument that is not an option selects the cases.
     let chosen = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
     for (name, body) in
         [("1 KiB find request", find_request()), ("16 MiB exhaust batch", exhaust_batch())]
@@ -114,7 +114,7 @@ fn encoded(message: &Message) -> Bytes {
 
 /// Runs a case again and again and prints the best and the median.
 fn report(case: &str, bytes: usize, mut run: impl FnMut()) {
-    // Small cases are timed many at once, so that the clock does not count.
+    // Small cases are timed many at once, so that reading the clock does not distort the result.
     let per_round = (64 * 1024 / bytes).max(1);
     let mut rounds = Vec::new();
     let began = Instant::now();

@@ -1,7 +1,7 @@
-//! Follows the oplog of a running mongod by an exhaust cursor, and says what it sees.
+//! Follows the oplog of a running mongod through an exhaust cursor and prints what arrives.
 //!
-//! `cargo run -p protocol --example tail_oplog -- host:port [entries]`, with `KEY` set to the key of a
-//! set that has a key file.
+//! Run it with `cargo run -p protocol --example tail_oplog -- host:port [entries]`. If the set uses a key file, set
+//! `KEY` to its key.
 
 use std::{env, error::Error, sync::Arc, time::Duration};
 

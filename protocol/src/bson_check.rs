@@ -1,11 +1,11 @@
-//! The check that mongod runs over every document it receives: is this BSON all the way down?
+//! The check that mongod runs over every document it receives: is it well-formed BSON at every level?
 //!
-//! Values are not judged, only their shape: types that exist, lengths that fit, strings that end in a
-//! zero byte, booleans that are 0 or 1. Names and strings need not be UTF-8: mongod takes and keeps
-//! what is not, and so do we.
+//! Only the structure is checked, not the values: types must exist, lengths must fit, strings must end in a zero
+//! byte, booleans must be 0 or 1. Names and strings need not be UTF-8: mongod accepts and stores such text, and so do
+//! we.
 //!
-//! B1 After `check` says yes, walking the document by its lengths never leaves it.
-//! B2 The work is linear in the length of the document; nothing is allocated unless it is broken.
+//! B1 After `check` succeeds, walking the document by its lengths never reads outside of it.
+//! B2 The work is linear in the length of the document; memory is allocated only to describe an error.
 //! B3 The recursion is as deep as the nesting, and never deeper than [`DEPTH_MAX`].
 
 use std::fmt;
@@ -14,20 +14,20 @@ use bson::{RawBsonRef, RawDocument};
 
 use crate::ErrorCode;
 
-/// How deep documents and arrays may be nested, the outermost not counted, as in mongod.
+/// How deep documents and arrays may be nested, not counting the outermost. mongod has the same limit.
 pub const DEPTH_MAX: usize = 200;
 
-/// An empty document: its length and the closing zero.
+/// Length of an empty document: its length field and the closing zero byte.
 const DOCUMENT_LEN_MIN: usize = 5;
 
-/// Why bytes are no document. Displays as mongod's `errmsg`.
+/// Why bytes are not a valid document. Displays as mongod's `errmsg`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidBson {
     /// What is wrong.
     pub reason: Reason,
-    /// Where, as the names of the fields from the outermost in; empty if not even a field was found.
+    /// Where the fault is: the field names from the outermost inwards. Empty if no field was reached.
     pub path: Vec<String>,
-    /// The `_id` of the outermost document, if it stands before the fault and is short.
+    /// The `_id` of the outermost document, if it was read before the fault and is a short value.
     pub id: Option<String>,
 }
 
@@ -37,33 +37,33 @@ pub enum Reason {
     /// Too short to be a document at all.
     #[error("BSON data has to be at least {DOCUMENT_LEN_MIN} bytes")]
     TooShort,
-    /// The length goes beyond what is there.
+    /// The length field exceeds the available bytes.
     #[error("Incorrect BSON length {len} should be less or equal to {have}")]
     Overrun {
-        /// What the document says.
+        /// Length that the document claims.
         len: i32,
-        /// What is there.
+        /// Bytes that are available.
         have: usize,
     },
     /// The last byte is not zero.
     #[error("BSON object not terminated with EOO")]
     NotClosed,
-    /// The document, or one in it, ends before or after its length says.
+    /// The document, or one nested in it, ends before or after the place its length gives.
     #[error("incorrect BSON length")]
     WrongLength,
-    /// A document within is too short to be one.
+    /// A nested document is too short to be one.
     #[error("Nested BSON object has to be at least {DOCUMENT_LEN_MIN} bytes (decoded length: {0})")]
     NestedTooShort(i32),
     /// A type that BSON does not have.
     #[error("Unrecognized BSON type {0}")]
     UnknownType(u8),
-    /// A boolean that is neither.
+    /// A boolean that is neither 0 nor 1.
     #[error("BSON bool is neither false nor true")]
     Bool,
     /// A string without its closing zero byte.
     #[error("Not null terminated string")]
     String,
-    /// A value that goes beyond its document.
+    /// A value that extends beyond its document.
     #[error("BSON size is larger than buffer size")]
     ValueOverrun,
     /// Nested too deep.
@@ -111,7 +111,7 @@ pub fn check(bytes: &[u8]) -> Result<(), InvalidBson> {
     })
 }
 
-/// The length of the document at the front of `bytes`, its outer shape checked.
+/// Length of the document at the start of `bytes`, after checking its length field and closing byte.
 pub(crate) fn document_len(bytes: &[u8]) -> Result<usize, Reason> {
     let len = bytes.first_chunk().map(|len| i32::from_le_bytes(*len)).ok_or(Reason::TooShort)?;
     let have = bytes.len();
@@ -124,7 +124,7 @@ pub(crate) fn document_len(bytes: &[u8]) -> Result<usize, Reason> {
     }
 }
 
-/// A fault on its way out; each document that it leaves adds the name of the field it was in.
+/// A fault on its way up the call stack. Each level of nesting prepends the name of the field it was in.
 struct Fault {
     reason: Reason,
     path: Vec<String>,
@@ -143,7 +143,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The elements of a container that ends at `end`, and its closing zero.
+    /// Checks the elements of a container that ends at `end`, and its closing zero byte.
     fn elements(&mut self, end: usize, depth: usize) -> Result<(), Fault> {
         loop {
             let kind = *self.bytes.get(self.at).ok_or(Reason::WrongLength)?;
@@ -195,7 +195,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A document or array that must end before the closing zero of its container.
+    /// Checks a document or array, which must end before the closing zero of its container.
     fn document(&mut self, end: usize, depth: usize) -> Result<(), Fault> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let len = rest.first_chunk().map(|len| i32::from_le_bytes(*len));
@@ -212,7 +212,7 @@ impl Walk<'_> {
         self.elements(own_end, depth + 1)
     }
 
-    /// Length of the whole, the code, the scope. The scope must end where the whole does.
+    /// Checks code with scope: total length, code, scope document. The scope must end where the total length says.
     fn code_with_scope(&mut self, end: usize, depth: usize) -> Result<(), Fault> {
         let start = self.at;
         let whole = self.length(end)?;
@@ -247,7 +247,7 @@ impl Walk<'_> {
         len.and_then(|len| usize::try_from(len).ok()).ok_or(Reason::ValueOverrun)
     }
 
-    /// Steps over bytes that must lie before the closing zero of the container.
+    /// Skips bytes, which must lie before the closing zero of the container.
     #[inline]
     fn skip(&mut self, n: usize, end: usize) -> Result<(), Reason> {
         let next = self.at.checked_add(n).filter(|next| *next < end);
@@ -255,11 +255,11 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Steps over text that ends in a zero byte.
+    /// Skips text that ends in a zero byte.
     #[inline]
     fn cstring(&mut self, end: usize) -> Result<(), Reason> {
         let rest = self.bytes.get(self.at..end).unwrap_or_default();
-        // Most names are shorter than eight bytes, and eight can be looked at in one go.
+        // Most names are shorter than eight bytes, so eight bytes are tested at once.
         let len = rest.first_chunk().and_then(zero_in_word);
         match len.or_else(|| rest.iter().position(|byte| *byte == 0)) {
             Some(len) => self.skip(len + 1, end),
@@ -274,18 +274,19 @@ impl Walk<'_> {
     }
 }
 
-/// The position of the first zero byte among eight.
+/// Position of the first zero byte among eight.
 #[inline]
 pub(crate) fn zero_in_word(bytes: &[u8; 8]) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const TOPS: u64 = 0x8080_8080_8080_8080;
     let word = u64::from_le_bytes(*bytes);
-    // A byte's top bit is set in `zeros` if it is zero; above the first such byte borrows may lie.
+    // `zeros` has a byte's top bit set if that byte is zero. Bits above the first such byte may be wrong because of
+    // borrows; only the lowest is used.
     let zeros = word.wrapping_sub(ONES) & !word & TOPS;
     usize::try_from(zeros.trailing_zeros() / 8).ok().filter(|at| *at < 8)
 }
 
-/// The `_id` as mongod prints it, if it can be read; documents are not printed.
+/// The `_id` as mongod prints it, if it is readable. An `_id` that is a document is not printed.
 fn short_id(bytes: &[u8]) -> Option<String> {
     let doc = RawDocument::from_bytes(bytes).ok()?;
     let id = doc.iter_elements().map_while(Result::ok).find(|e| e.key().as_str() == "_id")?;

@@ -1,4 +1,4 @@
-//! A thin coat over [`crate::framing`] and [`crate::message`] for `tokio_util::codec::Framed`.
+//! Adapts [`crate::framing`] and [`crate::message`] to `tokio_util::codec::Framed`.
 
 use std::io;
 
@@ -11,18 +11,18 @@ use crate::{
     header::{Header, op_code},
 };
 
-/// A whole message that could not be understood. The stream can go on after it, if mongod's would.
+/// A complete message that cannot be parsed. The connection may continue if mongod would continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct BadMessage {
-    /// Its header, for the answer.
+    /// Header of the message, needed for the reply.
     pub header: Header,
     /// What is wrong with it.
     pub error: ParseError,
 }
 
 impl BadMessage {
-    /// mongod's answer, or `None` where it closes the connection without a word.
+    /// mongod's reply, or `None` where mongod closes the connection without replying.
     pub fn reply(&self, request_id: i32) -> Option<Message> {
         if self.error.is_fatal() {
             return None;
@@ -36,13 +36,13 @@ impl BadMessage {
     }
 }
 
-/// Why a connection cannot go on.
+/// Why a connection must be closed.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// The socket failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The stream cannot be cut into messages.
+    /// The stream cannot be split into messages.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// A message cannot be sent.
@@ -50,7 +50,7 @@ pub enum CodecError {
     Encode(#[from] EncodeError),
 }
 
-/// Decodes to a message, or to what is wrong with it; encodes messages.
+/// Decodes to a message or to a parse error; encodes messages.
 #[derive(Debug, Clone)]
 pub struct MessageCodec {
     /// What to accept; changes when compression has been negotiated.
@@ -58,7 +58,7 @@ pub struct MessageCodec {
 }
 
 impl MessageCodec {
-    /// Accepts what `accept` says.
+    /// A codec that accepts what `accept` allows.
     pub fn new(accept: Accept) -> Self {
         Self { accept }
     }

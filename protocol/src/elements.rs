@@ -1,17 +1,17 @@
-//! A walk over the fields of one document that touches nothing but names and lengths.
+//! Iterates over the fields of one document and reads only names and lengths.
 //!
-//! The BSON library checks each name and value as it passes; where a few of many fields are wanted, as
-//! in an oplog entry, most of that work is for nothing. Here a value is looked at when it is asked for.
+//! The BSON library validates each name and value as it passes. When only a few of many fields are needed, as in an
+//! oplog entry, most of that work is wasted. Here a value is decoded only on request.
 
 use bson::{RawBsonRef, RawDocument, Uuid};
 
 use crate::{Timestamp, bson_check::zero_in_word};
 
-/// The document is broken at this field.
+/// The document is malformed at this field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken;
 
-/// A field, its value still bytes.
+/// A field whose value is not decoded yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Element<'a> {
     doc: &'a RawDocument,
@@ -28,7 +28,7 @@ pub(crate) struct Elements<'a> {
 
 impl<'a> Elements<'a> {
     pub(crate) fn of(doc: &'a RawDocument) -> Self {
-        // The shape was checked when the reference was made: length in front, zero byte at the end.
+        // The length prefix and the closing zero byte were checked when the reference was made.
         let fields = doc.as_bytes().get(4..).and_then(|fields| fields.split_last());
         Self { doc, rest: fields.map_or(&[], |(_, fields)| fields) }
     }
@@ -53,12 +53,12 @@ impl<'a> Iterator for Elements<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// The name, which need not be UTF-8.
+    /// The field name, which need not be UTF-8.
     pub(crate) fn name(&self) -> &'a [u8] {
         self.name
     }
 
-    /// The value as the library has it.
+    /// The value, decoded by the BSON library.
     pub(crate) fn value(&self) -> Result<RawBsonRef<'a>, Broken> {
         let name = str::from_utf8(self.name).map_err(|_| Broken)?;
         self.doc.get(name).ok().flatten().ok_or(Broken)
@@ -117,7 +117,7 @@ impl<'a> Element<'a> {
 /// The binary subtype of today's UUIDs.
 const UUID_SUBTYPE: u8 = 4;
 
-/// The name before the next zero byte, and what follows it.
+/// Splits at the next zero byte: the name before it and the bytes after it.
 #[inline]
 fn split_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let quick = bytes.first_chunk().and_then(zero_in_word);
@@ -126,7 +126,7 @@ fn split_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name, after.get(1..)?))
 }
 
-/// How long a value is, by its type and the length in front of it.
+/// Length of a value, from its type and its length prefix.
 #[inline]
 fn value_len(kind: u8, rest: &[u8]) -> Option<usize> {
     let prefix = || {

@@ -1,9 +1,9 @@
-//! What can be wrong with a message, and what mongod does about it.
+//! Errors in messages, and how mongod reacts to each.
 //!
 //! ```text
-//!  FrameError   the stream itself cannot be cut: close the connection
-//!  ParseError   this message cannot be read: answer with code and text, or close (`is_fatal`)
-//!  EncodeError  we tried to send what nobody would read
+//!  FrameError   the stream cannot be split into messages: close the connection
+//!  ParseError   this message cannot be parsed: reply with code and text, or close (`is_fatal`)
+//!  EncodeError  we tried to send a message that no peer would accept
 //! ```
 
 use bson::{RawDocumentBuf, rawdoc};
@@ -15,7 +15,7 @@ use crate::{
     op_compressed::Compressor,
 };
 
-/// Why a stream of bytes can no longer be cut into messages.
+/// Why a stream of bytes can no longer be split into messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The length field is out of bounds.
@@ -23,35 +23,35 @@ pub enum FrameError {
         "message length {len} is invalid: it must lie between {HEADER_LEN} and {MESSAGE_LEN_MAX}"
     )]
     Length {
-        /// What the header says.
+        /// Length in the header.
         len: i32,
     },
-    /// The bytes end before, or go on after, the message they should hold.
+    /// There are fewer or more bytes than the message's length.
     #[error("the message does not have the length that its header gives; {have} bytes are there")]
     Truncated {
-        /// Bytes that are there.
+        /// Bytes that are available.
         have: usize,
     },
 }
 
 impl FrameError {
-    /// True if the first four bytes are those of a browser's request. mongod then answers with a
-    /// line of HTTP before it closes.
+    /// True if the first four bytes are the start of an HTTP request. mongod then answers with a line of HTTP before
+    /// it closes.
     pub fn is_http(self) -> bool {
         self == Self::Length { len: i32::from_le_bytes(*b"GET ") }
     }
 }
 
-/// Why a message that is whole cannot be understood.
+/// Why a complete message cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// No opcode that we read.
+    /// An opcode that we do not support.
     #[error("opcode {0} is not supported")]
     OpCode(i32),
-    /// A required flag bit that we don't know.
+    /// An unknown flag among the bits that must be understood.
     #[error("Message contains illegal flags value: Ob{0:b}")]
     UnknownFlags(u32),
-    /// The checksum does not fit the bytes.
+    /// The checksum does not match the bytes.
     #[error("OP_MSG checksum does not match contents")]
     Checksum,
     /// A section of a kind other than 0 and 1.
@@ -66,7 +66,7 @@ pub enum ParseError {
     /// Two document sequences with one name.
     #[error("Duplicate document sequence: {0}")]
     DuplicateSequence(String),
-    /// The name of a document sequence is no text.
+    /// The name of a document sequence is not UTF-8.
     #[error("document sequence name is not valid UTF-8")]
     SequenceName,
     /// A name that is both a field of the body and a document sequence.
@@ -75,48 +75,48 @@ pub enum ParseError {
     /// Too short to hold the fixed fields of its opcode.
     #[error("message is too short for its opcode")]
     TooShort,
-    /// Too short to hold the checksum that its flags promise.
+    /// Too short to hold the checksum that its flags announce.
     #[error("Invalid message size for an OpMsg containing a checksum")]
     NoChecksum,
-    /// A section's length goes beyond the message, or is negative.
+    /// A section's length exceeds the message or is negative.
     #[error("Invalid advance ({by}) past end of buffer[{left}] at offset: 0")]
     Overrun {
-        /// What the length says, as mongod computes with it.
+        /// The length minus four, wrapped around as in mongod.
         by: u32,
-        /// What is left of the message.
+        /// Bytes left in the message.
         left: usize,
     },
     /// A name without a closing zero byte.
     #[error("couldn't locate terminal char (\\u0000) in buffer[{left}] at offset: 0")]
     Unterminated {
-        /// What is left of the message.
+        /// Bytes left in the message.
         left: usize,
     },
-    /// Something follows the last part of an OP_QUERY or OP_REPLY, or is missing there.
+    /// An OP_QUERY or OP_REPLY has bytes after its last part, or too few.
     #[error("Client Error: Remaining data too small for BSON object")]
     Remainder,
-    /// A document of an OP_QUERY that is not BSON.
+    /// A document of an OP_QUERY that is not valid BSON.
     #[error("Client Error: bad object in message: {0}")]
     QueryBson(InvalidBson),
-    /// A document that is not BSON.
+    /// A document that is not valid BSON.
     #[error(transparent)]
     Bson(#[from] InvalidBson),
-    /// A compressor by a number that nobody knows.
+    /// An unknown compressor number.
     #[error("Unknown compressor id: {0}")]
     UnknownCompressor(u8),
-    /// A compressor that was not agreed on.
+    /// A compressor that was not negotiated.
     #[error("compressor {0} was not negotiated")]
     NotNegotiated(Compressor),
-    /// The envelope claims more than a message may have.
+    /// The envelope claims a length above the maximum message length.
     #[error("decompressed message would be {0} bytes long; that is too long or impossible")]
     DecompressedLength(i64),
-    /// The compressed bytes are damaged, or don't have the length that the envelope gives.
+    /// The compressed bytes are damaged, or their length differs from the one in the envelope.
     #[error("cannot decompress a {0} message")]
     Decompress(Compressor),
 }
 
 impl ParseError {
-    /// The code of mongod's answer.
+    /// The error code that mongod replies with.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::OpCode(_) => ErrorCode::IllegalOperation,
@@ -140,7 +140,7 @@ impl ParseError {
         }
     }
 
-    /// True where mongod closes the connection without a word, false where it answers.
+    /// True where mongod closes the connection without replying.
     pub fn is_fatal(&self) -> bool {
         match self {
             Self::OpCode(_)
@@ -166,7 +166,7 @@ impl ParseError {
         }
     }
 
-    /// The body of the answer where there is one: `{ok: 0, errmsg, code, codeName}`.
+    /// The body of the reply, if one is sent: `{ok: 0, errmsg, code, codeName}`.
     pub fn to_reply(&self) -> RawDocumentBuf {
         let code = self.code();
         rawdoc! { "ok": 0.0, "errmsg": self.to_string(), "code": code.code(), "codeName": code.name() }
@@ -176,7 +176,7 @@ impl ParseError {
 /// Why a message cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// No peer would read it.
+    /// The message exceeds the maximum length.
     #[error(
         "the message would be {len} bytes long, more than the {MESSAGE_LEN_MAX} that a peer reads: send less at once"
     )]

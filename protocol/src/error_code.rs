@@ -1,7 +1,7 @@
-//! MongoDB's error codes: numbers, names, and the categories that decide how a client goes on.
+//! MongoDB's error codes: numbers, names, and the categories that decide how a client continues.
 //!
-//! A name that MongoDB 8.2 knows and an older server does not is sent by that server as `Location` and
-//! the number; the numbers mean the same everywhere.
+//! The names are those of MongoDB 8.2. An older server sends a code that it has no name for as `Location` and the
+//! number; the numbers mean the same in all releases.
 
 use std::fmt;
 
@@ -14,9 +14,10 @@ pub use table::ErrorCode;
 pub enum ErrorCategory {
     /// The network failed.
     NetworkError,
-    /// The same request may succeed later or elsewhere; in a retryable write it earns the label `RetryableWriteError`.
+    /// The same request may succeed later or on another node. For a retryable write, the reply gets the label
+    /// `RetryableWriteError`.
     RetriableError,
-    /// A document is not what it must be.
+    /// A document failed validation.
     ValidationError,
     /// The operation was interrupted.
     Interruption,
@@ -24,27 +25,27 @@ pub enum ErrorCategory {
     CursorInvalidatedError,
     /// A time limit passed.
     ExceededTimeLimitError,
-    /// Written, but not as widely as asked.
+    /// The write succeeded, but its write concern was not satisfied.
     WriteConcernError,
-    /// The network was silent too long.
+    /// The network timed out.
     NetworkTimeoutError,
-    /// The operation was told to stop.
+    /// The operation was cancelled.
     CancellationError,
-    /// The server is going away.
+    /// The server is shutting down.
     ShutdownError,
     /// A participant votes to abort its transaction.
     VoteAbortError,
-    /// The router knows an old shard version.
+    /// The router used an outdated shard version.
     StaleShardVersionError,
-    /// The router must choose its shards again.
+    /// The router must select its shards again.
     NeedRetargettingError,
-    /// The node was not primary at some point while it ran the command.
+    /// The node was not primary at some point during the command.
     NotPrimaryError,
-    /// The message cannot be read and the connection must close.
+    /// The message cannot be parsed and the connection must close.
     ConnectionFatalMessageParseError,
     /// The participant has already forgotten the transaction.
     TwoPhaseDecisionAckError,
-    /// The snapshot is gone or not there yet; in a transaction it may be tried again.
+    /// The snapshot no longer exists or does not exist yet; a transaction may be retried.
     SnapshotError,
     /// The change stream cannot be resumed.
     NonResumableChangeStreamError,
@@ -52,17 +53,17 @@ pub enum ErrorCategory {
     InternalOnly,
     /// The connection closes after the reply.
     CloseConnectionError,
-    /// The stable API forbids it.
+    /// The stable API forbids the request.
     VersionedAPIError,
-    /// A stream processor was used wrongly.
+    /// A stream processor was used incorrectly.
     StreamProcessorUserError,
     /// A stream processor may try again.
     StreamProcessorRetryableError,
-    /// The server has too much to do.
+    /// The server is overloaded.
     SystemOverloadedError,
     /// A command has a missing, unknown or repeated field.
     IDLParseError,
-    /// The planner could not estimate.
+    /// The planner could not estimate costs.
     PlannerEstimationError,
 }
 
@@ -73,7 +74,7 @@ macro_rules! error_codes {
         #[allow(missing_docs, non_camel_case_types, reason = "a table of MongoDB's own names")]
         pub enum ErrorCode {
             $($name,)*
-            /// A code without a name of its own: mongod calls it `Location` and the number.
+            /// A code without a name: mongod calls it `Location` and the number.
             Location(i32),
         }
 
@@ -89,7 +90,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// The code with this number, named if MongoDB named it.
+            /// The code with this number: a named one if MongoDB has a name for it.
             pub const fn from_code(code: i32) -> Self {
                 match code {
                     $($code => Self::$name,)*
@@ -97,7 +98,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// The groups that it belongs to.
+            /// The categories of this code.
             pub const fn categories(self) -> &'static [super::ErrorCategory] {
                 match self {
                     $(Self::$name => &[$($(super::ErrorCategory::$category,)+)?],)*
@@ -122,7 +123,7 @@ impl ErrorCode {
         self.fixed_name().map_or_else(|| format!("Location{}", self.code()), str::to_owned)
     }
 
-    /// The code of this name.
+    /// The code with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         if let Some(code) = name.strip_prefix("Location") {
             return code.parse().ok().map(Self::from_code);
@@ -130,7 +131,7 @@ impl ErrorCode {
         Self::NAMED.iter().copied().find(|code| code.fixed_name() == Some(name))
     }
 
-    /// True if it belongs to the group.
+    /// True if the code belongs to the category.
     pub fn is(self, category: ErrorCategory) -> bool {
         self.categories().contains(&category)
     }

@@ -1,11 +1,11 @@
-//! Typed access to the fields of a raw document, with mongod's words where one is missing or wrong.
+//! Typed access to the fields of a raw document, with mongod's error texts for missing and mistyped fields.
 //!
-//! mongod has two ways of reading a command, and their errors differ:
+//! mongod has two kinds of command parsers, and their errors differ:
 //! ```text
 //!  Fields::idl("find", doc)  most commands     BSON field 'find.limit' is the wrong type 'string', expected ...
 //!  Fields::extract(doc)      replSet commands  "optimes" had the wrong type. Expected array, found int
 //! ```
-//! A null counts as absent where a field is optional, as it does in mongod.
+//! Null counts as absent where a field is optional, as in mongod.
 
 use std::borrow::Cow;
 
@@ -20,86 +20,86 @@ pub use value::type_name;
 /// Why a field could not be read. Displays as mongod's `errmsg`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
-    /// A required field is not there.
+    /// A required field is missing.
     #[error("BSON field '{path}' is missing but a required field")]
     Missing {
-        /// Command and field, with dots.
+        /// Command and field name, joined by dots.
         path: String,
     },
-    /// A field of another type.
+    /// A field has the wrong type.
     #[error("BSON field '{path}' is the wrong type '{found}', expected {}", value::list(expected))]
     Type {
-        /// Command and field, with dots.
+        /// Command and field name, joined by dots.
         path: String,
-        /// The type it has.
+        /// The actual type.
         found: &'static str,
-        /// The types it may have.
+        /// The allowed types.
         expected: &'static [&'static str],
     },
     /// A field that the command does not have.
     #[error("BSON field '{path}' is an unknown field.")]
     Unknown {
-        /// Command and field, with dots.
+        /// Command and field name, joined by dots.
         path: String,
     },
-    /// A field that is there twice.
+    /// A field occurs twice.
     #[error("BSON field '{path}' is a duplicate field")]
     Duplicate {
-        /// Command and field, with dots.
+        /// Command and field name, joined by dots.
         path: String,
     },
-    /// A number out of bounds.
+    /// A number is out of bounds.
     #[error("BSON field '{name}' value must be {bound}, actual value '{actual}'")]
     OutOfBounds {
-        /// The field alone.
+        /// The field name.
         name: String,
-        /// For instance `>= 0`.
+        /// The violated bound, for instance `>= 0`.
         bound: &'static str,
         /// The number.
         actual: i64,
     },
-    /// A text that is none of the words it may be.
+    /// A text that is not one of the allowed words.
     #[error("Enumeration value '{actual}' for field '{path}' is not a valid value.")]
     Enumeration {
-        /// Command and field, with dots.
+        /// Command and field name, joined by dots.
         path: String,
         /// The text.
         actual: String,
     },
-    /// A required field is not there, in the words of the replSet commands.
+    /// A required field is missing, with the error text of the replSet commands.
     #[error("Missing expected field \"{name}\"")]
     ExtractMissing {
-        /// The field.
+        /// The field name.
         name: String,
     },
-    /// A field of another type, in the words of the replSet commands.
+    /// A field has the wrong type, with the error text of the replSet commands.
     #[error("\"{name}\" had the wrong type. Expected {expected}, found {found}")]
     ExtractType {
-        /// The field.
+        /// The field name.
         name: String,
-        /// The type it should have.
+        /// The expected type.
         expected: &'static str,
-        /// The type it has.
+        /// The actual type.
         found: &'static str,
     },
-    /// A field that should be a number, in the words of the replSet commands.
+    /// A field should be a number, with the error text of the replSet commands.
     #[error("Expected field \"{name}\" to have numeric type, but found {found}")]
     ExtractNotNumeric {
-        /// The field.
+        /// The field name.
         name: String,
-        /// The type it has.
+        /// The actual type.
         found: &'static str,
     },
-    /// The document breaks before the field is found.
+    /// The document is malformed before the field is found.
     #[error("invalid bson in field '{path}'")]
     Bson {
-        /// Command and field, with dots.
+        /// Command and field name, joined by dots.
         path: String,
     },
 }
 
 impl FieldError {
-    /// The code of mongod's answer.
+    /// The error code that mongod replies with.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Missing { .. } => ErrorCode::IDLFailedToParse,
@@ -130,13 +130,13 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// In the words of mongod's generated parsers. `context` is the command as they name it, mostly
-    /// its own name, but `FindCommandRequest` for find.
+    /// Reads with the error texts of mongod's generated parsers. `context` is the command's name in them: mostly the
+    /// command itself, but `FindCommandRequest` for find.
     pub fn idl(context: &'a str, doc: &'a RawDocument) -> Self {
         Self { doc, context: context.into(), style: Style::Idl }
     }
 
-    /// In the words of mongod's hand-written parsers.
+    /// Reads with the error texts of mongod's hand-written parsers.
     pub fn extract(doc: &'a RawDocument) -> Self {
         Self { doc, context: Cow::Borrowed(""), style: Style::Extract }
     }
@@ -146,7 +146,7 @@ impl<'a> Fields<'a> {
         self.doc
     }
 
-    /// A field, null included.
+    /// The field with this name, also if it is null.
     pub fn get(&self, name: &'a str) -> Result<Option<Value<'a>>, FieldError> {
         let found = self.doc.get(name).map_err(|_| FieldError::Bson { path: self.path(name) })?;
         Ok(found.map(|raw| Value { raw, path: self.path_of(name), style: self.style }))
@@ -157,7 +157,7 @@ impl<'a> Fields<'a> {
         Ok(self.get(name)?.filter(|value| value.raw != RawBsonRef::Null))
     }
 
-    /// A field that must be there.
+    /// A field that must be present.
     pub fn required(&self, name: &'a str) -> Result<Value<'a>, FieldError> {
         self.get(name)?.ok_or_else(|| match self.style {
             Style::Idl => FieldError::Missing { path: self.path(name) },
@@ -165,8 +165,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Refuses fields that are neither in `known` nor arguments that every command takes, and fields
-    /// that are there twice.
+    /// Refuses fields that are neither in `known` nor generic arguments, and fields that occur twice.
     pub fn only(&self, known: &[&str]) -> Result<(), FieldError> {
         for (at, element) in self.doc.iter_elements().enumerate() {
             let element = element.map_err(|_| FieldError::Bson { path: self.path("?") })?;
@@ -194,8 +193,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Arguments that every command takes (mongod's generic arguments). Those that begin with `$` are
-/// taken too.
+/// Arguments that every command accepts (mongod's generic arguments). Names that begin with `$` are accepted, too.
 const GENERIC_ARGUMENTS: [&str; 22] = [
     "apiDeprecationErrors",
     "apiStrict",
@@ -231,7 +229,7 @@ fn join(context: &str, name: &str) -> String {
     if context.is_empty() { name.to_owned() } else { format!("{context}.{name}") }
 }
 
-/// A field that was found.
+/// A field's value with its path, for error texts.
 #[derive(Clone, Debug)]
 pub struct Value<'a> {
     raw: RawBsonRef<'a>,

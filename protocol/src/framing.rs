@@ -1,12 +1,12 @@
-//! Bytes in, whole messages out. Owns a buffer, never a socket.
+//! Splits a stream of bytes into whole messages. Owns a buffer, never a socket.
 //!
 //! ```text
 //!  socket --read--> buffer: | header | body ........ | header | bo      next_frame()
 //!                             `--- one Frame, shares the buffer ---'    None: read more
 //! ```
-//! F1 Nothing is taken from the buffer until a whole frame is there.
-//! F2 A length out of bounds is refused as soon as its four bytes are there, before any waiting.
-//! F3 The buffer grows with what has arrived (at most doubling), never by what a length claims.
+//! F1 Bytes leave the buffer only as a whole frame.
+//! F2 A length out of bounds is refused as soon as its four bytes have arrived.
+//! F3 The buffer grows with the data that has arrived (at most doubling), never by the length that a header claims.
 
 use bytes::{Bytes, BytesMut};
 
@@ -15,7 +15,7 @@ use crate::{
     header::{HEADER_LEN, Header},
 };
 
-/// One message as it came, header included, not yet looked into.
+/// One message as received, including its header, not parsed yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
     header: Header,
@@ -23,7 +23,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Takes the whole bytes of one message.
+    /// Makes a frame from the bytes of exactly one message.
     pub fn new(bytes: Bytes) -> Result<Self, FrameError> {
         let head = bytes.first_chunk().ok_or(FrameError::Truncated { have: bytes.len() })?;
         let header = Header::parse(head)?;
@@ -43,31 +43,31 @@ impl Frame {
         &self.bytes
     }
 
-    /// What follows the header.
+    /// The bytes after the header.
     pub fn body(&self) -> Bytes {
         self.bytes.slice(HEADER_LEN..)
     }
 }
 
-/// Cuts a stream of bytes into frames.
+/// Splits a stream of bytes into frames.
 #[derive(Debug, Default)]
 pub struct Framing {
     buf: BytesMut,
 }
 
-/// What the buffer grows by when nothing is known yet: most requests fit.
+/// Growth of the buffer when no header has arrived yet; most requests fit into it.
 const READ_LEN: usize = 4 * 1024;
 
-/// Growth while a long message arrives, at least; doubling beyond.
+/// Minimum growth of the buffer while a long message arrives; beyond this the buffer doubles.
 const READ_LONG_LEN: usize = 64 * 1024;
 
 impl Framing {
-    /// An empty buffer, without memory of its own until something arrives.
+    /// An empty buffer, which allocates nothing until data arrives.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Where the reader puts what arrived, with room for some more.
+    /// The buffer to read into, with spare capacity reserved.
     pub fn read_buf(&mut self) -> &mut BytesMut {
         let want = room_wanted(&self.buf);
         self.buf.reserve(want);
@@ -79,12 +79,12 @@ impl Framing {
         take_frame(&mut self.buf)
     }
 
-    /// True when no byte of a further message has arrived.
+    /// True if no byte of a further message has arrived.
     pub fn is_empty(&self) -> bool {
         self.buf.is_empty()
     }
 
-    /// Gives the memory back while the connection is idle; does nothing in the middle of a message.
+    /// Frees the buffer while the connection is idle. Does nothing in the middle of a message.
     pub fn release(&mut self) {
         if self.buf.is_empty() {
             self.buf = BytesMut::new();
@@ -92,7 +92,7 @@ impl Framing {
     }
 }
 
-/// The next whole frame of `buf`, or `None` (see F1 and F2).
+/// The next whole frame of `buf`, or `None` if it is incomplete (F1, F2).
 pub(crate) fn take_frame(buf: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     check_length_early(buf)?;
     let Some(head) = buf.first_chunk() else { return Ok(None) };
@@ -103,7 +103,7 @@ pub(crate) fn take_frame(buf: &mut BytesMut) -> Result<Option<Frame>, FrameError
     Ok(Some(Frame { header, bytes: buf.split_to(header.len).freeze() }))
 }
 
-/// How many bytes to make room for before the next read (F3).
+/// Bytes to reserve before the next read (F3).
 pub(crate) fn room_wanted(buf: &BytesMut) -> usize {
     let missing = buf
         .first_chunk()
@@ -112,7 +112,7 @@ pub(crate) fn room_wanted(buf: &BytesMut) -> usize {
     missing.min(buf.len().max(READ_LONG_LEN))
 }
 
-/// Judges the length before the rest of the header is there.
+/// Checks the length before the rest of the header has arrived.
 fn check_length_early(buf: &BytesMut) -> Result<(), FrameError> {
     let Some(length) = buf.first_chunk::<4>() else { return Ok(()) };
     let mut head = [0; HEADER_LEN];

@@ -1,10 +1,10 @@
-//! The sixteen bytes that open every message, and the limits that are checked on them alone.
+//! The 16-byte header of every message, and the limits that can be checked on it alone.
 //!
 //! ```text
 //!  0          4            8            12        16
 //!  | length   | request id | response to | opcode | body ...
 //! ```
-//! All four are little-endian 32-bit integers; the length counts the header itself.
+//! All four are little-endian 32-bit integers; the length includes the header itself.
 
 use crate::FrameError;
 
@@ -17,28 +17,28 @@ pub const MESSAGE_LEN_MAX: usize = 48_000_000;
 /// The longest document that a user may store (`maxBsonObjectSize`).
 pub const DOCUMENT_LEN_MAX: usize = 16 * 1024 * 1024;
 
-/// What replies and internal documents may add to [`DOCUMENT_LEN_MAX`]: 16 KiB, as in mongod.
+/// Longest reply or internal document: [`DOCUMENT_LEN_MAX`] plus 16 KiB, as in mongod.
 pub const DOCUMENT_LEN_INTERNAL_MAX: usize = DOCUMENT_LEN_MAX + 16 * 1024;
 
-/// The kinds of messages, by their number on the wire.
+/// The opcodes.
 pub mod op_code {
-    /// OP_REPLY, the answer to OP_QUERY.
+    /// OP_REPLY, the reply to OP_QUERY.
     pub const REPLY: i32 = 1;
-    /// OP_UPDATE, gone since 5.1.
+    /// OP_UPDATE, removed in 5.1.
     pub const UPDATE: i32 = 2001;
-    /// OP_INSERT, gone since 5.1.
+    /// OP_INSERT, removed in 5.1.
     pub const INSERT: i32 = 2002;
-    /// OP_QUERY, today only for the first hello.
+    /// OP_QUERY, used today only for the first hello.
     pub const QUERY: i32 = 2004;
-    /// OP_GET_MORE, gone since 5.1.
+    /// OP_GET_MORE, removed in 5.1.
     pub const GET_MORE: i32 = 2005;
-    /// OP_DELETE, gone since 5.1.
+    /// OP_DELETE, removed in 5.1.
     pub const DELETE: i32 = 2006;
-    /// OP_KILL_CURSORS, gone since 5.1.
+    /// OP_KILL_CURSORS, removed in 5.1.
     pub const KILL_CURSORS: i32 = 2007;
     /// OP_COMPRESSED, an envelope around another message.
     pub const COMPRESSED: i32 = 2012;
-    /// OP_MSG, the message of today.
+    /// OP_MSG, used for all commands and replies today.
     pub const MSG: i32 = 2013;
 }
 
@@ -47,16 +47,16 @@ pub mod op_code {
 pub struct Header {
     /// Length of the whole message, between [`HEADER_LEN`] and [`MESSAGE_LEN_MAX`].
     pub len: usize,
-    /// The sender's number for this message.
+    /// The sender's id for this message.
     pub request_id: i32,
-    /// The number of the message that this one answers, 0 for a request.
+    /// The id of the message that this one answers, 0 for a request.
     pub response_to: i32,
-    /// One of [`op_code`], or a number that nobody knows.
+    /// One of [`op_code`], or an unknown number.
     pub op_code: i32,
 }
 
 impl Header {
-    /// Reads a header and refuses a length that no message can have.
+    /// Parses a header and refuses a length out of bounds.
     pub fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Self, FrameError> {
         let [len, request_id, response_to, op_code] = words(bytes);
         let checked = usize::try_from(len).ok();

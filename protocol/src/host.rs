@@ -1,4 +1,4 @@
-//! Addresses as replica set configs write them.
+//! `host:port` addresses as replica set configs write them.
 
 use std::{fmt, str::FromStr};
 
@@ -11,17 +11,17 @@ pub struct HostAndPort {
     pub port: u16,
 }
 
-/// The port a mongod listens on unless told otherwise.
+/// The default port of a mongod.
 pub const DEFAULT_PORT: u16 = 27017;
 
 impl HostAndPort {
-    /// From its parts.
+    /// Makes an address from host and port.
     pub fn new(host: impl Into<String>, port: u16) -> Self {
         Self { host: host.into(), port }
     }
 }
 
-/// Why a text is no `host:port`.
+/// A text that is not a valid `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a host:port")]
 pub struct HostParseError(String);

@@ -1,12 +1,12 @@
-//! The words two MongoDB nodes say to each other.
+//! MongoDB's wire protocol, as two nodes speak it.
 //!
 //! ```text
-//!  socket bytes -> framing (Frame) -> message (Message: OP_MSG, OP_QUERY, OP_REPLY, in an envelope or not)
+//!  socket bytes -> framing (Frame) -> message (Message: OP_MSG, OP_QUERY, OP_REPLY, compressed or not)
 //!                                        |
 //!            raw BSON (RawDoc, shares the frame) -> fields, oplog_entry, repl_metadata
 //! ```
-//! Everything is synchronous and owns no socket, except what lies in [`client`]. Documents stay raw:
-//! what is only passed on, compared or looked into is never turned into a tree.
+//! Everything except [`client`] is synchronous and owns no socket. Documents stay raw BSON: a document that is only
+//! passed on, compared or partly read is never decoded into a tree.
 
 mod bson_check;
 pub mod client;

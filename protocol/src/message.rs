@@ -20,7 +20,7 @@ use crate::{
     wire::{Checksummed, Parts, Sink},
 };
 
-/// What a message says.
+/// The content of a message, by opcode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
     /// A command or its reply.
@@ -34,20 +34,21 @@ pub enum Op {
 /// What to accept from a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Accept {
-    /// Envelopes that may be opened.
+    /// Compressors that were negotiated.
     pub compressors: Compressors,
-    /// Whether every document is checked to its leaves, as mongod does with what it receives.
-    /// Reading raw BSON is safe without; the check costs one pass over the message.
+    /// Whether every document is checked completely, as mongod does with what it receives. Reading raw BSON is safe
+    /// without it; the check costs one pass over the message.
     pub check_bson: bool,
 }
 
 impl Accept {
-    /// As mongod takes requests: these compressors, every document checked.
+    /// Accepts requests as mongod does: these compressors, every document checked.
     pub const fn checked(compressors: Compressors) -> Self {
         Self { compressors, check_bson: true }
     }
 
-    /// As a client takes replies that it will look into anyway.
+    /// Accepts replies as a client does: documents are not checked as a whole, since the client validates what it
+    /// reads.
     pub const fn unchecked(compressors: Compressors) -> Self {
         Self { compressors, check_bson: false }
     }
@@ -56,18 +57,18 @@ impl Accept {
 /// One message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// The sender's number for it.
+    /// The sender's id for the message.
     pub request_id: i32,
-    /// The number of the message that it answers, 0 for a request.
+    /// The id of the message that this one answers, 0 for a request.
     pub response_to: i32,
-    /// What it says.
+    /// The content.
     pub op: Op,
-    /// The envelope that it came in, or will go in.
+    /// The compressor of its envelope, received or to be sent.
     pub compressor: Option<Compressor>,
 }
 
 impl Message {
-    /// A request by OP_MSG.
+    /// A request in an OP_MSG.
     pub fn request(request_id: i32, msg: OpMsg) -> Self {
         Self { request_id, response_to: 0, op: Op::Msg(msg), compressor: None }
     }
@@ -87,7 +88,7 @@ impl Message {
         Self { request_id, response_to: self.request_id, op, compressor: self.compressor }
     }
 
-    /// Reads a frame, opening its envelope if it has one.
+    /// Parses a frame; decompresses it first if necessary.
     pub fn parse(frame: Frame, accept: &Accept) -> Result<Self, ParseError> {
         let header = frame.header();
         let (frame, compressor) = match header.op_code {
@@ -127,7 +128,7 @@ impl Message {
         }
     }
 
-    /// Its length on the wire, if it goes without an envelope.
+    /// Length of the message if it is sent uncompressed.
     pub fn uncompressed_len(&self) -> usize {
         HEADER_LEN + self.op.wire_len()
     }
@@ -145,7 +146,7 @@ impl Message {
         Ok(())
     }
 
-    /// The message ready for a vectored write. Large documents are shared, not copied.
+    /// Encodes for a vectored write. Large documents are shared, not copied.
     pub fn into_buf(self) -> Result<MessageBuf, EncodeError> {
         if self.compressor.is_some() {
             let mut bytes = BytesMut::new();
@@ -158,7 +159,7 @@ impl Message {
         Ok(MessageBuf { parts: parts.finish().into() })
     }
 
-    /// The header of the message without envelope.
+    /// The header of the uncompressed message.
     fn header(&self) -> Result<Header, EncodeError> {
         let len = self.uncompressed_len();
         if len > MESSAGE_LEN_MAX {
@@ -244,7 +245,7 @@ impl Op {
     }
 }
 
-/// An encoded message in pieces: a [`Buf`] for `AsyncWriteExt::write_all_buf`.
+/// An encoded message in pieces; a [`Buf`] for `AsyncWriteExt::write_all_buf`.
 #[derive(Clone, Debug)]
 pub struct MessageBuf {
     parts: VecDeque<Bytes>,

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A full collection name. The first dot divides: databases have no dots, collections may.
+/// A full collection name, `database.collection`. The first dot separates them: database names have no dots,
+/// collection names may.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Namespace {
     full: String,
@@ -10,28 +11,28 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// From database and collection.
+    /// Makes a namespace from database and collection.
     pub fn new(db: &str, coll: &str) -> Self {
         Self { full: format!("{db}.{coll}"), dot: db.len() }
     }
 
-    /// From the full name; `None` without a dot or with an empty half.
+    /// Parses a full name; `None` without a dot or with an empty part.
     pub fn parse(full: &str) -> Option<Self> {
         let dot = full.find('.')?;
         (dot > 0 && dot + 1 < full.len()).then(|| Self { full: full.to_owned(), dot })
     }
 
-    /// The database.
+    /// The database name.
     pub fn db(&self) -> &str {
         self.full.get(..self.dot).unwrap_or_default()
     }
 
-    /// The collection.
+    /// The collection name.
     pub fn coll(&self) -> &str {
         self.full.get(self.dot + 1..).unwrap_or_default()
     }
 
-    /// `database.collection`.
+    /// The full name, `database.collection`.
     pub fn as_str(&self) -> &str {
         &self.full
     }

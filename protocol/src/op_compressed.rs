@@ -1,12 +1,13 @@
-//! OP_COMPRESSED: an envelope around another message, and the list of compressors two peers agreed on.
+//! OP_COMPRESSED: an envelope around another message, and the negotiated list of compressors.
 //!
 //! ```text
 //!  | header (2012) | original opcode | uncompressed length | compressor (1) | compressed body ... |
 //! ```
-//! The header's ids are those of the message inside; the uncompressed length leaves its header out.
+//! The header's ids are those of the message inside. The uncompressed length does not include a header.
 //!
-//! C1 Nothing longer than [`MESSAGE_LEN_MAX`] is ever unpacked, and never more than the envelope says.
-//! C2 Room for the unpacked bytes is made by what the input can plausibly hold; a claim alone gets none.
+//! C1 Decompression never yields more than [`MESSAGE_LEN_MAX`] bytes, nor more than the envelope says.
+//! C2 Memory for the decompressed bytes is allocated by what the input can plausibly hold, never by the claimed
+//!    length alone.
 
 use std::{cell::RefCell, fmt, io};
 
@@ -19,10 +20,10 @@ use crate::{
     header::{HEADER_LEN, Header, MESSAGE_LEN_MAX, op_code},
 };
 
-/// A way of compressing messages. The numbers are those of the wire.
+/// A compression algorithm. The discriminants are the numbers on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Compressor {
-    /// Copies; for tests of the envelope.
+    /// No compression; used to test the envelope.
     Noop = 0,
     /// Snappy without framing.
     Snappy = 1,
@@ -35,12 +36,12 @@ pub enum Compressor {
 impl Compressor {
     const ALL: [Self; 4] = [Self::Noop, Self::Snappy, Self::Zlib, Self::Zstd];
 
-    /// By its number on the wire.
+    /// The compressor with this number.
     pub fn from_id(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|compressor| compressor.id() == id)
     }
 
-    /// By its name in the handshake and in `networkMessageCompressors`.
+    /// The compressor with this name, as used in the handshake and in `networkMessageCompressors`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|compressor| compressor.name() == name)
     }
@@ -79,7 +80,7 @@ impl Compressors {
     pub const DEFAULT: Self =
         Self([Some(Compressor::Snappy), Some(Compressor::Zstd), Some(Compressor::Zlib), None]);
 
-    /// From a list; repetitions are dropped.
+    /// Makes a list; duplicates are dropped.
     pub fn new(list: impl IntoIterator<Item = Compressor>) -> Self {
         let mut these = Self::NONE;
         for compressor in list {
@@ -92,8 +93,8 @@ impl Compressors {
         these
     }
 
-    /// From the text of `networkMessageCompressors`: names with commas between, or `disabled`.
-    /// An unknown name is given back as the error.
+    /// Parses the value of `networkMessageCompressors`: names separated by commas, or `disabled`. The error is the
+    /// unknown name.
     pub fn from_setting(setting: &str) -> Result<Self, String> {
         if setting == "disabled" {
             return Ok(Self::NONE);
@@ -104,23 +105,23 @@ impl Compressors {
         list.map(Self::new)
     }
 
-    /// Those of the names that a peer offers which are also ours, in the peer's order.
+    /// The compressors that the peer offers and that we support, in the peer's order.
     pub fn negotiate<'a>(self, offered: impl IntoIterator<Item = &'a str>) -> Self {
         let known = offered.into_iter().filter_map(Compressor::from_name);
         Self::new(known.filter(|compressor| self.contains(*compressor)))
     }
 
-    /// In order of preference.
+    /// Iterates in order of preference.
     pub fn iter(self) -> impl Iterator<Item = Compressor> {
         self.0.into_iter().flatten()
     }
 
-    /// The one to send with.
+    /// The preferred compressor, used for sending.
     pub fn first(self) -> Option<Compressor> {
         self.iter().next()
     }
 
-    /// True if it is in the list.
+    /// True if the list contains it.
     pub fn contains(self, compressor: Compressor) -> bool {
         self.0.contains(&Some(compressor))
     }
@@ -132,7 +133,7 @@ impl fmt::Debug for Compressors {
     }
 }
 
-/// Opens the envelope: the frame of the message inside, as if it had come without one.
+/// Decompresses the envelope and returns the frame of the message inside, as if it had been sent uncompressed.
 pub(crate) fn open(frame: &Frame, agreed: Compressors) -> Result<(Frame, Compressor), ParseError> {
     let overrun = |_| ParseError::TooShort;
     let mut data = frame.body();
@@ -154,7 +155,7 @@ pub(crate) fn open(frame: &Frame, agreed: Compressors) -> Result<(Frame, Compres
     Ok((inner, compressor))
 }
 
-/// Compressors and decompressors are large and slow to set up; each thread keeps its own.
+/// Compressor and decompressor states are large and slow to set up, so each thread keeps its own.
 struct Kept {
     snappy: snap::raw::Encoder,
     deflate: Compress,
@@ -173,7 +174,7 @@ thread_local! {
     });
 }
 
-/// The body that goes into an envelope after its nine bytes.
+/// Compresses a message body. The result follows the nine envelope bytes.
 pub(crate) fn compress(compressor: Compressor, body: &[u8]) -> Option<Vec<u8>> {
     KEPT.with_borrow_mut(|kept| match compressor {
         Compressor::Noop => Some(body.to_vec()),
@@ -183,7 +184,8 @@ pub(crate) fn compress(compressor: Compressor, body: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// A whole message, header included, of exactly the length that `header` gives; `None` if damaged.
+/// Decompresses to a whole message with `header` in front. `None` if the data is damaged or its length differs from
+/// the header's.
 fn decompress(compressor: Compressor, data: &Bytes, header: Header) -> Option<Bytes> {
     let out = KEPT.with_borrow_mut(|kept| match compressor {
         Compressor::Noop => Some([header.to_bytes().as_slice(), data].concat()),
@@ -194,7 +196,7 @@ fn decompress(compressor: Compressor, data: &Bytes, header: Header) -> Option<By
     (out.len() == header.len).then(|| out.into())
 }
 
-/// A snappy copy element of two bytes yields at most 64; anything beyond that ratio is a lie (C2).
+/// A two-byte snappy copy element yields at most 64 bytes, so a higher ratio cannot be true (C2).
 const SNAPPY_RATIO_MAX: usize = 32;
 
 fn unsnap(data: &[u8], header: Header) -> Option<Vec<u8>> {
@@ -209,7 +211,7 @@ fn unsnap(data: &[u8], header: Header) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Room for a first try: what ordinary documents unpack to, never more than claimed.
+/// First guess of the decompressed length: typical for ordinary documents, never more than claimed.
 fn likely_len(data: &[u8], header: Header) -> usize {
     header.len.min(HEADER_LEN + 4096 + data.len() * 16)
 }
@@ -226,7 +228,7 @@ fn inflate(state: &mut Decompress, data: &[u8], header: Header) -> Option<Vec<u8
             Status::StreamEnd => return Some(out),
             _ if out.len() > header.len => return None,
             _ if out.len() < out.capacity() && out.len() == before => return None,
-            // One byte beyond the claim shows that there is more than claimed.
+            // One byte more than claimed suffices to detect data that is longer than claimed.
             _ => out.reserve_exact(out.len().min(header.len + 1 - out.len()).max(1)),
         }
     }
@@ -245,8 +247,8 @@ fn deflate(state: &mut Compress, body: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Zstandard cannot stop halfway without a window of its own, so a small room is tried first; more
-/// is given only to what has filled it.
+/// The bulk decompressor cannot stop halfway, so a small buffer is tried first. A larger one is used only after the
+/// data has filled it.
 fn unzstd(
     decompressor: &mut zstd::bulk::Decompressor<'static>,
     data: &[u8],
@@ -268,7 +270,7 @@ fn unzstd(
     }
 }
 
-/// The library tells its errors by name only.
+/// The library identifies this error only by its text.
 fn is_too_small(error: &io::Error) -> bool {
     error.to_string() == "Destination buffer is too small"
 }

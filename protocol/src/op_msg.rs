@@ -1,16 +1,16 @@
-//! OP_MSG: flags, one body, any number of document sequences, perhaps a checksum.
+//! OP_MSG: flags, one body, any number of document sequences, an optional checksum.
 //!
 //! ```text
 //!  | header | flags | 0 | body document | 1 | length | name\0 | document | document | ... | crc32c |
 //! ```
-//! Sections may stand in any order; mongod writes its sequences before the body, drivers after it.
-//! The checksum is CRC-32C of everything before it, header included.
+//! Sections may come in any order; mongod writes its sequences before the body, drivers after it. The checksum is
+//! CRC-32C of everything before it, including the header.
 
 use bytes::Bytes;
 
 use crate::{ParseError, RawDoc, framing::Frame, wire::Cursor};
 
-/// The flag bits of an OP_MSG. The low 16 must be understood, the high 16 may be ignored.
+/// The flag bits of an OP_MSG. A receiver must understand the low 16 bits and may ignore the high 16.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct MsgFlags(u32);
 
@@ -19,7 +19,7 @@ impl MsgFlags {
     pub const NONE: Self = Self(0);
     /// A CRC-32C ends the message.
     pub const CHECKSUM_PRESENT: Self = Self(1);
-    /// In a request: don't answer. In a reply: another one follows without a request.
+    /// In a request: send no reply. In a reply: another reply follows without a request.
     pub const MORE_TO_COME: Self = Self(1 << 1);
     /// In a request: the reply may have [`Self::MORE_TO_COME`].
     pub const EXHAUST_ALLOWED: Self = Self(1 << 16);
@@ -27,7 +27,7 @@ impl MsgFlags {
     const REQUIRED: u32 = 0xffff;
     const KNOWN: u32 = Self::CHECKSUM_PRESENT.0 | Self::MORE_TO_COME.0 | Self::EXHAUST_ALLOWED.0;
 
-    /// From the wire; refuses unknown bits that must be understood.
+    /// Parses flag bits; refuses unknown bits among those that must be understood.
     pub fn parse(bits: u32) -> Result<Self, ParseError> {
         match bits & Self::REQUIRED & !Self::KNOWN {
             0 => Ok(Self(bits)),
@@ -45,7 +45,7 @@ impl MsgFlags {
         self.0 & other.0 == other.0
     }
 
-    /// With the bits of `other` set or cleared.
+    /// A copy with the bits of `other` set or cleared.
     pub const fn with(self, other: Self, on: bool) -> Self {
         if on { Self(self.0 | other.0) } else { Self(self.0 & !other.0) }
     }
@@ -59,7 +59,7 @@ impl std::ops::BitOr for MsgFlags {
     }
 }
 
-/// A section of kind 1: a named run of documents, kept as it lay in the message.
+/// A section of kind 1: a named sequence of documents, kept as one byte run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DocSequence {
     name: Bytes,
@@ -67,7 +67,7 @@ pub struct DocSequence {
 }
 
 impl DocSequence {
-    /// From a name without zero bytes and its documents, copied into one run.
+    /// Makes a sequence; the name must have no zero bytes. The documents are copied into one run.
     pub fn new<'a>(name: &str, docs: impl IntoIterator<Item = &'a bson::RawDocument>) -> Self {
         let name = name.split('\0').next().unwrap_or_default();
         Self { name: Bytes::copy_from_slice(name.as_bytes()), docs: DocRun::new(docs) }
@@ -88,7 +88,7 @@ impl DocSequence {
     }
 }
 
-/// Documents one after another in a shared buffer, their shapes checked.
+/// Consecutive documents in a shared buffer. Length and terminator of each were checked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DocRun {
     bytes: Bytes,
@@ -112,7 +112,7 @@ impl DocRun {
         Self { bytes: doc.bytes(), count: 1 }
     }
 
-    /// Takes a buffer that must hold whole documents and nothing else.
+    /// Parses a buffer that must consist of whole documents.
     pub fn parse(bytes: Bytes) -> Result<Self, ParseError> {
         let mut cursor = Cursor::new(bytes.clone());
         let mut count = 0;
@@ -123,23 +123,23 @@ impl DocRun {
         Ok(Self { bytes, count })
     }
 
-    /// How many there are.
+    /// Number of documents.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True without any.
+    /// True if there are no documents.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The documents, each sharing the buffer.
+    /// Iterates over the documents, each sharing the buffer.
     pub fn iter(&self) -> impl Iterator<Item = RawDoc> + use<> {
         let mut cursor = Cursor::new(self.bytes.clone());
         std::iter::from_fn(move || cursor.doc().ok())
     }
 
-    /// The run as it lies in the buffer.
+    /// The documents as consecutive bytes.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -148,42 +148,42 @@ impl DocRun {
 /// An OP_MSG without its header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpMsg {
-    /// The flag bits. With [`MsgFlags::CHECKSUM_PRESENT`] a checksum is written when it is encoded.
+    /// The flag bits. If [`MsgFlags::CHECKSUM_PRESENT`] is set, encoding appends a checksum.
     pub flags: MsgFlags,
     /// The command or the reply.
     pub body: RawDoc,
-    /// Arrays of the command that travel beside it.
+    /// Arrays of the command that are sent as document sequences.
     pub sequences: Vec<DocSequence>,
-    /// How many of the sequences stand before the body.
+    /// How many of the sequences come before the body.
     sequences_first: usize,
 }
 
 impl OpMsg {
-    /// A message of only a body.
+    /// A message with a body only.
     pub fn new(body: impl Into<RawDoc>) -> Self {
         Self { flags: MsgFlags::NONE, body: body.into(), sequences: Vec::new(), sequences_first: 0 }
     }
 
-    /// With these flags.
+    /// Sets the flags.
     #[must_use]
     pub fn with_flags(mut self, flags: MsgFlags) -> Self {
         self.flags = flags;
         self
     }
 
-    /// With one more document sequence after the body.
+    /// Adds a document sequence after the body.
     #[must_use]
     pub fn with_sequence(mut self, sequence: DocSequence) -> Self {
         self.sequences.push(sequence);
         self
     }
 
-    /// The sequence of this name.
+    /// The documents of the sequence with this name.
     pub fn sequence(&self, name: &str) -> Option<&DocRun> {
         self.sequences.iter().find(|s| s.name() == name).map(|s| &s.docs)
     }
 
-    /// Reads a frame with this opcode. Documents share the frame's buffer.
+    /// Parses a frame with this opcode. Documents share the frame's buffer.
     pub(crate) fn parse(frame: &Frame) -> Result<Self, ParseError> {
         let mut cursor = Cursor::new(frame.body());
         let flags = MsgFlags::parse(cursor.u32()?)?;
@@ -208,14 +208,14 @@ impl OpMsg {
         Ok(Self { flags, body, sequences, sequences_first })
     }
 
-    /// Bytes on the wire after the header.
+    /// Length on the wire, without the header.
     pub(crate) fn wire_len(&self) -> usize {
         let checksum = if self.flags.contains(MsgFlags::CHECKSUM_PRESENT) { 4 } else { 0 };
         let sequences: usize = self.sequences.iter().map(DocSequence::wire_len).sum();
         4 + sequences + 1 + self.body.len() + checksum
     }
 
-    /// Everything after the header but for the checksum, piece by piece.
+    /// Writes everything after the header except the checksum.
     pub(crate) fn write(&self, sink: &mut impl crate::wire::Sink) {
         sink.put(&self.flags.bits().to_le_bytes());
         let first = self.sequences_first.min(self.sequences.len());
@@ -237,7 +237,7 @@ fn parse_sequence(cursor: &mut Cursor, earlier: &[DocSequence]) -> Result<DocSeq
     Ok(DocSequence { docs: DocRun::parse(section.rest())?, name })
 }
 
-/// A sequence stands for an array of the body: one of them must be absent.
+/// A document sequence replaces an array of the body, so a name must not occur in both.
 fn refuse_twins(body: &RawDoc, sequences: &[DocSequence]) -> Result<(), ParseError> {
     let twin = sequences.iter().find(|sequence| matches!(body.get(sequence.name()), Ok(Some(_))));
     match twin {

@@ -1,4 +1,4 @@
-//! OP_QUERY and OP_REPLY: the handshake of drivers, and of mongods before 6.0.
+//! OP_QUERY and OP_REPLY: used in the handshake by drivers, and by mongods before 6.0.
 //!
 //! ```text
 //!  OP_QUERY  | header | flags | namespace\0 | skip | limit | query | [fields] |
@@ -15,9 +15,9 @@ pub struct OpQuery {
     /// Flag bits; 4 is secondaryOk.
     pub flags: i32,
     ns: Bytes,
-    /// Results to skip.
+    /// Number of results to skip.
     pub skip: i32,
-    /// Results wanted; -1 for a command.
+    /// Number of results wanted; -1 for a command.
     pub limit: i32,
     /// The query, or the command if the namespace ends in `.$cmd`.
     pub query: RawDoc,
@@ -26,7 +26,7 @@ pub struct OpQuery {
 }
 
 impl OpQuery {
-    /// May be answered by a secondary.
+    /// The flag that allows a secondary to answer.
     pub const SECONDARY_OK: i32 = 4;
 
     /// A command on a database.
@@ -55,7 +55,7 @@ impl OpQuery {
     pub(crate) fn parse(frame: &Frame) -> Result<Self, ParseError> {
         let mut cursor = Cursor::new(frame.body());
         let flags = cursor.i32()?;
-        // A namespace that cannot be read closes the connection, as in mongod.
+        // mongod closes the connection if it cannot parse the namespace, and so do we.
         let ns = cursor.cstring().map_err(|_| ParseError::TooShort)?;
         std::str::from_utf8(&ns).map_err(|_| ParseError::TooShort)?;
         let (skip, limit) = (cursor.i32()?, cursor.i32()?);
@@ -93,16 +93,16 @@ impl OpQuery {
 pub struct OpReply {
     /// Flag bits; 8 (awaitCapable) is always set by mongod.
     pub flags: i32,
-    /// An open cursor, or 0.
+    /// Id of an open cursor, or 0.
     pub cursor_id: i64,
-    /// Where in the cursor this reply starts.
+    /// Position in the cursor at which this reply starts.
     pub starting_from: i32,
     /// The documents; one for a command.
     pub docs: DocRun,
 }
 
 impl OpReply {
-    /// What mongod sets in every reply to a command.
+    /// The flag that mongod sets in every reply to a command.
     pub const AWAIT_CAPABLE: i32 = 8;
 
     /// The reply to a command.

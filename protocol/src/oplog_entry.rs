@@ -1,13 +1,13 @@
-//! One entry of the oplog, as a typed view on its raw bytes.
+//! One oplog entry as a typed view on its raw bytes.
 //!
 //! ```text
 //!  { op: "u", ns: "shop.items", ui: UUID, o: {...}, o2: {_id: 5},        the operation
-//!    ts: Timestamp, t: 3, v: 2, wall: Date,                              where it stands
-//!    lsid: {...}, txnNumber: 7, stmtId: 0, prevOpTime: {...} }           whose retryable write it is
+//!    ts: Timestamp, t: 3, v: 2, wall: Date,                              its position
+//!    lsid: {...}, txnNumber: 7, stmtId: 0, prevOpTime: {...} }           the retryable write it belongs to
 //! ```
-//! Parsing is one pass over the entry's own fields and copies nothing; `o` and `o2` stay raw. Fields
-//! that nobody needs are passed over, as mongod does; an operation or a command that is not known is
-//! an error that names it, since skipping it would lose data silently.
+//! Parsing is one pass over the entry's own fields and copies nothing; `o` and `o2` stay raw. Unneeded fields are
+//! skipped, as in mongod. An unknown operation or command is an error that names it, since skipping it would silently
+//! lose data.
 
 use bson::{RawArray, RawBsonRef, RawDocument, Uuid};
 
@@ -23,50 +23,50 @@ pub use command::{
     ApplyOps, Command, DropTarget, IndexBuild, IndexRef, IndexSpec, RenameCollection,
 };
 
-/// Why an entry cannot be understood. Replication stops at such an entry.
+/// Why an entry cannot be parsed. Replication stops at such an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OplogEntryError {
-    /// A field is missing or has another type.
+    /// A field is missing or has the wrong type.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// An `op` of a newer MongoDB.
+    /// An `op` that a newer MongoDB introduced.
     #[error(
         "oplog entry has the unknown operation '{0}': this version of Understudy cannot apply it"
     )]
     UnknownOp(String),
-    /// A command of a newer MongoDB.
+    /// A command that a newer MongoDB introduced.
     #[error(
         "oplog entry has the unknown command '{0}': this version of Understudy cannot apply it"
     )]
     UnknownCommand(String),
-    /// A field has a value that none of the known versions writes.
+    /// A field has a value that no known release writes.
     #[error("oplog entry has the unknown value {value} in field '{field}'")]
     UnknownValue {
         /// The field.
         field: &'static str,
-        /// What it says.
+        /// The value.
         value: String,
     },
 }
 
-/// An entry. It borrows; [`crate::RawDoc::share`] makes any part of it outlive the borrow.
+/// A borrowed oplog entry. [`crate::RawDoc::share`] makes any part of it outlive the borrow.
 #[derive(Clone, Debug)]
 pub struct OplogEntry<'a> {
     /// The whole entry.
     pub raw: &'a RawDocument,
-    /// Where it stands in the history. Entries before the first election have term -1.
+    /// Its position in the history. Entries before the first election have term -1.
     pub op_time: OpTime,
-    /// The clock of the primary that wrote it.
+    /// Wall clock time on the primary that wrote it.
     pub wall: bson::DateTime,
-    /// Version of the oplog's format, 2 in every version we follow.
+    /// Version of the oplog format; 2 in every supported release.
     pub version: i64,
-    /// What it does.
+    /// The operation.
     pub op: ReplOperation<'a>,
     /// The session and transaction that wrote it.
     pub session: Option<Session<'a>>,
-    /// The entry before it in its transaction or retryable write; null in the first one.
+    /// The previous entry of the same transaction or retryable write; null in the first one.
     pub prev_op_time: Option<OpTime>,
-    /// How an applyOps with statement ids is meant (8.0 and later).
+    /// How to treat an applyOps with statement ids (8.0 and later).
     pub multi_op_type: Option<MultiOpType>,
 }
 
@@ -77,54 +77,54 @@ pub struct Session<'a> {
     pub lsid: &'a RawDocument,
     /// The transaction or retryable write in the session.
     pub txn_number: i64,
-    /// How often the transaction was retried by a router.
+    /// How often a router has retried the transaction.
     pub txn_retry_counter: Option<i32>,
 }
 
 /// How the operations of an applyOps belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultiOpType {
-    /// As ever: one transaction or one atomic batch.
+    /// The default: one transaction or one atomic batch.
     Legacy,
-    /// A vectored insert: each is applied on its own, never accumulated into a transaction.
+    /// A vectored insert: each operation is applied separately, never accumulated into a transaction.
     AppliedSeparately,
 }
 
-/// Which image a retryable findAndModify needs, if every node is to write its own.
+/// Which image of a retryable findAndModify every node must store itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryImage {
-    /// The document as it was.
+    /// The document before the change.
     PreImage,
-    /// The document as it became.
+    /// The document after the change.
     PostImage,
 }
 
-/// The operation of an entry, or one inside an applyOps.
+/// The operation of an entry, or one operation inside an applyOps.
 #[derive(Clone, Debug)]
 pub struct ReplOperation<'a> {
     /// The namespace; `db.$cmd` for a command, empty for most no-ops.
     pub ns: &'a str,
-    /// The collection, whatever its name is now.
+    /// UUID of the collection, which survives renames.
     pub ui: Option<Uuid>,
-    /// What is done.
+    /// The kind of operation.
     pub kind: OpKind<'a>,
-    /// The document, the change, the key or the command.
+    /// The inserted document, the update, the key of a delete, or the command.
     pub o: &'a RawDocument,
-    /// The key of an insert or update, the old state of a command.
+    /// The key for an insert or update; the previous state for a command.
     pub o2: Option<&'a RawDocument>,
-    /// The statements of a retryable write that it carries out.
+    /// The statement ids of the retryable write that this operation executes.
     pub stmt_ids: StmtIds<'a>,
-    /// The no-op entry that holds the document before (4.4 and 5.0).
+    /// Position of the no-op entry that holds the pre-image (4.4 and 5.0).
     pub pre_image_op_time: Option<OpTime>,
-    /// The no-op entry that holds the document after (4.4 and 5.0).
+    /// Position of the no-op entry that holds the post-image (4.4 and 5.0).
     pub post_image_op_time: Option<OpTime>,
     /// The image that every node writes to `config.image_collection` itself.
     pub needs_retry_image: Option<RetryImage>,
-    /// Written by a chunk migration; change streams leave it out.
+    /// Written by a chunk migration; change streams skip it.
     pub from_migrate: bool,
-    /// The replicated record id, where the collection has those.
+    /// The replicated record id, if the collection replicates record ids.
     pub rid: Option<i64>,
-    /// Time-series inserts by diff that must look whether the field is there (8.0 and later).
+    /// For time-series updates: an inserting diff must first check whether the field exists (8.0 and later).
     pub check_existence_for_diff_insert: bool,
 }
 
@@ -133,27 +133,27 @@ pub struct ReplOperation<'a> {
 pub enum OpKind<'a> {
     /// `o` is inserted.
     Insert,
-    /// The document with the key `o2` becomes or is changed by `o`.
+    /// `o` replaces or modifies the document with the key `o2`.
     Update {
-        /// Inserted if it is not there (`b`).
+        /// Insert the document if it does not exist (field `b`).
         upsert: bool,
     },
-    /// The document with the key `o` goes.
+    /// The document with the key `o` is deleted.
     Delete,
-    /// Nothing is done.
+    /// No effect on data.
     Noop,
-    /// A command in `o`.
+    /// The command in `o`.
     Command(Command<'a>),
 }
 
 /// Statement ids: none, one, or an array (5.0 and later).
 #[derive(Clone, Copy, Debug)]
 pub enum StmtIds<'a> {
-    /// No retryable write.
+    /// Not a retryable write.
     None,
-    /// One.
+    /// One id.
     One(i32),
-    /// Several.
+    /// Several ids.
     Many(&'a RawArray),
 }
 
@@ -168,14 +168,14 @@ impl StmtIds<'_> {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// True without any.
+    /// True if there are no ids.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::None)
     }
 }
 
 impl<'a> OplogEntry<'a> {
-    /// Parses an entry as it lies in an oplog.
+    /// Parses an entry of an oplog.
     pub fn parse(raw: &'a RawDocument) -> Result<Self, OplogEntryError> {
         let Parts { op, ts, t, v, wall, lsid, txn_number, txn_retry_counter, prev, multi } =
             Parts::read(raw)?;
@@ -195,7 +195,7 @@ impl<'a> OplogEntry<'a> {
         })
     }
 
-    /// The position and the clock alone, without parsing the rest.
+    /// Reads only the position and wall clock time.
     pub fn op_time_and_wall(raw: &RawDocument) -> Result<crate::OpTimeAndWall, OplogEntryError> {
         let fields = Fields::idl(CONTEXT, raw);
         let t = fields.optional("t")?.map(|t| t.safe_i64()).transpose()?;
@@ -224,14 +224,14 @@ impl<'a> ReplOperation<'a> {
     }
 }
 
-/// What mongod names an entry in its messages.
+/// The name that mongod uses for an entry in error texts.
 const CONTEXT: &str = "OplogEntryBase";
 
 fn missing(name: &'static str) -> FieldError {
     FieldError::Missing { path: format!("{CONTEXT}.{name}") }
 }
 
-/// The operation, and what an entry has around it.
+/// The operation and the entry fields around it.
 struct Parts<'a> {
     op: ReplOperation<'a>,
     ts: Option<Timestamp>,
@@ -245,7 +245,7 @@ struct Parts<'a> {
     multi: Option<MultiOpType>,
 }
 
-/// The fields whose meaning hangs on others, as found.
+/// Fields whose meaning depends on each other, collected before they are interpreted.
 #[derive(Default)]
 struct Shape<'a> {
     op: Option<&'a str>,
@@ -294,7 +294,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Takes one field. Values of other fields are not even looked at.
+    /// Stores one field. Values of unneeded fields are not decoded.
     fn take(
         &mut self,
         shape: &mut Shape<'a>,
@@ -369,7 +369,8 @@ fn integer(element: &Element<'_>) -> Result<i64, FieldError> {
     quick(element, Element::integer, |value| value.safe_i64())
 }
 
-/// A value of the type that it always has, or else the long way to it or to the error.
+/// Decodes a value of its usual type quickly. Any other type takes the general way, which yields the value or an
+/// error.
 #[inline]
 fn quick<'a, T>(
     element: &Element<'a>,

@@ -1,4 +1,4 @@
-//! Positions in the oplog: a timestamp alone, a timestamp with its term, and the same with wall time.
+//! Positions in the oplog: a timestamp, a timestamp with its term, and the latter with wall clock time.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 /// A BSON timestamp as one number: seconds in the high half, increment in the low half.
 ///
-/// The order of the number is MongoDB's order of timestamps, so it serves as key and as atomic.
+/// The number sorts as MongoDB sorts timestamps, so it can be used as a key and stored in an atomic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// `Timestamp(0, 0)`: no position at all.
+    /// `Timestamp(0, 0)`: no position.
     pub const NULL: Self = Self(0);
     /// Later than every real timestamp.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// From its two halves.
+    /// Makes a timestamp from seconds and increment.
     pub const fn new(secs: u32, inc: u32) -> Self {
         Self(((secs as u64) << 32) | inc as u64)
     }
 
-    /// From the packed form that [`Self::as_u64`] gives.
+    /// Unpacks the form that [`Self::as_u64`] returns.
     pub const fn from_u64(packed: u64) -> Self {
         Self(packed)
     }
@@ -36,7 +36,7 @@ impl Timestamp {
         (self.0 >> 32) as u32
     }
 
-    /// The ordinal within its second.
+    /// The increment within the second.
     #[allow(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
     pub const fn inc(self) -> u32 {
         self.0 as u32
@@ -72,31 +72,31 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// A position in the history of a replica set. The term decides first: of two branches, the one
-/// written in the later term is the one that can win.
+/// A position in the history of a replica set. OpTimes compare by term first: of two diverged branches, the one
+/// written in the later term survives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpTime {
-    /// Election term in which the entry was written; -1 where none was recorded.
+    /// Election term in which the entry was written; -1 if none was recorded.
     pub t: i64,
     /// Timestamp of the entry.
     pub ts: Timestamp,
 }
 
 impl OpTime {
-    /// What a node without any entry reports.
+    /// The optime of a node without any oplog entry.
     pub const NULL: Self = Self { ts: Timestamp::NULL, t: -1 };
 
-    /// From its parts.
+    /// Makes an optime from its parts.
     pub const fn new(ts: Timestamp, t: i64) -> Self {
         Self { t, ts }
     }
 
-    /// True when there is no timestamp.
+    /// True if the timestamp is null.
     pub const fn is_null(self) -> bool {
         self.ts.is_null()
     }
 
-    /// Reads `{ts, t}`. An oplog entry without `t` has term -1.
+    /// Parses `{ts, t}`. An oplog entry without `t` has term -1.
     pub fn from_raw(doc: &RawDocument) -> Option<Self> {
         let ts = doc.get_timestamp("ts").ok()?.into();
         let t = match doc.get("t").ok()? {
@@ -108,7 +108,7 @@ impl OpTime {
         Some(Self { t, ts })
     }
 
-    /// `{ts, t}` as the wire has it.
+    /// The document `{ts, t}`.
     pub fn to_raw(self) -> RawDocumentBuf {
         rawdoc! { "ts": bson::Timestamp::from(self.ts), "t": self.t }
     }
@@ -132,17 +132,17 @@ impl fmt::Debug for OpTime {
     }
 }
 
-/// A position and the wall clock of the primary that wrote it.
+/// An optime with the wall clock time of the primary that wrote the entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct OpTimeAndWall {
-    /// The position.
+    /// The optime.
     pub op_time: OpTime,
     /// The `wall` field of the entry.
     pub wall: bson::DateTime,
 }
 
 impl OpTimeAndWall {
-    /// What a node without any entry reports.
+    /// The position of a node without any oplog entry.
     pub const NULL: Self = Self { op_time: OpTime::NULL, wall: bson::DateTime::from_millis(0) };
 }
 

@@ -6,19 +6,18 @@ use bson::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use byteview::ByteView;
 
-/// A document that does not own its bytes: cloning and slicing share the message or the stored value it came from.
+/// A document in a shared buffer: cloning and slicing share the message or the stored value that it came from.
 ///
-/// Its outer shape (length prefix and terminator) is checked once, at construction. Elements are
-/// checked where they are read.
+/// Its length prefix and terminator are checked once, at construction. Elements are checked when they are read.
 #[derive(Clone)]
 pub struct RawDoc(Buffer);
 
-/// Where the bytes lie.
+/// The buffer that holds the bytes.
 #[derive(Clone)]
 enum Buffer {
-    /// In a message, or in memory made for them.
+    /// A network message, or memory allocated for the document.
     Message(Bytes),
-    /// In a block of the storage engine. As `Bytes` each document of a scan would cost an allocation.
+    /// A block of the storage engine. Converting to `Bytes` would cost an allocation for each document of a scan.
     Block(ByteView),
 }
 
@@ -34,25 +33,25 @@ impl Deref for Buffer {
 }
 
 impl RawDoc {
-    /// Takes exactly one document.
+    /// Makes a document from exactly its bytes.
     pub fn new(bytes: Bytes) -> Result<Self, bson::error::Error> {
         RawDocument::from_bytes(&bytes)?;
         Ok(Self(Buffer::Message(bytes)))
     }
 
-    /// Takes exactly one document that lies in a block of the storage engine.
+    /// Makes a document from exactly its bytes in a block of the storage engine.
     pub fn stored(view: ByteView) -> Result<Self, bson::error::Error> {
         RawDocument::from_bytes(&view)?;
         Ok(Self(Buffer::Block(view)))
     }
 
-    /// Takes what [`crate::bson_check`] has found to be shaped as a document.
+    /// Makes a document from bytes that [`crate::bson_check`] has accepted.
     pub(crate) fn from_checked(bytes: Bytes) -> Self {
         debug_assert!(RawDocument::from_bytes(&bytes).is_ok());
         Self(Buffer::Message(bytes))
     }
 
-    /// The bytes, shared.
+    /// The bytes, sharing the buffer.
     pub fn bytes(&self) -> Bytes {
         match &self.0 {
             Buffer::Message(bytes) => bytes.clone(),
@@ -60,7 +59,7 @@ impl RawDoc {
         }
     }
 
-    /// How many bytes it has.
+    /// Length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "five at least")]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -71,7 +70,7 @@ impl RawDoc {
         RawDocument::from_bytes(&*self.0).expect("shape was checked at construction")
     }
 
-    /// Shares the part of this document's buffer that `part` borrows from it.
+    /// Returns a document that shares this document's buffer; `part` must borrow from it.
     ///
     /// # Panics
     /// If `part` does not lie within this document.

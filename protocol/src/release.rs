@@ -3,9 +3,9 @@
 //! A node shows the release of the set that it joins; `--impersonate` pins one. A difference between releases is a
 //! named field of [`Profile`], or a `since` of an operator, a stage or a command; no other code compares versions.
 //!
-//! A release is recognised by its highest wire version, which the first peer that talks to us tells before there is a
-//! config. Rows of 4.4, 5.0 and 8.2 are what servers of these releases answer; the others follow MongoDB's release
-//! notes and were not compared with a server.
+//! A release is recognised by its highest wire version, which is known from the first peer that connects, before
+//! there is a config. The rows of 4.4, 5.0 and 8.2 were compared with servers of these releases; the others follow
+//! MongoDB's release notes and were not.
 
 /// A release series, oldest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -23,14 +23,14 @@ pub enum Release {
 }
 
 impl Release {
-    /// The oldest that is known.
+    /// The oldest release with a row.
     pub const OLDEST: Self = Self::V4_4;
-    /// The newest that is known.
+    /// The newest release with a row.
     pub const NEWEST: Self = Self::V9_0;
-    /// The newest that tests compare with a real server; shown as long as no set is known.
+    /// The newest release that tests compare with a real server; shown until the node knows its set.
     pub const NEWEST_TESTED: Self = Self::V8_2;
 
-    /// Its row.
+    /// The row of this release.
     pub fn profile(self) -> &'static Profile {
         match self {
             Self::V4_4 => &V4_4,
@@ -52,155 +52,165 @@ impl Default for Release {
     }
 }
 
-/// What a release shows to clients and to the members of its set.
+/// How a release behaves towards clients and members of its set.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Which release this is the row of.
+    /// The release that this row describes.
     pub release: Release,
     /// Feature compatibility version, and the name of the row: `8.2`.
     pub fcv: &'static str,
-    /// `version` of buildInfo.
+    /// The `version` field of buildInfo.
     pub version: &'static str,
-    /// `versionArray` of buildInfo.
+    /// The `versionArray` field of buildInfo.
     pub version_array: [i32; 4],
-    /// `gitVersion` of buildInfo; a build without one says `nogitversion`.
+    /// The `gitVersion` field of buildInfo; `nogitversion` if unknown.
     pub git_version: &'static str,
     /// Highest wire version, and the only one for internal clients.
     pub wire_version: i32,
 
-    // Among members.
-    /// 8.0 split writing from applying: `writtenOpTime` in heartbeats and reports, `lastOpWritten`, and durable may be
-    /// ahead of applied.
+    // Differences between members.
+    /// Since 8.0, writing to the oplog is separate from applying: heartbeats and reports have `writtenOpTime` and
+    /// `lastOpWritten`, and durable may be ahead of applied.
     pub has_written: bool,
-    /// `configTerm` stands in heartbeat replies even without a config.
+    /// Heartbeat replies have `configTerm` even without a config.
     pub config_term_always: bool,
-    /// `primaryIndex` in `$replData`.
+    /// `$replData` has `primaryIndex`.
     pub primary_index_in_repl_data: bool,
-    /// What `$replData.configVersion` is without a config.
+    /// Value of `$replData.configVersion` when there is no config.
     pub no_config_version: i64,
-    /// `primaryId` in heartbeat requests and in `primaryId`-less replies (late 5.0 and later).
+    /// Heartbeat requests have `primaryId` (late 5.0 and later).
     pub primary_id_in_heartbeat: bool,
-    /// `syncSourceHost` in `$oplogQueryData`.
+    /// When `$oplogQueryData` has `syncSourceHost`.
     pub sync_source_host_in_oplog_query_data: Told,
-    /// `maxTimeMSOpOnly` in internal requests.
+    /// Internal requests have `maxTimeMSOpOnly`.
     pub max_time_ms_op_only: bool,
-    /// `lastAppliedWallTime` and the like for each member of `replSetGetStatus`.
+    /// `replSetGetStatus` has `lastAppliedWallTime` and similar fields for each member.
     pub wall_times_in_members: bool,
-    /// `readConcernMajorityWallTime` in `replSetGetStatus`.
+    /// `replSetGetStatus` has `readConcernMajorityWallTime`.
     pub majority_wall_time_in_status: bool,
-    /// The handshake that its clients send: `hello` by OP_MSG, or `isMaster` by OP_QUERY.
+    /// Its members send `hello` in an OP_MSG; older ones send `isMaster` in an OP_QUERY.
     pub hello_by_op_msg: bool,
     /// Internal clients get `$clusterTime` without a signature.
     pub internal_cluster_time_unsigned: bool,
     /// Members with a key file may log in by SCRAM-SHA-1.
     pub key_file_by_sha_1: bool,
-    /// `local.replset.minvalid` moves with every batch that was applied.
+    /// `local.replset.minvalid` is updated with every applied batch.
     pub min_valid_follows_applied: bool,
-    /// A cluster time signed by an unknown key is refused in the name of the "Cache Reader".
+    /// The error for a cluster time signed by an unknown key names the "Cache Reader".
     pub cache_reader_refuses_keys: bool,
-    /// A member that shuts down first refuses requests for a while, so that its clients find another.
+    /// A member that shuts down first refuses requests for a while, so that clients switch to another member.
     pub quiesces: bool,
     /// Resume tokens of scans carry `$initialSyncId`.
     pub resume_tokens_name_initial_sync: bool,
+    /// Resume tokens of scans of the oplog are timestamps.
+    pub oplog_tokens_are_times: bool,
+    /// What a resume token must contain, as the error for any other says it.
+    pub resume_token_rule: &'static str,
+    /// What stands between the error of a place that is gone and that place.
+    pub lost_place_frame: &'static str,
+    /// The error of a tailing cursor that lost its place begins with the executor's words.
+    pub lost_tail_names_executor: bool,
 
-    // How requests are parsed.
-    /// Arguments of find and aggregate are parsed by declared types; 4.4 has other words for wrong ones.
+    // Differences in parsing requests.
+    /// find and aggregate use generated parsers; the error texts of 4.4 differ.
     pub typed_reads: bool,
-    /// Arguments of count, distinct and replSetResizeOplog, `maxTimeMS` and `readConcern` are parsed by declared types.
+    /// count, distinct, replSetResizeOplog, `maxTimeMS` and `readConcern` use generated parsers.
     pub typed_commands: bool,
-    /// ping and its like refuse unknown fields.
+    /// ping and similar commands refuse unknown fields.
     pub strict_fields: bool,
-    /// `apiVersion` and its like have a meaning.
+    /// `apiVersion` and related fields are supported.
     pub stable_api: bool,
-    /// OP_QUERY serves every command, not only the handshake.
+    /// OP_QUERY can carry every command, not only the handshake.
     pub op_query_serves_all: bool,
-    /// A browser gets a sentence instead of a closed connection.
+    /// An HTTP request gets a text reply; otherwise the connection is just closed.
     pub answers_http: bool,
-    /// The commands that read take variables (`let`).
+    /// Read commands accept variables (`let`).
     pub takes_let: bool,
-    /// find takes `ntoreturn`, which members of old sets send.
+    /// find accepts `ntoreturn`, which members of old sets send.
     pub takes_ntoreturn: bool,
-    /// distinct takes a hint.
+    /// distinct accepts a hint.
     pub distinct_takes_hint: bool,
-    /// A pipeline has at most a thousand stages.
+    /// A pipeline has at most 1000 stages.
     pub pipelines_are_bounded: bool,
-    /// `allowDiskUse` is true unless a command says otherwise.
+    /// `allowDiskUse` defaults to true.
     pub disk_use_by_default: bool,
-    /// Read concern snapshot is there outside of transactions.
+    /// Read concern snapshot is supported outside of transactions.
     pub snapshot_reads: bool,
-    /// explain takes every read concern.
+    /// explain accepts every read concern.
     pub explain_takes_concerns: bool,
-    /// `invalidateUserCache` is refused on other databases than `admin`.
+    /// `invalidateUserCache` runs only on the database `admin`.
     pub user_cache_on_admin_only: bool,
-    /// A connection has one user; earlier releases let a user of each database log in.
+    /// A connection has one user; earlier releases allow one user per database.
     pub one_user_a_connection: bool,
-    /// "Command", not "command", requires authentication; and a stranger is not told which commands are for `admin` only.
+    /// The error text begins with "Command", not "command", "requires authentication", and an unauthenticated client
+    /// is not told which commands run only on `admin`.
     pub login_comes_first: bool,
 
-    // How replies look.
-    /// The order and spelling of buildInfo's fields.
+    // Differences in replies.
+    /// Order and spelling of the buildInfo fields.
     pub build_info: BuildInfoShape,
     /// Codes 40414 and 40415 have names.
     pub idl_codes_have_names: bool,
     /// Errors of getLog, getParameter and setParameter carry a code.
     pub parameter_errors_have_codes: bool,
-    /// `operationTime` stands at the beginning of an error reply.
+    /// An error reply begins with `operationTime`.
     pub error_starts_with_operation_time: bool,
-    /// Errors while documents are read name the collection.
+    /// Errors during document reads name the collection.
     pub executor_errors_name_collection: bool,
-    /// Errors while a pipeline reads documents begin with the executor's words.
+    /// Errors during a pipeline's document reads begin with the executor's prefix.
     pub aggregate_errors_name_executor: bool,
-    /// `options` of availableQueryOptions; the command ends with 5.0.
+    /// The `options` value of availableQueryOptions; 5.0 is the last release that has the command.
     pub available_query_options: i32,
-    /// `compression` stands at the beginning of hello's reply, not at its end.
+    /// `compression` is at the start of hello's reply, not at its end.
     pub hello_compression_first: bool,
     /// Lines of getLog end with a line break.
     pub log_lines_end_in_newline: bool,
-    /// connectionStatus names the connection's UUID.
+    /// connectionStatus returns the connection's UUID.
     pub connection_status_uuid: bool,
-    /// hostInfo tells cores by their kinds.
+    /// hostInfo lists cores by kind.
     pub host_info_cores: bool,
-    /// getDefaultRWConcern knows the implicit defaults.
+    /// getDefaultRWConcern returns the implicit defaults.
     pub implicit_rw_concern: bool,
-    /// listIndexes shows each field of a spec in one place and with one type, whatever the command had.
+    /// listIndexes shows the fields of an index specification in a fixed order with fixed types, however the command
+    /// wrote them.
     pub typed_index_specs: bool,
-    /// listCollections says of collections in `config` whether a dump for support would have them.
+    /// listCollections has `configDebugDump` for collections in `config`.
     pub config_debug_dump: bool,
-    /// listDatabases shows sizes as whole numbers, with `totalSizeMb`.
+    /// listDatabases returns sizes as integers, with `totalSizeMb`.
     pub database_sizes_are_longs: bool,
-    /// dbStats and dataSize show whole numbers.
+    /// dbStats and dataSize return integers.
     pub statistics_are_longs: bool,
-    /// dbStats tells of free storage without being asked.
+    /// dbStats returns free storage sizes by default.
     pub free_storage_unasked: bool,
     /// collStats has `numOrphanDocs`.
     pub orphan_counts: bool,
-    /// dbHash goes through capped collections in natural order, not by `_id`.
+    /// dbHash reads capped collections in natural order instead of by `_id`.
     pub db_hash_by_capped_order: bool,
     /// rolesInfo shows `_id`.
     pub roles_show_id: bool,
-    /// hello lists a user's mechanisms with the strongest first.
+    /// hello lists the strongest of a user's mechanisms first.
     pub strongest_mechanism_first: bool,
-    /// Sessions are shown with what a transaction within them would add to their name.
+    /// Sessions are shown with the fields that a transaction adds to the session id.
     pub sessions_show_transactions: bool,
 }
 
-/// Whether a release writes a field.
+/// When a release writes a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told {
-    /// It does not know the field.
+    /// The release does not have the field.
     Never,
-    /// Where there is something to tell.
+    /// Only if there is a value.
     IfThere,
-    /// Empty where there is nothing to tell.
+    /// Always; the value may be empty.
     Always,
 }
 
-/// The order and spelling of buildInfo's fields.
+/// Order and spelling of the buildInfo fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildInfoShape {
-    /// `sysInfo`, and `versionArray` after it.
+    /// `sysInfo`, followed by `versionArray`.
     Classic,
-    /// `versionArray` second, `sysinfo`.
+    /// `versionArray` second, `sysinfo` in lower case.
     Idl,
 }
 
@@ -210,7 +220,7 @@ impl Profile {
         ROWS
     }
 
-    /// The row called `8.2`, also by a full version `8.2.1`.
+    /// The row of a release such as `8.2`, or of a full version such as `8.2.1`.
     pub fn named(text: &str) -> Option<&'static Self> {
         ROWS.iter().copied().find(|profile| {
             text.strip_prefix(profile.fcv)
@@ -218,17 +228,17 @@ impl Profile {
         })
     }
 
-    /// The newest row whose wire version is not above `wire_version`; `None` if that is older than all of them.
+    /// The newest row whose wire version is at most `wire_version`; `None` if all rows are newer.
     pub fn for_wire_version(wire_version: i32) -> Option<&'static Self> {
         ROWS.iter().copied().rev().find(|profile| profile.wire_version <= wire_version)
     }
 
-    /// What is shown as long as no set is known.
+    /// The row that is used until the node knows its set.
     pub fn newest_tested() -> &'static Self {
         Release::NEWEST_TESTED.profile()
     }
 
-    /// True if `wire_version` is of a release that came after all rows.
+    /// True if `wire_version` belongs to a release newer than all rows.
     pub fn is_unknown(wire_version: i32) -> bool {
         wire_version > Release::NEWEST.profile().wire_version
     }
@@ -259,6 +269,10 @@ const V4_4: Profile = Profile {
     cache_reader_refuses_keys: true,
     quiesces: false,
     resume_tokens_name_initial_sync: false,
+    oplog_tokens_are_times: false,
+    resume_token_rule: "the '_resumeAfter' object must contain exactly one field named '$recordId', of type NumberLong.",
+    lost_place_frame: ". recordId: ",
+    lost_tail_names_executor: false,
     typed_reads: false,
     typed_commands: false,
     strict_fields: false,
@@ -307,6 +321,9 @@ const V5_0: Profile = Profile {
     git_version: "657fea5a61a74d7a79df7aff8e4bcf0bc742b748",
     wire_version: 13,
     config_term_always: true,
+    oplog_tokens_are_times: true,
+    resume_token_rule: "the '_resumeAfter' object must contain exactly one field named '$recordId', of type NumberLong, jstOID or jstNULL.",
+    lost_tail_names_executor: true,
     primary_index_in_repl_data: false,
     no_config_version: i32::MAX as i64,
     sync_source_host_in_oplog_query_data: Told::Never,
@@ -378,6 +395,8 @@ const V8_0: Profile = Profile {
     key_file_by_sha_1: false,
     min_valid_follows_applied: false,
     resume_tokens_name_initial_sync: true,
+    resume_token_rule: "the '$_resumeAfter' object must contain '$recordId', of type NumberLong, BinData or jstNULL and optional '$initialSyncId of type BinData.",
+    lost_place_frame: ": ",
     answers_http: false,
     explain_takes_concerns: true,
     one_user_a_connection: true,
@@ -415,7 +434,7 @@ const V8_2: Profile = Profile {
     ..V8_1
 };
 
-// From 5.1 on wire versions count releases, so that these two follow from 8.2's.
+// Since 5.1 the wire version grows by one per release, so the numbers of these two follow from 8.2's.
 const V8_3: Profile = Profile {
     release: Release::V8_3,
     fcv: "8.3",

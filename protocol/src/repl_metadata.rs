@@ -1,9 +1,8 @@
-//! What replication attaches to commands and replies: `$replData`, `$oplogQueryData`, `$clusterTime`
-//! and `operationTime`.
+//! The metadata that replication attaches to commands and replies: `$replData`, `$oplogQueryData`, `$clusterTime` and
+//! `operationTime`.
 //!
-//! A reply carries the first two only if the request asked with `$replData: 1`, `$oplogQueryData: 1`.
-//! Fields are written in the order, and with the types, that mongod writes; what only some versions
-//! write is an `Option`.
+//! A reply has the first two only if the request asked with `$replData: 1` or `$oplogQueryData: 1`. Fields are
+//! written in mongod's order and with mongod's types; a field that only some releases write is an `Option`.
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, oid::ObjectId, rawdoc};
 
@@ -12,24 +11,24 @@ use crate::{
     fields::{Fields, Value},
 };
 
-/// `$replData`: where the sender stands in the set.
+/// `$replData`: the sender's replication state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplSetMetadata {
     /// The sender's term.
     pub term: i64,
-    /// The commit point as the sender knows it, with the wall clock of that entry.
+    /// The commit point as the sender knows it, with the wall clock time of that entry.
     pub last_op_committed: OpTimeAndWall,
-    /// The newest position that a majority read on the sender sees.
+    /// The newest position visible to majority reads on the sender.
     pub last_op_visible: OpTime,
     /// Version of the sender's config.
     pub config_version: i64,
     /// Term of the sender's config.
     pub config_term: i64,
-    /// Identity of the set; all zeros without a config.
+    /// Id of the replica set; all zeros without a config.
     pub replica_set_id: ObjectId,
     /// Index of the primary; only 4.4 writes it.
     pub primary_index: Option<i32>,
-    /// Index of the sender's sync source, -1 without one.
+    /// Index of the sender's sync source, -1 if it has none.
     pub sync_source_index: i32,
     /// The sender is primary.
     pub is_primary: bool,
@@ -38,12 +37,12 @@ pub struct ReplSetMetadata {
 impl ReplSetMetadata {
     const NAME: &str = "$replData";
 
-    /// Reads it from a reply or request; `None` if it has none, or only asks for it.
+    /// Parses it from a request or reply; `None` if it is absent or is only a request for it.
     pub fn from_message(message: &RawDocument) -> Result<Option<Self>, FieldError> {
         object(message, Self::NAME)?.map(|fields| Self::parse(&fields)).transpose()
     }
 
-    /// Reads what stands under `$replData`.
+    /// Parses the document under `$replData`.
     pub fn from_document(doc: &RawDocument) -> Result<Self, FieldError> {
         Self::parse(&Fields::extract(doc))
     }
@@ -85,10 +84,10 @@ impl ReplSetMetadata {
     }
 }
 
-/// `$oplogQueryData`: what a sync source tells with every batch of its oplog.
+/// `$oplogQueryData`: a sync source's state, sent with every oplog batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OplogQueryMetadata {
-    /// The commit point as the source knows it, with the wall clock of that entry.
+    /// The commit point as the source knows it, with the wall clock time of that entry.
     pub last_op_committed: OpTimeAndWall,
     /// The newest entry that the source has applied.
     pub last_op_applied: OpTime,
@@ -96,18 +95,18 @@ pub struct OplogQueryMetadata {
     pub last_op_written: Option<OpTime>,
     /// The source's rollback id.
     pub rbid: i32,
-    /// Index of the primary as the source sees it, -1 without one.
+    /// Index of the primary as the source sees it, -1 if there is none.
     pub primary_index: i32,
-    /// Index of the source's own sync source, -1 without one.
+    /// Index of the source's own sync source, -1 if it has none.
     pub sync_source_index: i32,
-    /// Its address, `:27017` without one; some 5.0 releases leave it out.
+    /// Address of the source's own sync source, `:27017` if it has none; some 5.0 releases leave it out.
     pub sync_source_host: Option<String>,
 }
 
 impl OplogQueryMetadata {
     const NAME: &str = "$oplogQueryData";
 
-    /// Reads it from a reply; `None` if it has none.
+    /// Parses it from a reply; `None` if it is absent.
     pub fn from_message(message: &RawDocument) -> Result<Option<Self>, FieldError> {
         object(message, Self::NAME)?.map(|fields| Self::parse(&fields)).transpose()
     }
@@ -149,33 +148,33 @@ impl OplogQueryMetadata {
     }
 }
 
-/// `$clusterTime`: the logical clock that every message passes on.
+/// `$clusterTime`: the cluster's logical clock, which every message carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterTime {
-    /// The clock.
+    /// The logical time.
     pub time: Timestamp,
-    /// Absent between members from 8.0 on; all zeros where there is no authentication.
+    /// Absent between members since 8.0; all zeros without authentication.
     pub signature: Option<Signature>,
 }
 
-/// Proves that a member of the cluster saw the time.
+/// Proves that a member of the cluster issued the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// HMAC-SHA1 of the time.
     pub hash: [u8; 20],
-    /// Which key of `admin.system.keys`.
+    /// Id of the key in `admin.system.keys`.
     pub key_id: i64,
 }
 
 impl Signature {
-    /// What a node without authentication writes.
+    /// The signature that a node without authentication writes.
     pub const DUMMY: Self = Self { hash: [0; 20], key_id: 0 };
 }
 
 impl ClusterTime {
     const NAME: &str = "$clusterTime";
 
-    /// Reads it from a message; `None` if it has none.
+    /// Parses it from a message; `None` if it is absent.
     pub fn from_message(message: &RawDocument) -> Result<Option<Self>, FieldError> {
         object(message, Self::NAME)?.map(|fields| Self::parse(&fields)).transpose()
     }
@@ -208,7 +207,7 @@ impl ClusterTime {
     }
 }
 
-/// `operationTime`: the newest position that the reply's node had when it answered.
+/// `operationTime`: the newest position of the node when it replied.
 pub fn operation_time(reply: &RawDocument) -> Option<Timestamp> {
     reply.get_timestamp("operationTime").ok().map(Timestamp::from)
 }
@@ -218,7 +217,7 @@ pub fn append_operation_time(reply: &mut RawDocumentBuf, time: Timestamp) {
     reply.append(cstr!("operationTime"), bson::Timestamp::from(time));
 }
 
-/// The fields of a part; `None` if it is absent or a mere request for it.
+/// The fields of a metadata document; `None` if it is absent or only a request for it.
 fn object<'a>(
     message: &'a RawDocument,
     name: &'static str,

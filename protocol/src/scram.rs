@@ -1,14 +1,14 @@
-//! SCRAM (RFC 5802, 7677) as MongoDB uses it: both sides, as steps from message to message.
+//! SCRAM (RFC 5802, 7677) as MongoDB uses it: both sides, message by message.
 //!
 //! ```text
 //!  client                                              server
-//!  n,,n=user,r=nonce                            -->    finds the user's credentials
+//!  n,,n=user,r=nonce                            -->    looks up the user's credentials
 //!          <--    r=nonce+more,s=salt,i=iterations
 //!  c=biws,r=nonce+more,p=proof                  -->    checks the proof
 //!  checks the signature      <--    v=signature
 //! ```
-//! Nothing here sends, waits, or makes random numbers: nonces and salts are arguments. MongoDB differs
-//! from the RFC in one point: with SCRAM-SHA-1 the password is the hex MD5 of `user:mongo:password`.
+//! This module does no I/O and generates no random numbers: nonces and salts are arguments. MongoDB differs from the
+//! RFC in one point: with SCRAM-SHA-1 the password is the hex MD5 of `user:mongo:password`.
 
 use std::{borrow::Cow, fmt};
 
@@ -26,7 +26,7 @@ mod server;
 pub use client::{ClientStep, SaltedPassword, ScramClient};
 pub use server::{ScramServer, ServerChallenge};
 
-/// Which hash a conversation uses.
+/// The hash function of a conversation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mechanism {
     /// SCRAM-SHA-1.
@@ -36,7 +36,7 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// Its name on the wire.
+    /// Name on the wire.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ScramSha1 => "SCRAM-SHA-1",
@@ -44,17 +44,17 @@ impl Mechanism {
         }
     }
 
-    /// By its name on the wire.
+    /// The mechanism with this name on the wire.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::ScramSha1, Self::ScramSha256].into_iter().find(|this| this.name() == name)
     }
 
-    /// Iterations below this are refused, as MongoDB's drivers refuse them.
+    /// Fewer iterations are refused, as MongoDB's drivers do.
     const ITERATIONS_MIN: u32 = 4096;
-    /// Iterations above this are refused: a false server could keep us busy for hours. mongod's default is 15,000.
+    /// More iterations are refused: a malicious server could keep us busy for hours. mongod's default is 15,000.
     const ITERATIONS_MAX: u32 = 2_000_000;
 
-    /// What mongod makes of a password before it is salted.
+    /// Prepares a password for salting, as mongod does.
     fn prepare<'a>(self, user: &str, password: &'a str) -> Result<Cow<'a, str>, ScramError> {
         match self {
             Self::ScramSha1 => {
@@ -104,23 +104,23 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// What a server keeps of a password.
+/// What a server stores instead of a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The hash they were made with.
+    /// The mechanism they were derived for.
     pub mechanism: Mechanism,
     /// Random, at least 16 bytes.
     pub salt: Vec<u8>,
     /// Rounds of PBKDF2.
     pub iterations: u32,
-    /// Proves the client.
+    /// Verifies the client's proof.
     pub stored_key: Vec<u8>,
-    /// Proves the server.
+    /// Signs the server's last message.
     pub server_key: Vec<u8>,
 }
 
 impl Credentials {
-    /// Makes them from a password.
+    /// Derives credentials from a password.
     pub fn derive(
         mechanism: Mechanism,
         user: &str,
@@ -149,16 +149,16 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Why a conversation ends without trust.
+/// Why a conversation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScramError {
-    /// A message that is none of this conversation.
+    /// A message that does not belong to this conversation.
     #[error("message {0} of the SCRAM conversation cannot be understood")]
     Malformed(&'static str),
-    /// The nonce is not the one that was agreed on.
+    /// The nonce differs from the agreed one.
     #[error("the nonce of the SCRAM conversation changed")]
     Nonce,
-    /// The server wants fewer iterations than are safe, or more than are sane.
+    /// The server demands too few iterations to be safe, or too many.
     #[error("the server asks for {0} iterations, which is not between 4096 and 2000000")]
     Iterations(u32),
     /// The client does not know the password.
@@ -170,7 +170,7 @@ pub enum ScramError {
     /// The password has characters that SASLprep forbids.
     #[error("the password has characters that are not allowed")]
     Password,
-    /// The server says why it refuses.
+    /// The server refused and gave a reason.
     #[error("the server refused the proof")]
     Refused,
 }
@@ -180,7 +180,7 @@ fn attribute<'a>(message: &'a str, key: &str) -> Option<&'a str> {
     message.split(',').find_map(|part| part.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// Compares without telling by its time where the first difference is.
+/// Compares in constant time, so that the time does not reveal the first difference.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).into()
 }

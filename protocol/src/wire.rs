@@ -1,4 +1,4 @@
-//! Reading and writing the pieces of a message: a cursor over shared bytes, and sinks.
+//! Reading and writing the parts of a message: a cursor over shared bytes, and sinks.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -7,7 +7,7 @@ use crate::{
     bson_check::{InvalidBson, document_len},
 };
 
-/// Reads from the front of a shared buffer; what it returns shares the buffer too.
+/// Reads from the front of a shared buffer; returned parts share the buffer.
 pub(crate) struct Cursor(Bytes);
 
 impl Cursor {
@@ -19,7 +19,7 @@ impl Cursor {
         self.0.is_empty()
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub(crate) fn rest(self) -> Bytes {
         self.0
     }
@@ -46,7 +46,7 @@ impl Cursor {
         self.0.try_get_i64_le().map_err(|_| ParseError::TooShort)
     }
 
-    /// The text before the next zero byte.
+    /// The text up to the next zero byte.
     pub(crate) fn cstring(&mut self) -> Result<Bytes, ParseError> {
         let end = self.0.iter().position(|byte| *byte == 0);
         let text = self.0.split_to(end.ok_or(ParseError::Unterminated { left: self.0.len() })?);
@@ -54,9 +54,9 @@ impl Cursor {
         Ok(text)
     }
 
-    /// A part whose length, itself included, stands before it.
+    /// A part that begins with its length; the length includes itself.
     pub(crate) fn length_prefixed(&mut self) -> Result<Self, ParseError> {
-        // A length below four wraps around, as it does in mongod, and is far too long then.
+        // A length below four wraps around, as in mongod, and is then refused as far too long.
         let by = self.u32().map_err(|_| ParseError::Overrun { by: 4, left: self.0.len() })?;
         let by = by.wrapping_sub(4);
         let len = usize::try_from(by).ok().filter(|len| *len <= self.0.len());
@@ -64,13 +64,13 @@ impl Cursor {
         Ok(Self(self.0.split_to(len)))
     }
 
-    /// A document, its outer shape checked.
+    /// The next document; its length and terminator are checked.
     pub(crate) fn doc(&mut self) -> Result<RawDoc, InvalidBson> {
         let len = document_len(&self.0).map_err(InvalidBson::outermost)?;
         Ok(RawDoc::from_checked(self.0.split_to(len)))
     }
 
-    /// Steps over a document, its outer shape checked.
+    /// Skips a document; its length and terminator are checked.
     pub(crate) fn skip_doc(&mut self) -> Result<(), InvalidBson> {
         let len = document_len(&self.0).map_err(InvalidBson::outermost)?;
         self.0.advance(len);
@@ -78,11 +78,11 @@ impl Cursor {
     }
 }
 
-/// Where an encoded message goes.
+/// Destination of an encoded message.
 pub(crate) trait Sink {
     /// Copies a few bytes.
     fn put(&mut self, bytes: &[u8]);
-    /// Takes a document or a run of them: copied once, or shared.
+    /// Takes one or more documents: copied once, or shared.
     fn share(&mut self, bytes: &Bytes);
 }
 
@@ -96,7 +96,7 @@ impl Sink for BytesMut {
     }
 }
 
-/// Passes everything on and keeps the CRC-32C of what passed.
+/// Forwards everything to `inner` and computes its CRC-32C.
 pub(crate) struct Checksummed<'a, S> {
     pub(crate) inner: &'a mut S,
     pub(crate) crc: u32,
@@ -114,14 +114,14 @@ impl<S: Sink> Sink for Checksummed<'_, S> {
     }
 }
 
-/// Collects what to write without copying large parts.
+/// Collects the parts of a message without copying large ones.
 #[derive(Default)]
 pub(crate) struct Parts {
     done: Vec<Bytes>,
     small: BytesMut,
 }
 
-/// Below this a copy is cheaper than one more entry in a vectored write.
+/// Smaller parts are copied: that is cheaper than another entry in a vectored write.
 const SHARE_LEN_MIN: usize = 4 * 1024;
 
 impl Parts {

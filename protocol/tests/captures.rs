@@ -1,7 +1,7 @@
-//! What real mongods said to each other, decoded and encoded again.
+//! Decodes recorded traffic between real mongods and encodes it again.
 //!
-//! `captures/VERSION/*.raw` holds every message of a mongod joining a set: per message one byte for
-//! the direction, four for the connection, then the message as it was on the wire.
+//! `captures/VERSION/*.raw` holds every message of a mongod joining a set. Each record is one byte for the direction,
+//! four for the connection, then the message as it was on the wire.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: a panic is its answer")]
 
@@ -129,7 +129,7 @@ fn every_kind_of_message_is_there() {
     assert_eq!((exhaust, more), (8, 7));
 }
 
-/// Every part that replication attaches is written as the mongod wrote it.
+/// Replication metadata of the recordings is encoded again with the same bytes.
 #[test]
 fn metadata_comes_back_byte_for_byte() {
     let (mut repl, mut oplog, mut time) = (0, 0, 0);

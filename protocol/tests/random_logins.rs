@@ -1,4 +1,4 @@
-//! Random logins: what the fuzz target `sasl` does, from a seed, where there is no fuzzer.
+//! Random logins: does from a seed what the fuzz target `sasl` does, without a fuzzer.
 //!
 //! `SEED=n` replays a run, `LOGINS=n` changes the number of connections.
 

@@ -1,5 +1,5 @@
-//! A million random and mutated messages: none panics, none allocates more than a message may be
-//! long, and whatever is understood is encoded again as it came.
+//! Parses a million random and mutated messages. None may panic or allocate more than the maximum message length, and
+//! whatever parses must encode to the same bytes.
 //!
 //! `SEED=n` replays a run, `MESSAGES=n` changes its length.
 
@@ -22,14 +22,14 @@ use protocol::{
     header::{HEADER_LEN, MESSAGE_LEN_MAX, op_code},
 };
 
-/// Refuses, and so aborts the test, when more is asked for than [`within_limit`] allows.
+/// An allocator that aborts the test if more is allocated than [`within_limit`] allows.
 #[global_allocator]
 static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 
-/// What a message may cost beyond its own length: error texts, the sections' list, decoder tables.
+/// Allocation allowed beyond the message length: error texts, the list of sections, decoder tables.
 const SLACK: usize = 4 << 20;
 
-/// The limit is one for the whole process.
+/// The allocation limit applies to the whole process, so tests run one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const EVERY: [Compressor; 4] =
@@ -42,7 +42,7 @@ fn within_limit<T>(run: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// SplitMix64: small, fast without optimisation, the same everywhere.
+/// SplitMix64: small, fast without optimisation, the same on every platform.
 struct Random(u64);
 
 impl Random {
@@ -66,7 +66,7 @@ impl Random {
     }
 }
 
-/// Messages of real mongods, their checksums taken away so that a mutation gets past them.
+/// Messages of real mongods, without checksums, so that a mutated message is still parsed.
 fn corpus() -> Vec<Vec<u8>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/captures");
     let mut messages = Vec::new();
@@ -76,7 +76,7 @@ fn corpus() -> Vec<Vec<u8>> {
             let _ = rest.split_to(5);
             let len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
             let frame = Frame::new(rest.split_to(len)).unwrap();
-            // Short ones have as many kinds of faults and are faster.
+            // Short messages are faster and fail in as many ways.
             if len > 500 {
                 continue;
             }
@@ -97,8 +97,7 @@ fn corpus() -> Vec<Vec<u8>> {
     messages
 }
 
-/// Mongods that join a set send no document sequences; drivers do, after the body, and mongods
-/// before it.
+/// An insert with document sequences. The recordings have none; drivers send them after the body, mongods before it.
 fn insert(sequences_first: bool) -> Vec<u8> {
     let docs = [rawdoc! { "_id": 1, "a": "x" }, rawdoc! { "_id": 2 }].map(|doc| doc.into_bytes());
     let section = |name: &str| {
@@ -119,7 +118,7 @@ fn insert(sequences_first: bool) -> Vec<u8> {
 const NUMBERS: [i32; 14] =
     [0, 1, -1, 4, 5, 16, 200, 255, 65_536, 16_777_216, 48_000_000, 48_000_001, i32::MAX, i32::MIN];
 
-/// Changes a few bytes, or the length; the header's length follows unless it is hit itself.
+/// Changes a few bytes or the length. The header's length is adjusted unless it is mutated itself.
 fn mutate(random: &mut Random, message: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..=random.below(3) {
         let at = HEADER_LEN + random.below(message.len().saturating_sub(HEADER_LEN));
@@ -156,7 +155,7 @@ fn set_len(message: &mut [u8]) {
     message[..4].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Puts a message, however broken, into an envelope, sometimes a broken one.
+/// Wraps a message, however broken, in an OP_COMPRESSED envelope that may be broken, too.
 fn envelope(random: &mut Random, message: &[u8]) -> Vec<u8> {
     let body = &message[HEADER_LEN..];
     let compressor = random.pick(&EVERY);
@@ -214,7 +213,7 @@ fn next_message(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
     if random.one_in(3) { envelope(random, &message) } else { message }
 }
 
-/// The name of the outcome, once everything that must hold was seen to hold.
+/// Parses the bytes, checks every invariant, and returns the name of the outcome.
 fn examine(bytes: &[u8]) -> &'static str {
     let mut framing = Framing::new();
     framing.read_buf().extend_from_slice(bytes);
@@ -233,7 +232,7 @@ fn examine(bytes: &[u8]) -> &'static str {
     }
 }
 
-/// A client may leave the check out: whatever it then looks at must not panic either.
+/// A client may skip the BSON check; reading an unchecked document must not panic either.
 fn look_into_broken(frame: Frame) {
     let unchecked = Accept::unchecked(Compressors::new(EVERY));
     let message = Message::parse(frame, &unchecked);
@@ -258,7 +257,7 @@ fn walk(doc: &RawDocument) {
 
 fn understood(frame: &Frame, message: &Message) -> &'static str {
     if let Some(body) = message.body() {
-        // Whatever passed the check can be walked and parsed; neither may panic.
+        // Walking and parsing a document that passed the check must not panic.
         walk(&body);
         let _ = OplogEntry::parse(&body);
     }
@@ -324,14 +323,14 @@ fn a_million_messages_do_no_harm() {
     println!("{outcomes:#?}");
     println!("most memory in use at once: {} bytes", MEMORY.max_allocated());
     if count >= 100_000 {
-        // Each way of being wrong was met, and so was being right.
+        // Every kind of failure occurred, and so did success.
         assert!(outcomes["understood"] > count / 20 && outcomes["bson"] > count / 50);
         assert!(outcomes["understood in an envelope"] > count / 50);
         assert!(outcomes.len() >= 20, "only {} outcomes", outcomes.len());
     }
 }
 
-/// Small envelopes that claim, or hold, far more than they should.
+/// Small envelopes that claim or contain far too much data.
 #[test]
 fn zip_bombs_get_no_room() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -361,7 +360,7 @@ fn zip_bombs_get_no_room() {
             assert!(matches!(outcome, "damaged envelope" | "decompressed length"), "{outcome}");
         }
     }
-    // A claim of everything over a handful of bytes must not even be made room for.
+    // A huge claimed length over a few bytes must not cause a large allocation.
     for (id, packed) in [(1, &snappy[..20]), (2, &zlib[..20]), (3, &zstd[..20])] {
         MEMORY.set_limit(MEMORY.allocated() + SLACK).unwrap();
         let outcome = examine(&bomb(most, id, packed));

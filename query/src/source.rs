@@ -8,8 +8,11 @@
 //! Keys are opaque bytes of storage; a cursor keeps them between batches and holds nothing else, so that
 //! no snapshot lives longer than a batch.
 
+mod listed;
 #[cfg(test)]
 pub(crate) mod memory;
+
+pub use listed::Listed;
 
 use std::collections::BTreeSet;
 
@@ -30,9 +33,10 @@ use crate::{
 };
 
 /// Which way a scan goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {
     /// Natural or ascending key order.
+    #[default]
     Forward,
     /// The other way.
     Backward,
@@ -51,6 +55,18 @@ impl Direction {
 /// Where a record is: storage's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordKey(pub ByteView);
+
+impl RecordKey {
+    /// The bytes, for a cursor to keep.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// From [`Self::as_bytes`].
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
 
 /// A record.
 #[derive(Debug, Clone)]

@@ -24,10 +24,8 @@ use uuid::Uuid;
 
 use crate::{
     auth::{Access, Who, action::Action, login::Login, privilege::Target},
-    blocking::Leash,
     cluster_time::Signer,
     config::Settings,
-    cursors::Cursors,
     error::Failure,
     index_filters::IndexFilters,
     index_use::IndexUse,
@@ -36,7 +34,7 @@ use crate::{
     operations::{Operation, Operations},
     parameters::Parameters,
     pins::{Pin, Pins},
-    reply_buffers::ReplyBuffers,
+    read::{blocking::Leash, cursors::Cursors, reply_buffers::ReplyBuffers},
     sessions::{SessionId, Sessions},
     shutdown::{Phase, Shutdown},
     system,
@@ -353,6 +351,8 @@ pub struct Call {
     pub operation: Arc<Operation>,
     /// Set when nobody waits for the answer any more.
     pub abandoned: Arc<AtomicBool>,
+    /// The cursor that a getMore goes on with: whoever kills it ends the command.
+    pub cursor: Option<i64>,
     /// Set while it is tried beside the async tasks, where nothing may take long.
     pub leash: Option<Arc<Leash>>,
 }

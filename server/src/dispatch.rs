@@ -171,6 +171,7 @@ fn prepare(
         started: now,
         operation: Arc::clone(operation),
         abandoned: Arc::default(),
+        cursor: None,
         leash: None,
     };
     command.auth.check(&call)?;

@@ -86,7 +86,7 @@ pub enum Failure {
     #[error("cannot satisfy linearizable read concern on non-primary node")]
     Linearizable,
     /// The store cannot read.
-    #[error("{}", storage_text(.0))]
+    #[error("{}", .0.text_for_clients())]
     Storage(Arc<StorageError>),
     /// The query makes no sense, or cannot go on.
     #[error(transparent)]
@@ -186,7 +186,7 @@ impl Failure {
             Self::NoReplication(_) => ErrorCode::from_code(76),
             Self::Quiescing { .. } => ErrorCode::ShutdownInProgress,
             Self::Linearizable => ErrorCode::NotWritablePrimary,
-            Self::Storage(error) => storage_code(error),
+            Self::Storage(error) => error.code(),
             Self::Query(error) => error.code,
             Self::Parameter { code, .. }
             | Self::OnPrimary { code, .. }
@@ -235,35 +235,6 @@ impl Failure {
     }
 }
 
-/// What the store's failures are on the wire.
-fn storage_code(error: &StorageError) -> ErrorCode {
-    match error {
-        StorageError::HistoryGone { .. } => ErrorCode::SnapshotTooOld,
-        StorageError::NotYetApplied { .. } => ErrorCode::SnapshotUnavailable,
-        StorageError::NoCollection(_) | StorageError::NameTaken { .. } => {
-            ErrorCode::NamespaceNotFound
-        }
-        StorageError::NoIndex { .. } => ErrorCode::IndexNotFound,
-        StorageError::BadDocument { .. } => ErrorCode::BadValue,
-        StorageError::Cancelled => ErrorCode::Interrupted,
-        StorageError::OutOfOrder { .. }
-        | StorageError::NoPrepared(_)
-        | StorageError::Locked { .. }
-        | StorageError::OtherEngine { .. }
-        | StorageError::OtherFormat { .. }
-        | StorageError::NotOurs { .. }
-        | StorageError::DamagedBackup { .. }
-        | StorageError::Corrupt { .. }
-        | StorageError::Incomplete { .. }
-        | StorageError::JournalDamaged { .. }
-        | StorageError::Io { .. }
-        | StorageError::Poisoned(_)
-        | StorageError::Injected(_) => ErrorCode::InternalError,
-        // The type may grow; what it grows by is not a client's fault.
-        _ => ErrorCode::InternalError,
-    }
-}
-
 /// Errors of the query language that had another code: up to which version, today's code, words of the text, the code.
 const OLDER_CODES: &[(Release, i32, &str, i32)] = &[
     (Release::V5_0, 14, "$add only supports numeric or date types", 16_554),
@@ -272,15 +243,6 @@ const OLDER_CODES: &[(Release, i32, &str, i32)] = &[
     (Release::V4_4, 5_107_200, "invalid argument to $skip stage", 15_972),
     (Release::V4_4, 5_107_201, "invalid argument to $limit stage", 15_957),
 ];
-
-fn storage_text(error: &StorageError) -> String {
-    match error {
-        StorageError::HistoryGone { ts, .. } => {
-            format!("Read timestamp {ts} is older than the oldest available timestamp.")
-        }
-        other => other.to_string(),
-    }
-}
 
 impl From<StorageError> for Failure {
     fn from(error: StorageError) -> Self {

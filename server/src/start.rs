@@ -219,7 +219,7 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
     std::fs::create_dir_all(&settings.db_path).with_context(|| {
         format!("Data directory {} cannot be created", settings.db_path.display())
     })?;
-    crate::spill::clear(&settings.db_path)
+    crate::read::spill::clear(&settings.db_path)
         .with_context(|| format!("Cannot remove spilled data in {}", settings.db_path.display()))?;
     let store = Store::open(&settings.db_path, options)
         .with_context(|| format!("Cannot open the data in {}", settings.db_path.display()))?;

@@ -20,11 +20,13 @@ use query::{
 use storage::View;
 
 use crate::{
-    batch::{BatchEnd, BatchWriter},
     context::{Call, Outcome, Reply},
-    cursors::Reading,
     error::Failure,
-    query_reading::{QueryReading, Taken},
+    read::{
+        batch::{BatchEnd, BatchWriter},
+        cursors::Reading,
+        query_cursor::{QueryReading, Taken},
+    },
 };
 use primary::Primary;
 

@@ -328,3 +328,134 @@ async fn views_and_pipelines_give_what_they_say() {
     let count = fixture.ok(doc! { "count": "v", "$db": "test" }).await;
     assert_eq!(count.get_i32("n").unwrap(), 50);
 }
+
+/// Grows the oplog until its first entries are gone.
+fn overtake(fixture: &Fixture) {
+    let oplog = fixture.store.oplog();
+    oplog.resize(1 << 20).unwrap();
+    for inc in 3..=400 {
+        let mut long = entry(inc).as_raw().to_owned();
+        long.append(bson::raw::cstr!("pad"), "x".repeat(10_000));
+        oplog.append(&[long.into()]).unwrap();
+    }
+    oplog.sync().unwrap();
+    fixture.store.begin_apply().commit(at(400)).unwrap();
+    oplog.sync().unwrap();
+    fixture.store.watermarks().set_commit_point(at(399));
+    assert!(oplog.trim(bson::DateTime::from_millis(1_000_000_000)).unwrap() > 0);
+}
+
+#[tokio::test]
+async fn a_cursor_whose_place_in_the_oplog_is_gone_ends() {
+    let fixture = Fixture::new();
+    fixture.store.begin_apply().commit(at(2)).unwrap();
+    let all = doc! { "ts": { "$gte": bson::Timestamp { time: 100, increment: 1 } } };
+    let token = doc! { "hint": { "$natural": 1 }, "$_requestResumeToken": true };
+    let at_end = doc! { "filter": all.clone(), "tailable": true };
+    let waiting = doc! { "filter": all, "tailable": true, "awaitData": true };
+    let mut cursors = Vec::new();
+    for (options, size) in [
+        (at_end, 9),
+        (waiting, 9),
+        (doc! { "tailable": true }, 1),
+        (doc! {}, 1),
+        (doc! { "sort": { "$natural": -1 } }, 1),
+        (token, 1),
+    ] {
+        let mut find = doc! { "find": "oplog.rs", "batchSize": size, "$db": "local" };
+        find.extend(options);
+        cursors.push(batch(&fixture.ok(find).await, "firstBatch").0);
+    }
+    let pipeline = doc! {
+        "aggregate": "oplog.rs", "pipeline": [], "cursor": { "batchSize": 1 }, "$db": "local",
+    };
+    cursors.push(batch(&fixture.ok(pipeline).await, "firstBatch").0);
+    overtake(&fixture);
+    for cursor in cursors {
+        let more = doc! { "getMore": cursor, "collection": "oplog.rs", "$db": "local" };
+        let reply = fixture.run(more.clone()).await;
+        assert_eq!(reply.get_i32("code").unwrap(), 136, "{reply}");
+        assert_eq!(fixture.run(more).await.get_i32("code").unwrap(), 43, "it is closed");
+    }
+    let gone = doc! {
+        "find": "oplog.rs", "hint": { "$natural": 1 }, "$_requestResumeToken": true,
+        "$_resumeAfter": { "$recordId": (100_i64 << 32) + 1 }, "$db": "local",
+    };
+    assert_eq!(fixture.run(gone).await.get_i32("code").unwrap(), 211);
+}
+
+#[tokio::test]
+async fn a_tailing_cursor_waits_behind_the_end_of_the_oplog() {
+    let fixture = Fixture::new();
+    let ts = |increment| bson::Timestamp { time: 100, increment };
+    let find = |ts| doc! { "find": "oplog.rs", "filter": { "ts": { "$gte": ts } }, "tailable": true, "$db": "local" };
+    let (cursor, first) = {
+        let reply = fixture.ok(find(ts(4))).await;
+        let (cursor, first) = batch(&reply, "firstBatch");
+        (cursor, first.len())
+    };
+    assert!(cursor != 0 && first == 0);
+    fixture.store.oplog().append(&[entry(3), entry(4), entry(5)]).unwrap();
+    fixture.store.begin_apply().commit(at(5)).unwrap();
+    let more = doc! { "getMore": cursor, "collection": "oplog.rs", "$db": "local" };
+    let reply = fixture.ok(more).await;
+    let found: Vec<_> = batch(&reply, "nextBatch").1;
+    let found: Vec<_> = found.iter().map(|entry| entry.get_timestamp("ts").unwrap()).collect();
+    assert_eq!(found, [ts(4), ts(5)]);
+}
+
+#[tokio::test]
+async fn every_way_of_reading_finds_the_documents_of_local() {
+    let fixture = Fixture::new();
+    let config = rawdoc! { "_id": "rs", "version": 3 };
+    fixture.store.put_meta("local.system.replset", &config).unwrap();
+    fixture.store.begin_apply().commit(at(2)).unwrap();
+    for (coll, key, n) in [("oplog.rs", "ts", 2), ("system.replset", "_id", 1)] {
+        let found = fixture.ok(doc! { "find": coll, "$db": "local" }).await;
+        assert_eq!(batch(&found, "firstBatch").1.len(), n, "find {coll}");
+        let count = fixture.ok(doc! { "count": coll, "query": {}, "$db": "local" }).await;
+        assert_eq!(count.get_i32("n").unwrap(), i32::try_from(n).unwrap(), "count {coll}");
+        let values = fixture.ok(doc! { "distinct": coll, "key": key, "$db": "local" }).await;
+        assert_eq!(values.get_array("values").unwrap().len(), n, "distinct {coll}");
+        let stages = [doc! { "$match": {} }, doc! { "$count": "n" }];
+        let count =
+            doc! { "aggregate": coll, "pipeline": stages.to_vec(), "cursor": {}, "$db": "local" };
+        let reply = fixture.ok(count).await;
+        let want = doc! { "n": i32::try_from(n).unwrap() };
+        assert_eq!(batch(&reply, "firstBatch").1, [&want], "aggregate {coll}");
+        let join = doc! {
+            "aggregate": "system.replset",
+            "pipeline": [{ "$lookup": { "from": coll, "pipeline": [], "as": "all" } }],
+            "cursor": {}, "$db": "local",
+        };
+        let reply = fixture.ok(join).await;
+        let all = batch(&reply, "firstBatch").1[0].get_array("all").unwrap().len();
+        assert_eq!(all, n, "$lookup {coll}");
+    }
+    let newest = doc! { "find": "oplog.rs", "sort": { "ts": -1 }, "skip": 1, "$db": "local" };
+    let reply = fixture.ok(newest).await;
+    assert_eq!(batch(&reply, "firstBatch").1[0].get_timestamp("ts").unwrap().increment, 1);
+}
+
+#[tokio::test]
+async fn a_killed_cursor_ends_the_batch_that_it_fills() {
+    let fixture = Fixture::new();
+    let stages = [
+        doc! { "$project": { "n": { "$range": [0, 1_000_000] } } },
+        doc! { "$unwind": "$n" },
+        doc! { "$match": { "n": -1 } },
+    ];
+    let open = doc! { "aggregate": "a", "pipeline": stages.to_vec(), "cursor": { "batchSize": 0 }, "$db": "test" };
+    let cursor = batch(&fixture.ok(open).await, "firstBatch").0;
+    let more = rawdoc! { "getMore": cursor, "collection": "a", "$db": "test" };
+    let kill = async {
+        let kill = doc! { "killCursors": "a", "cursors": [cursor], "$db": "test" };
+        while fixture.client.node.cursors.counts().2 == 0 {
+            tokio::task::yield_now().await;
+        }
+        fixture.ok(kill).await
+    };
+    let (answer, _) = tokio::join!(fixture.answer(&more), kill);
+    let reply = Document::try_from(answer.body.as_ref()).unwrap();
+    assert_eq!(reply.get_i32("code").unwrap(), 237, "{reply}");
+}

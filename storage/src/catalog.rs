@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::{
     StorageError,
-    index::keygen::{IndexKind, KeyGen},
+    index::keygen::KeyGen,
     layout::TableId,
     mvcc::{Direction, Reader},
 };
@@ -222,7 +222,7 @@ impl Index {
     }
 
     /// What kind it is.
-    pub fn kind(&self) -> IndexKind {
+    pub fn kind(&self) -> crate::IndexKind {
         self.keygen.kind()
     }
 

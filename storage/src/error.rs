@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use protocol::Timestamp;
+use protocol::{ErrorCode, Timestamp};
 use uuid::Uuid;
 
 /// A failure of the store. The text is written for the operator.
@@ -190,6 +190,42 @@ impl StorageError {
     /// A document that we refuse.
     pub(crate) fn bad_document(why: impl ToString) -> Self {
         Self::BadDocument { why: why.to_string() }
+    }
+
+    /// The code by which clients know it.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::HistoryGone { .. } => ErrorCode::SnapshotTooOld,
+            Self::NotYetApplied { .. } => ErrorCode::SnapshotUnavailable,
+            Self::NoCollection(_) | Self::NameTaken { .. } => ErrorCode::NamespaceNotFound,
+            Self::NoIndex { .. } => ErrorCode::IndexNotFound,
+            Self::BadDocument { .. } => ErrorCode::BadValue,
+            Self::Cancelled => ErrorCode::Interrupted,
+            Self::OutOfOrder { .. }
+            | Self::NoPrepared(_)
+            | Self::NotBuilt { .. }
+            | Self::Locked { .. }
+            | Self::OtherEngine { .. }
+            | Self::OtherFormat { .. }
+            | Self::NotOurs { .. }
+            | Self::DamagedBackup { .. }
+            | Self::Incomplete { .. }
+            | Self::Corrupt { .. }
+            | Self::JournalDamaged { .. }
+            | Self::Io { .. }
+            | Self::Poisoned(_)
+            | Self::Injected(_) => ErrorCode::InternalError,
+        }
+    }
+
+    /// What clients are told: mongod's words where it has some for this.
+    pub fn text_for_clients(&self) -> String {
+        match self {
+            Self::HistoryGone { ts, .. } => {
+                format!("Read timestamp {ts} is older than the oldest available timestamp.")
+            }
+            other => other.to_string(),
+        }
     }
 
     /// True where the process must end: what was written is not known any more.

@@ -42,6 +42,7 @@ mod read_ahead;
 mod rollback;
 mod scrub;
 mod sort;
+pub mod source;
 mod stats;
 mod store;
 mod validate;
@@ -60,18 +61,17 @@ pub use checkpoint::{
 };
 pub use engine::{EngineKind, faulty::Faults, scrub::Scrubbed};
 pub use error::StorageError;
-pub use index::keygen::IndexKind;
 pub use loader::LoadReport;
-pub use mvcc::Direction;
 pub use oplog::{Oplog, OplogPin, OplogScan};
 pub use pins::Pin;
+pub use query::source::{Direction, IndexEntry, IndexKind, RecordKey};
 pub use read_ahead::ReadAhead;
 pub use rollback::Undone;
 pub use scrub::scrub;
 pub use stats::{DocumentVersion, StoreStats};
 pub use store::{Store, StoreOptions};
 pub use validate::ValidateReport;
-pub use view::{IndexEntry, IndexScan, ReadAt, RecordKey, RecordScan, View};
+pub use view::{IndexScan, ReadAt, RecordScan, View};
 pub use watermarks::Watermarks;
 
 #[cfg(test)]

@@ -457,7 +457,7 @@ fn check_indexes(view: &View, coll: &Collection, model: &Coll) {
         let got: Vec<_> = view
             .index_scan(coll, index, (Unbounded, Unbounded), Direction::Forward)
             .map(|entry| entry.unwrap())
-            .map(|entry| (entry.key.to_vec(), entry.record.as_bytes().to_vec(), entry.marks))
+            .map(|entry| (entry.key.to_vec(), entry.record.as_bytes().to_vec(), entry.marks.into()))
             .collect();
         assert_eq!(got, want, "{name} of {} at {}", coll.ns(), view.ts());
     }

@@ -22,7 +22,7 @@ use crate::{
     apply::prepared,
     engine::{Batch, Engine, Iter, Keyspace, Slice, Snapshot, Sync},
     layout::{Reader, meta_key, numbers, prefix_range},
-    mvcc::Direction,
+    mvcc::{self, Direction},
     node_files::DurableMark,
     watermarks::Watermarks,
 };
@@ -292,7 +292,7 @@ impl Oplog {
         let (low, high) = (low.map(entry_key), high.map(entry_key));
         let low = low.as_ref().map(<[u8; 8]>::as_slice);
         let high = high.as_ref().map(<[u8; 8]>::as_slice);
-        OplogScan(direction.walk(&*snapshot, Keyspace::Oplog, low, high))
+        OplogScan(mvcc::walk(direction, &*snapshot, Keyspace::Oplog, low, high))
     }
 
     /// Takes away everything after `ts`, for good: synced when it returns. Moves `written` and `durable` back.

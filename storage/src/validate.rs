@@ -238,12 +238,13 @@ fn check_marks(
     let mut wrong = false;
     for item in view.index_scan(coll, index, (Unbounded, Unbounded), Direction::Forward) {
         let item = item?;
-        let Some(doc) = view.fetch(coll, &item.record)?.filter(|_| item.marks != Marks::NONE)
+        let Some(doc) =
+            view.fetch(coll, &item.record)?.filter(|_| Marks::from(item.marks) != Marks::NONE)
         else {
             continue;
         };
         let keys = index.keygen.keys(&doc)?.keys;
-        if !keys.iter().any(|key| *item.key == *key.bytes && item.marks == key.marks) {
+        if !keys.iter().any(|key| *item.key == *key.bytes && item.marks == u64::from(key.marks)) {
             wrong = true;
             let (name, record) = (index.name(), item.record.as_bytes());
             report.error(format!("{name}: the entry for {record:02x?} tells other types"));
@@ -266,7 +267,7 @@ fn check_index(
     let all = (Unbounded, Unbounded);
     for item in view.index_scan(coll, index, all, Direction::Forward) {
         let item = item?;
-        found.add(&item.key, item.record.as_bytes(), item.marks);
+        found.add(&item.key, item.record.as_bytes(), item.marks.into());
     }
     report.keys_per_index.insert(index.name().to_owned(), found.keys.count);
     if found.keys == wanted.keys {

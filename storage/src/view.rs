@@ -6,18 +6,20 @@
 use std::{ops::Bound, sync::Arc, sync::atomic::Ordering};
 
 use bson::RawBsonRef;
+use byteview::ByteView;
 use protocol::{OpTimeAndWall, RawDoc, Timestamp};
+use query::source::{Direction, IndexEntry, RecordKey};
 
 use crate::{
     StorageError,
     apply::prepared::{self, TxnId},
     catalog::{Catalog, Collection, Index},
     count_log,
-    engine::{Keyspace, Slice},
+    engine::Keyspace,
     index::entry,
     keystring::{self, Marks},
     layout::TableId,
-    mvcc::{Direction, Reader, scan::Scan},
+    mvcc::{Reader, scan::Scan},
     store::{Counts, Inner},
 };
 
@@ -41,35 +43,6 @@ pub struct View {
     reader: Reader,
     catalog: Catalog,
     at: OpTimeAndWall,
-}
-
-/// Where a document stands in its collection. Ordered as a scan goes.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct RecordKey(Slice);
-
-impl RecordKey {
-    /// The bytes, for a cursor to keep.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// From [`Self::as_bytes`].
-    pub fn from_bytes(bytes: &[u8]) -> Self {
-        Self(bytes.into())
-    }
-}
-
-/// An entry of an index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IndexEntry {
-    /// The KeyString of the indexed fields.
-    pub key: Slice,
-    /// What the key leaves open.
-    pub marks: Marks,
-    /// Where the document is.
-    pub record: RecordKey,
-    /// The document, if the documents are their own index.
-    pub doc: Option<RawDoc>,
 }
 
 impl View {
@@ -156,7 +129,7 @@ impl View {
             return Ok(Some(RecordKey(key.into())));
         };
         let Some(version) = self.reader.get(table, &key)? else { return Ok(None) };
-        Ok(Some(RecordKey(entry::split(&key.into(), &version)?.1)))
+        Ok(Some(RecordKey(entry::split(&key.into(), &version)?.1.into())))
     }
 
     /// The document at a place.
@@ -342,7 +315,7 @@ impl Iterator for RecordScan {
 
     fn next(&mut self) -> Option<Self::Item> {
         let item = self.0.next()?;
-        Some(item.and_then(|(key, version)| Ok((RecordKey(key), version.into_doc()?))))
+        Some(item.and_then(|(key, version)| Ok((RecordKey(key.into()), version.into_doc()?))))
     }
 }
 
@@ -353,7 +326,7 @@ impl RecordScan {
         test: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Option<Result<(RecordKey, RawDoc), StorageError>> {
         let found = self.0.next_where(test).transpose()?;
-        Some(found.and_then(|(key, version)| Ok((RecordKey(key), version.into_doc()?))))
+        Some(found.and_then(|(key, version)| Ok((RecordKey(key.into()), version.into_doc()?))))
     }
 }
 
@@ -375,14 +348,15 @@ impl Iterator for IndexScan {
                 let item = scan.next()?;
                 Some(item.and_then(|(row, version)| {
                     let (key, record, marks) = entry::split(&row, &version)?;
-                    Ok(IndexEntry { key, marks, record: RecordKey(record), doc: None })
+                    let (key, record) = (key.into(), RecordKey(record.into()));
+                    Ok(IndexEntry { key, marks: marks.into(), record, doc: None })
                 }))
             }
             IndexWalk::Documents(scan) => {
                 let item = scan.next()?;
                 Some(item.and_then(|(key, version)| {
                     let doc = Some(version.into_doc()?);
-                    let marks = Marks::NONE;
+                    let (key, marks) = (ByteView::from(key), Marks::NONE.into());
                     Ok(IndexEntry { key: key.clone(), marks, record: RecordKey(key), doc })
                 }))
             }

@@ -58,6 +58,7 @@ mod releases;
 mod replies;
 mod staleness;
 mod steady;
+mod tailing;
 mod text;
 mod tls;
 mod undo;

@@ -1,4 +1,4 @@
-//! `verify-backup DIR`: whether a backup is what was backed up.
+//! `verify-backup DIR`: checks that a backup is complete and undamaged.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use protocol::moment;
 use storage::verify_backup;
 
-/// Reads all of it.
+/// Reads and checks every file of a backup.
 pub fn verify(dir: &Path) -> Result<()> {
     let bar = ProgressBar::no_length().with_style(style());
     let found = verify_backup(dir, &mut |bytes| bar.set_position(bytes))?;

@@ -1,4 +1,4 @@
-//! Prints what is in a store, offline: marks, catalog, counts, history, one document's versions.
+//! Prints the content of a store, offline: marks, catalog, counts, history, the versions of one document.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 use protocol::{Namespace, moment::Moment};
 use storage::{Collection, ReadAt, Store, StoreOptions, View};
 
-/// What to look at.
+/// What to print.
 #[derive(Debug, Args)]
 pub struct Inspect {
     /// The dbpath.
     dbpath: PathBuf,
-    /// Look at this moment instead of the newest.
+    /// Read at this moment instead of the newest.
     #[arg(long, allow_hyphen_values = true)]
     at: Option<String>,
     #[command(subcommand)]
@@ -21,24 +21,24 @@ pub struct Inspect {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Positions, node documents, sizes.
+    /// Print positions, node documents, sizes.
     Marks,
-    /// Collections with their indexes and counts.
+    /// Print collections with their indexes and counts.
     Catalog,
-    /// Old versions by collection.
+    /// Print the old versions per collection.
     History,
-    /// Every version of one document.
+    /// Print every version of one document.
     Versions {
         /// db.collection
         ns: String,
         /// The `_id` as extended JSON, such as 5, "x" or {"$oid": "..."}.
         id: String,
     },
-    /// Checks documents, counts, indexes and history of every collection.
+    /// Check documents, counts, indexes and history of every collection.
     Validate,
 }
 
-/// Looks into a dbpath that no server is using.
+/// Prints the content of a dbpath that no server is using.
 pub fn run(args: &Inspect) -> anyhow::Result<()> {
     if !args.dbpath.join("FORMAT").exists() {
         bail!("{} is not a dbpath of this program: it has no FORMAT file", args.dbpath.display());

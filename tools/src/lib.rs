@@ -1,4 +1,4 @@
-//! Command line tools around a store.
+//! Command line tools for working with a store or a running node.
 
 pub mod backup;
 pub mod inspect;

@@ -1,4 +1,4 @@
-//! `inspect` on a store that was written, closed and is looked at by the built program.
+//! Runs the built program's `inspect` on a store that was written and closed.
 
 #![allow(clippy::unwrap_used, reason = "a test: whatever fails ends it")]
 
@@ -16,7 +16,7 @@ fn at(secs: u32) -> OpTimeAndWall {
     }
 }
 
-/// Three versions of one document, another one deleted, an index, entries in the oplog.
+/// Writes three versions of one document, another one that is deleted, an index, and oplog entries.
 fn make(dbpath: &Path) {
     let store = Store::open(dbpath, StoreOptions::default()).unwrap();
     let uuid = Uuid::from_u128(0x1234);

@@ -1,4 +1,4 @@
-//! `cargo run --profile dist --bin bench`: Understudy and a real mongod side by side.
+//! `cargo run --profile dist --bin bench` compares Understudy with a real mongod.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ struct Args {
 
 #[derive(clap::Subcommand)]
 enum Other {
-    /// An even load for minutes: our lag, our memory, our complaints.
+    /// Run an even load for minutes and report our replication lag, memory and warnings.
     Steady(Load),
 }
 

@@ -1,4 +1,4 @@
-//! `cargo run --profile dist --bin bench_reads`: reads of Understudy and of a real mongod side by side.
+//! `cargo run --profile dist --bin bench_reads` compares reads from Understudy with reads from a real mongod.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use bench::reads::{ReadSizes, run};
 use clap::Parser;
 
-/// Reads from a real mongod 8.2 and from Understudy, hidden members of the same set.
+/// Reads from a real mongod 8.2 and from Understudy, both hidden members of the same set.
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `cargo run --profile dist --bin bench_security`: what access control and TLS cost, beside a real mongod in one run.
+//! `cargo run --profile dist --bin bench_security` measures the cost of access control and TLS, and compares it with
+//! a real mongod in the same run.
 
 use std::{
     sync::{
@@ -28,10 +29,10 @@ struct Args {
     /// How long each measurement takes.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Clients that log in at the same time.
+    /// Number of clients that log in concurrently.
     #[arg(long, default_value_t = 4)]
     clients: usize,
-    /// Mebibytes in the collection that is read over TLS.
+    /// Size in MiB of the collection that is read over TLS.
     #[arg(long, default_value_t = 64)]
     mebibytes: i32,
 }
@@ -60,7 +61,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A primary with a user and documents, a real hidden secondary, and ours.
+/// Starts a primary with a user and documents, a real hidden secondary, and Understudy.
 fn start(tls: Option<Tls>, args: &Args) -> Result<(ReplSet, usize)> {
     let options = ReplSet::named("bench-security").key_file(KEY);
     let options = match tls {
@@ -90,8 +91,8 @@ fn both(set: &ReplSet, real: usize, measure: impl Fn(&Node) -> Result<f64>) -> R
     Ok((measure(set.node(real)?)?, measure(set.ours()?)?))
 }
 
-/// Connections that are made, logged in and dropped, by several clients. The salted password is computed once: what
-/// is measured is the server's part.
+/// Several clients connect, log in and disconnect in a loop. The salted password is computed only once, so the result
+/// measures the server.
 fn logins(node: &Node, user: &str, args: &Args, window: Duration) -> Result<f64> {
     let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
     let host = HostAndPort::new("127.0.0.1", node.port());
@@ -121,7 +122,7 @@ fn logins(node: &Node, user: &str, args: &Args, window: Duration) -> Result<f64>
     Ok(done.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// A collection read from end to end, again and again, by the official driver.
+/// Reads a collection completely, again and again, through the official driver.
 fn read(node: &Node, window: Duration) -> Result<f64> {
     let coll = node.client().database("bench").collection::<RawDocumentBuf>("c");
     let begun = Instant::now();

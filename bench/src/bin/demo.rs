@@ -1,13 +1,12 @@
-//! The main job on one screen: a real replica set takes Understudy as a hidden member.
+//! Demonstrates the main use: a real replica set accepts Understudy as a hidden member.
 //!
-//! Starts a real mongod (fetched the first time), loads data, starts Understudy, adds it with
-//! `hidden: true, priority: 0, votes: 0`, waits until the primary shows it as SECONDARY, writes through the
-//! primary with `w: 2`, reads back from our port and compares `dbHash`. Each step says what it does and what came
-//! of it; one that fails says so, and the program ends with an error. All that was started ends with it, also
-//! on Ctrl-C.
+//! The demo starts a real mongod (downloaded the first time), loads data, starts Understudy, adds it with `hidden:
+//! true, priority: 0, votes: 0`, waits until the primary shows it as SECONDARY, writes through the primary with `w:
+//! 2`, reads the documents back from Understudy and compares `dbHash`. Each step prints what it does and its result;
+//! if one fails, the program ends with an error. Every server it started ends with it, also on Ctrl-C.
 //!
-//! Understudy is this very program under another name: called through a link named `understudy`, it is the server. So
-//! one build makes all that the demo needs.
+//! The demo program is also the Understudy server: when it is started through a link named `understudy`, it runs as
+//! the server. So one build is enough for the demo.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,22 +30,22 @@ struct Args {
     /// Version of the real mongods: 8.2, 5.0 or 4.4.
     #[arg(long, default_value = "8.2", value_parser = parse_version)]
     version: Version,
-    /// How many documents are there before Understudy joins.
+    /// Number of documents loaded before Understudy joins.
     #[arg(long, default_value_t = 20_000)]
     documents: u32,
-    /// Seconds until an Understudy that does not become SECONDARY is given up.
+    /// Seconds to wait for Understudy to become SECONDARY.
     #[arg(long, default_value_t = 120)]
     limit: u64,
-    /// Leave everything running at the end, until Ctrl-C.
+    /// Keep everything running at the end, until Ctrl-C.
     #[arg(long)]
     keep: bool,
 }
 
-/// The server's allocator.
+/// The allocator that the server uses.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The name under which this program is the server.
+/// The program name under which it runs as the server.
 const SERVER: &str = "understudy";
 
 fn main() -> ExitCode {
@@ -78,7 +77,7 @@ fn run(args: &Args) -> Result<()> {
     MongodBinary::find(args.version)?;
     steps.begin(&format!("start a replica set of one real mongod {label}"));
     let mut set = ReplSet::named("demo").version(args.version).limit(A_DAY).start()?;
-    set.show_tail(0); // a failed step quotes the log that matters
+    set.show_tail(0); // a failed step prints the relevant log itself
     steps.done(&format!("{} is PRIMARY of {}", set.primary()?.host(), set.name()));
     steps.begin(&format!("load {} documents and two indexes", args.documents));
     load(set.primary()?, args.documents)?;
@@ -97,7 +96,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// This program under the server's name.
+/// Makes a link to this program with the server's name.
 fn server_in(dir: &Path) -> Result<PathBuf> {
     let link = dir.join(SERVER);
     let this = std::env::current_exe().context("find this program")?;
@@ -122,7 +121,7 @@ fn join(set: &mut ReplSet, server: PathBuf, steps: &mut Steps) -> Result<usize> 
     Ok(ours)
 }
 
-/// Shows the states that the primary sees until SECONDARY.
+/// Prints the member states that the primary reports until SECONDARY.
 fn await_secondary(set: &ReplSet, ours: usize, args: &Args, steps: &mut Steps) -> Result<()> {
     steps.begin("wait until the primary shows it as SECONDARY");
     let node = set.node(ours)?;
@@ -156,7 +155,7 @@ fn await_secondary(set: &ReplSet, ours: usize, args: &Args, steps: &mut Steps) -
     Ok(())
 }
 
-/// What initial sync says about itself.
+/// Initial sync progress as our node reports it.
 fn sync_progress(node: &Node) -> Option<String> {
     let status = node.admin(doc! { "replSetGetStatus": 1, "initialSync": 1 }).ok()?;
     let sync = status.get_document("initialSyncStatus").ok()?;
@@ -166,7 +165,7 @@ fn sync_progress(node: &Node) -> Option<String> {
     Some(format!("initial sync: {copied} of about {all} bytes"))
 }
 
-/// Writes that wait for two members: each acknowledgement is Understudy's word.
+/// Writes with `w: 2`, so that each one is acknowledged by Understudy, and reads them back.
 fn write_and_read_back(set: &ReplSet, ours: usize, steps: &mut Steps) -> Result<()> {
     steps.begin("write through the primary with w: 2, each waiting for Understudy");
     let (primary, node) = (set.primary()?, set.node(ours)?);
@@ -198,7 +197,7 @@ fn write_and_read_back(set: &ReplSet, ours: usize, steps: &mut Steps) -> Result<
     Ok(())
 }
 
-/// Inserts, updates and deletes in turn.
+/// Alternates between inserts, updates and deletes.
 fn write_command(i: i32) -> Document {
     let concern = doc! { "w": 2, "wtimeout": 30_000 };
     let id = format!("demo-{i:03}");
@@ -270,7 +269,7 @@ fn first_batch(reply: &Document) -> Result<Vec<Document>> {
     Ok(batch.iter().filter_map(|document| document.as_document().cloned()).collect())
 }
 
-/// The first Ctrl-C ends all waits, and with them the servers; a second one ends us at once, and the kernel ends
+/// The first Ctrl-C ends all waits and then the servers. A second one ends this process at once, and the kernel ends
 /// the servers.
 fn end_on_ctrl_c() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -316,5 +315,5 @@ impl Steps {
 }
 
 const WRITES: i32 = 200;
-/// With `--keep` it stays.
+/// How long the servers stay up with `--keep`.
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);

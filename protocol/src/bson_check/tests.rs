@@ -15,7 +15,7 @@ fn told(bytes: &[u8]) -> String {
 const PING: &[u8] = b"\x10ping\0\x01\0\0\0";
 const DB: &[u8] = b"\x02$db\0\x06\0\0\0admin\0";
 
-/// Texts as a mongod 8.2 gave them.
+/// The expected texts were recorded from a mongod 8.2.
 #[test]
 fn faults_are_in_the_words_of_mongod() {
     let comment = |kind: u8, value: &[u8]| told(&doc(&[PING, &[kind], b"comment\0", value, DB]));
@@ -63,8 +63,8 @@ fn documents_that_end_elsewhere_are_refused() {
     assert!(check(&doc(&[b"\x0fc\0\x0f\0\0\0\x02\0\0\0a\0\x05\0\0\0\0", DB])).is_ok());
 }
 
-/// mongod takes keys and strings that are not UTF-8, binary data of wrong inner shape, and arrays
-/// whose keys don't count.
+/// mongod accepts keys and strings that are not UTF-8, binary data with a wrong inner structure, and arrays whose
+/// keys are not consecutive numbers.
 #[test]
 fn only_the_shape_is_judged() {
     for value in [
@@ -97,8 +97,7 @@ fn two_hundred_levels_and_not_one_more() {
     assert!(check(nested(2_000).as_bytes()).is_err());
 }
 
-/// Whatever passes can be walked to its leaves by the BSON library, UTF-8 aside, and whatever it
-/// builds passes.
+/// A document with every BSON type passes the check; every truncation of it fails.
 #[test]
 fn every_type_passes() {
     let all = rawdoc! {
@@ -114,7 +113,7 @@ fn every_type_passes() {
         "undefined": bson::RawBson::Undefined, "min": bson::RawBson::MinKey, "max": bson::RawBson::MaxKey,
     };
     assert_eq!(check(all.as_bytes()), Ok(()));
-    // Cut anywhere, it is refused.
+    // Every truncation is refused.
     for len in 0..all.as_bytes().len() {
         assert!(check(&all.as_bytes()[..len]).is_err());
     }

@@ -10,10 +10,10 @@ use bson::{RawDocumentBuf, cstr};
 pub use scram::ScramAuthenticator;
 pub use x509::X509Authenticator;
 
-/// For each message of a conversation; the whole has the connection's own limit.
+/// Timeout for each message of a SASL conversation; the connection's own timeout limits the whole.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Lets the conversation begin within the hello, which saves a round trip.
+/// Starts the conversation within the hello, which saves a round trip.
 fn append_speculation(hello: &mut RawDocumentBuf, mut command: RawDocumentBuf, db: &str) {
     command.append(cstr!("db"), db);
     hello.append(cstr!("speculativeAuthenticate"), command);

@@ -1,4 +1,4 @@
-//! One socket, with framing around it.
+//! One socket with message framing.
 
 use std::{fmt, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     Accept, Compressor, Compressors, Framing, HostAndPort, Message, MsgFlags, Op, OpMsg, RawDoc,
 };
 
-/// A connection to a mongod that has said hello.
+/// A connection to a mongod, after the handshake.
 pub struct Connection {
     host: HostAndPort,
     stream: Box<dyn Stream>,
@@ -25,12 +25,12 @@ pub struct Connection {
     checksums: bool,
     peer_sends_checksums: bool,
     last_request_id: i32,
-    /// An exchange is under way, or was left so (K1).
+    /// An exchange is in progress, or was abandoned (K1).
     busy: bool,
 }
 
-/// What is sent without an envelope even after one was agreed on, as the specification of the
-/// compression asks: the handshake and whatever holds secrets.
+/// Commands that are never compressed, even after compression was negotiated: the handshake and everything that
+/// carries secrets. The specification of OP_COMPRESSED requires it.
 const NEVER_COMPRESSED: [&str; 10] = [
     "hello",
     "isMaster",
@@ -45,7 +45,7 @@ const NEVER_COMPRESSED: [&str; 10] = [
 ];
 
 impl Connection {
-    /// Connects, says hello, authenticates.
+    /// Connects, exchanges hello, authenticates.
     pub async fn connect(
         host: &HostAndPort,
         options: &ConnectOptions,
@@ -58,7 +58,7 @@ impl Connection {
     async fn set_up(host: &HostAndPort, options: &ConnectOptions) -> Result<Self, ClientError> {
         let failed = |source| ClientError::Connect { host: host.clone(), source };
         let socket = TcpStream::connect((host.host.as_str(), host.port)).await.map_err(failed)?;
-        // Requests are small and waited for: sending them late to fill a packet gains nothing.
+        // Requests are small and their replies are awaited, so delaying them to fill a packet gains nothing.
         socket.set_nodelay(true).map_err(failed)?;
         let stream = match &options.tls {
             None => Box::new(socket),
@@ -120,17 +120,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Whom we are connected to.
+    /// The address of the peer.
     pub fn host(&self) -> &HostAndPort {
         &self.host
     }
 
-    /// What the peer said of itself.
+    /// The peer's reply to our hello.
     pub fn hello(&self) -> &HelloReply {
         &self.hello
     }
 
-    /// The compressor that requests go with.
+    /// The compressor used for requests.
     pub fn compressor(&self) -> Option<Compressor> {
         self.compressor
     }
@@ -158,7 +158,7 @@ impl Connection {
         timeout(within, self.exchange(db, command, within)).await.map_err(|_| late)?
     }
 
-    /// The same for a reply that may be long: `within` bounds the silence before it and in it, not the whole.
+    /// Like [`Self::run`], for a reply that may be long: `within` limits each period of silence, not the whole reply.
     pub async fn fetch(
         &mut self,
         db: &str,
@@ -171,8 +171,8 @@ impl Connection {
         self.take_only_reply(request_id, within).await
     }
 
-    /// Runs a command and lets the server reply as often as it likes: a getMore, or a hello with
-    /// `topologyVersion`. `within` is for the sending; each reply has its own limit.
+    /// Runs a command that the server may answer many times: a getMore, or a hello with `topologyVersion`. `within`
+    /// limits sending; each reply has a limit of its own.
     pub async fn exhaust(
         &mut self,
         db: &str,
@@ -209,7 +209,7 @@ impl Connection {
         self.or_command_error(body)
     }
 
-    /// Sends a request and remembers that it is not answered yet.
+    /// Sends a request and marks the connection as busy until it is answered.
     async fn send(
         &mut self,
         db: &str,
@@ -235,8 +235,8 @@ impl Connection {
         Ok(self.last_request_id)
     }
 
-    /// The next message, as long as something of it arrives within each `silence`. Safe to be dropped and called again:
-    /// what has arrived is kept.
+    /// The next message. Fails if nothing arrives for `silence`. Cancel-safe: bytes received so far are kept in the
+    /// framing buffer.
     pub(super) async fn receive(&mut self, silence: Duration) -> Result<Message, ClientError> {
         let host = &self.host;
         loop {
@@ -257,7 +257,7 @@ impl Connection {
         }
     }
 
-    /// The body of a reply to `request_id` (K2), and whether more will come.
+    /// The body of the reply to `request_id` (K2), and whether more replies will follow.
     pub(super) fn take_reply(
         &mut self,
         reply: &Message,

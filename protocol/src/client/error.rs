@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and whether the connection is still good after it.
+//! Errors of a request, and whether the connection is still usable after one.
 
 use std::{io, time::Duration};
 
@@ -8,18 +8,18 @@ use crate::{EncodeError, ErrorCode, FieldError, FrameError, HostAndPort, ParseEr
 
 use super::WireVersions;
 
-/// Why a request has no good reply.
+/// Why a request got no usable reply.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No connection could be made.
     #[error("cannot connect to {host}: {source}")]
     Connect {
-        /// Where to.
+        /// The peer.
         host: HostAndPort,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The peer speaks no version that we speak.
+    /// The peer's wire versions do not overlap with ours.
     #[error(
         "{host} speaks wire versions {theirs}, we speak {ours}: the set has another MongoDB version than expected"
     )]
@@ -36,7 +36,7 @@ pub enum ClientError {
     Io {
         /// The peer.
         host: HostAndPort,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The peer closed the connection.
@@ -45,7 +45,7 @@ pub enum ClientError {
         /// The peer.
         host: HostAndPort,
     },
-    /// The peer was silent too long.
+    /// The peer sent nothing for too long.
     #[error("no answer from {host} within {after:?}")]
     TimedOut {
         /// The peer.
@@ -53,13 +53,13 @@ pub enum ClientError {
         /// How long we waited.
         after: Duration,
     },
-    /// An earlier exchange was left unfinished.
+    /// An earlier exchange on this connection was abandoned.
     #[error("the connection to {host} was left in the middle of an exchange: connect again")]
     Broken {
         /// The peer.
         host: HostAndPort,
     },
-    /// The peer's bytes are no message.
+    /// The peer's bytes cannot be split into messages.
     #[error("{host} sent a stream that cannot be read: {source}")]
     Frame {
         /// The peer.
@@ -67,7 +67,7 @@ pub enum ClientError {
         /// What is wrong.
         source: FrameError,
     },
-    /// A message of the peer cannot be understood.
+    /// A message from the peer cannot be parsed.
     #[error("{host} sent a message that cannot be read: {source}")]
     Parse {
         /// The peer.
@@ -75,15 +75,15 @@ pub enum ClientError {
         /// What is wrong.
         source: ParseError,
     },
-    /// The peer answered something that was not asked.
+    /// The peer's answer does not fit the request.
     #[error("{host} broke the protocol: {what}")]
     Protocol {
         /// The peer.
         host: HostAndPort,
-        /// How.
+        /// What does not fit.
         what: &'static str,
     },
-    /// A reply lacks what it must have.
+    /// A required field of a reply is missing or has the wrong type.
     #[error("reply of {host} cannot be understood: {source}")]
     Reply {
         /// The peer.
@@ -94,7 +94,7 @@ pub enum ClientError {
     /// The request cannot be sent.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// The peer refused to believe who we are.
+    /// The peer rejected our authentication.
     #[error("authentication with {host} failed: {why}")]
     Authentication {
         /// The peer.
@@ -108,7 +108,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The code of a command that failed on the peer.
+    /// The error code, if the peer ran the command and it failed.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Command(error) => Some(error.code),
@@ -116,7 +116,7 @@ impl ClientError {
         }
     }
 
-    /// True if a new connection may help, false if the peer answered.
+    /// True if a new connection may help; false if the peer itself answered with an error.
     pub fn is_network(&self) -> bool {
         !matches!(self, Self::Command(_) | Self::Encode(_) | Self::Authentication { .. })
     }
@@ -126,7 +126,7 @@ impl ClientError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{host}: {message} ({code})")]
 pub struct CommandError {
-    /// Who answered.
+    /// The peer that answered.
     pub host: HostAndPort,
     /// The code.
     pub code: ErrorCode,
@@ -147,7 +147,7 @@ impl CommandError {
             return None;
         }
         let text = |name| reply.get_str(name).unwrap_or_default().to_owned();
-        // A reply without a code is as old as the errors that had none.
+        // Some very old errors have no code.
         let code = reply.get_i32("code").map_or(ErrorCode::UnknownError, ErrorCode::from_code);
         let labels = reply.get_array("errorLabels").ok();
         let labels = labels.into_iter().flatten().flatten();
@@ -162,7 +162,7 @@ impl CommandError {
     }
 }
 
-/// mongod writes `ok` as a double; other writers take other types.
+/// mongod writes `ok` as a double; other servers write it as an integer or a boolean.
 fn is_ok(reply: &RawDocument) -> bool {
     match reply.get("ok") {
         Ok(Some(RawBsonRef::Double(ok))) => ok == 1.0,

@@ -1,4 +1,4 @@
-//! A request that is answered many times.
+//! A request with many replies (an exhaust stream).
 //!
 //! ```text
 //!  us   getMore (id 7, exhaustAllowed)
@@ -6,8 +6,8 @@
 //!  peer                                 reply (id 42, to 41, moreToCome)
 //!  peer                                 reply (id 43, to 42)             the end
 //! ```
-//! Each reply answers the one before it. The only way to stop such a stream early is to close the
-//! connection, so a stream that is dropped before its end leaves its connection broken.
+//! The `responseTo` of each reply is the id of the reply before it. The only way to stop such a stream early is to
+//! close the connection, so dropping a stream before its end leaves its connection broken.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ impl<'a> Exhaust<'a> {
         Self { connection, expected: request_id, finished: false }
     }
 
-    /// The next reply, or `None` after the last one. `within` bounds the silence before it and in it: a long reply over
-    /// a slow line may take longer than that.
+    /// The next reply, or `None` after the last one. `within` limits each period of silence: a long reply over a slow
+    /// network may take longer in total.
     ///
-    /// A timeout leaves the stream as it was: `next` may be called again, and it may be dropped in
-    /// the middle of a `select!` without losing anything.
+    /// A timeout leaves the stream intact: `next` may be called again. The future is cancel-safe, so it can be used
+    /// in `select!`.
     pub async fn next(&mut self, within: Duration) -> Result<Option<RawDoc>, ClientError> {
         if self.finished {
             return Ok(None);

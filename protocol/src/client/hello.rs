@@ -1,4 +1,4 @@
-//! The handshake: what we say, and what the reply teaches.
+//! The handshake: our hello command and the parsed reply.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use bson::{RawDocumentBuf, cstr, rawdoc};
 use super::ConnectOptions;
 use crate::{Compressors, FieldError, Fields, RawDoc};
 
-/// A range of wire versions. Each MongoDB release has its number: 9 is 4.4, 13 is 5.0, 27 is 8.2.
+/// A range of wire versions. Each MongoDB release has a number: 9 is 4.4, 13 is 5.0, 27 is 8.2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WireVersions {
     /// The oldest spoken.
@@ -17,7 +17,7 @@ pub struct WireVersions {
 }
 
 impl WireVersions {
-    /// True if both speak some version.
+    /// True if the ranges have a version in common.
     pub fn overlaps(self, other: Self) -> bool {
         self.min <= other.max && other.min <= self.max
     }
@@ -29,20 +29,20 @@ impl fmt::Display for WireVersions {
     }
 }
 
-/// What the peer said of itself.
+/// The peer's reply to hello.
 #[derive(Clone, Debug)]
 pub struct HelloReply {
     /// The whole reply.
     pub raw: RawDoc,
-    /// The wire versions that it speaks with us.
+    /// The wire versions that the peer accepts.
     pub wire_versions: WireVersions,
-    /// The compressors that both have, in its order.
+    /// The compressors that both sides support, in the peer's order.
     pub compressors: Compressors,
-    /// It is a writable primary.
+    /// The peer is a writable primary.
     pub is_writable_primary: bool,
-    /// It is a secondary.
+    /// The peer is a secondary.
     pub is_secondary: bool,
-    /// The set it belongs to.
+    /// Name of the peer's replica set.
     pub set_name: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl HelloReply {
     }
 }
 
-/// The command. 4.4 and later know `hello`, and take it in an OP_MSG.
+/// Builds the hello command. Every release since 4.4 accepts `hello` in an OP_MSG.
 pub(super) fn command(options: &ConnectOptions) -> RawDocumentBuf {
     let mut hello = rawdoc! { "hello": 1 };
     hello.append(cstr!("client"), metadata(options));

@@ -5,11 +5,11 @@
 //!     run(db, command, timeout)      one request, one reply
 //!     exhaust(db, command, timeout)  one request, replies until the server ends them
 //! ```
-//! K1 A connection on which an exchange was left unfinished (timeout, error, dropped future, dropped
-//!    stream) is broken: every later call says so. There is no guessing which reply belongs to what.
-//! K2 A reply is taken only if it answers the request that was sent last.
+//! K1 A connection with an unfinished exchange (timeout, error, dropped future, dropped stream) is broken: every
+//!    later call fails. Otherwise a late reply could be taken for the answer to the next request.
+//! K2 A reply is accepted only if it answers the request that was sent last.
 //!
-//! Neither a pool nor retries are here: replication decides itself when to connect again, and where.
+//! There is no connection pool and no retry here: replication decides when and where to connect again.
 
 mod auth;
 mod connection;
@@ -34,31 +34,31 @@ pub use hello::{HelloReply, WireVersions};
 
 use crate::{Compressors, HostAndPort};
 
-/// What a connection needs to know before it is made.
+/// Options for making a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// Who we are, in the metadata of the handshake.
+    /// The driver that we name in the handshake.
     pub driver: DriverInfo,
-    /// The application's name in the same place.
+    /// The application name in the handshake.
     pub app_name: Option<String>,
-    /// Marks us as a member of the cluster, with the wire versions that we speak. The peer then shows
-    /// its internal range, and both must overlap.
+    /// Marks us as a cluster member, with the wire versions that we speak. The peer then returns its internal range,
+    /// and the two must overlap.
     pub internal_client: Option<WireVersions>,
-    /// Our own `host:port` as members send it.
+    /// Our own `host:port`, which members send in `hostInfo`.
     pub host_info: Option<String>,
     /// Compressors to offer.
     pub compressors: Compressors,
-    /// Further fields of the hello, in the way of the members: for instance `hangUpOnStepDown`.
+    /// Further hello fields that members send, for instance `hangUpOnStepDown`.
     pub hello_fields: RawDocumentBuf,
-    /// Send checksums, as mongod does where there is no TLS.
+    /// Send checksums, as mongod does when TLS is not used.
     pub checksums: bool,
-    /// Check every document of every reply to its leaves, as mongod does.
+    /// Check every document of every reply completely, as mongod does.
     pub check_bson: bool,
-    /// For TCP, TLS, hello and authentication together.
+    /// Timeout for TCP, TLS, hello and authentication together.
     pub connect_timeout: Duration,
-    /// Wraps the socket.
+    /// Wraps the socket in TLS.
     pub tls: Option<Arc<dyn TlsConnector>>,
-    /// Proves who we are after the hello.
+    /// Authenticates after the hello.
     pub authenticator: Option<Arc<dyn Authenticator>>,
 }
 
@@ -80,15 +80,15 @@ impl Default for ConnectOptions {
     }
 }
 
-/// mongod's own limit for setting up a connection to another member.
+/// mongod's own timeout for connecting to another member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The `client.driver` of the handshake.
 #[derive(Clone, Debug)]
 pub struct DriverInfo {
-    /// Its name. A member that impersonates mongod takes mongod's.
+    /// Driver name. A member that impersonates mongod sends mongod's own.
     pub name: String,
-    /// Its version.
+    /// Driver version.
     pub version: String,
 }
 
@@ -98,14 +98,14 @@ impl Default for DriverInfo {
     }
 }
 
-/// A socket, or what TLS made of it.
+/// A plain or TLS socket.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
 
-/// Makes an encrypted stream of a fresh socket.
+/// Turns a fresh socket into an encrypted stream.
 pub trait TlsConnector: fmt::Debug + Send + Sync {
-    /// Shakes hands with `host`.
+    /// Runs the TLS handshake with `host`.
     fn connect<'a>(
         &'a self,
         host: &'a HostAndPort,
@@ -115,13 +115,13 @@ pub trait TlsConnector: fmt::Debug + Send + Sync {
 
 /// Authenticates fresh connections.
 pub trait Authenticator: fmt::Debug + Send + Sync {
-    /// Adds what it needs to the hello; the conversation goes on when the hello is answered.
+    /// Adds its fields to the hello. The conversation continues when the hello is answered.
     fn begin(&self, hello: &mut RawDocumentBuf) -> Box<dyn Conversation + '_>;
 }
 
 /// The authentication of one connection.
 pub trait Conversation: Send {
-    /// Runs it to its end. [`Connection::hello`] has the reply to the hello.
+    /// Completes the authentication. [`Connection::hello`] holds the reply to the hello.
     fn finish<'a>(
         self: Box<Self>,
         connection: &'a mut Connection,

@@ -6,7 +6,7 @@ fn told(error: FieldError) -> (i32, String) {
     (error.code().code(), error.to_string())
 }
 
-/// Codes and texts as a mongod 8.2 gave them.
+/// The expected codes and texts were recorded from a mongod 8.2.
 #[test]
 fn errors_are_in_the_words_of_mongod() {
     let doc = rawdoc! { "find": "c", "limit": "x", "skip": -1, "lsid": {}, "nosuch": 1 };

@@ -1,11 +1,11 @@
-//! The types that a field may be asked to have.
+//! Conversions of a field's value to the type that a command expects.
 
 use super::{
     BinarySubtype, FieldError, Fields, ObjectId, OpTime, RawArray, RawBsonRef, RawDocument, Style,
     Timestamp, Value, join,
 };
 
-/// What mongod names the type of a value in its messages.
+/// mongod's name for the type of a value, as used in its error texts.
 pub fn type_name(value: &RawBsonRef<'_>) -> &'static str {
     match value {
         RawBsonRef::Double(_) => "double",
@@ -44,23 +44,23 @@ const NUMBER: &[&str] = &["long", "int", "decimal", "double"];
 const BOOL_OR_NUMBER: &[&str] = &["bool", "long", "int", "decimal", "double"];
 
 impl<'a> Value<'a> {
-    /// A value met while walking a document, in the words of mongod's generated parsers.
+    /// A value found while walking a document, with the error texts of mongod's generated parsers.
     pub fn new(context: &'a str, name: &'a str, raw: RawBsonRef<'a>) -> Self {
         let path = super::Path { context: context.into(), name: name.into() };
         Self { raw, path, style: Style::Idl }
     }
 
-    /// The field alone.
+    /// The field name.
     pub fn name(&self) -> &str {
         &self.path.name
     }
 
-    /// As it lies in the document.
+    /// The undecoded value.
     pub fn raw(&self) -> RawBsonRef<'a> {
         self.raw
     }
 
-    /// Command and field, with dots.
+    /// Command and field name, joined by dots.
     pub fn path(&self) -> String {
         join(&self.path.context, &self.path.name)
     }
@@ -75,7 +75,7 @@ impl<'a> Value<'a> {
         self.raw.as_document().ok_or_else(|| self.mistyped(&["object"]))
     }
 
-    /// The fields of a document within.
+    /// The fields of a nested document.
     pub fn fields(&self) -> Result<Fields<'a>, FieldError> {
         let context = match self.style {
             Style::Idl => self.path().into(),
@@ -102,12 +102,12 @@ impl<'a> Value<'a> {
         }))
     }
 
-    /// A boolean and nothing else.
+    /// A boolean; other types are refused.
     pub fn bool(&self) -> Result<bool, FieldError> {
         self.raw.as_bool().ok_or_else(|| self.mistyped(&["bool"]))
     }
 
-    /// A boolean, or a number that is one by being zero or not (mongod's `safeBool`).
+    /// A boolean, or a number that counts as true unless it is zero (mongod's `safeBool`).
     pub fn safe_bool(&self) -> Result<bool, FieldError> {
         match self.raw {
             RawBsonRef::Boolean(value) => Ok(value),
@@ -119,7 +119,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A long and nothing else.
+    /// A long; other types are refused.
     pub fn long(&self) -> Result<i64, FieldError> {
         match self.raw {
             RawBsonRef::Int64(value) => Ok(value),
@@ -127,13 +127,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// An int and nothing else.
+    /// An int; other types are refused.
     pub fn int(&self) -> Result<i32, FieldError> {
         self.raw.as_i32().ok_or_else(|| self.mistyped(&["int"]))
     }
 
-    /// Any number, made a whole one as mongod does: fractions are cut off, what is too large becomes
-    /// the largest, NaN becomes 0 (mongod's `safeInt64`).
+    /// Any number, converted to an integer as mongod does: fractions are cut off, too large values saturate, NaN
+    /// becomes 0 (mongod's `safeInt64`).
     pub fn safe_i64(&self) -> Result<i64, FieldError> {
         self.number().ok_or_else(|| match self.style {
             Style::Idl => self.mistyped(NUMBER),
@@ -150,7 +150,7 @@ impl<'a> Value<'a> {
         Ok(i32::try_from(number).unwrap_or(if number < 0 { i32::MIN } else { i32::MAX }))
     }
 
-    /// [`Self::safe_i64`] that is not below zero.
+    /// [`Self::safe_i64`] that must not be negative.
     pub fn non_negative(&self) -> Result<u64, FieldError> {
         let actual = self.safe_i64()?;
         u64::try_from(actual).map_err(|_| FieldError::OutOfBounds {
@@ -186,7 +186,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// `{ts, t}`.
+    /// An optime, `{ts, t}`.
     pub fn op_time(&self) -> Result<OpTime, FieldError> {
         let fields = self.fields()?;
         let ts = fields.required("ts")?.timestamp()?;
@@ -194,7 +194,7 @@ impl<'a> Value<'a> {
         Ok(OpTime::new(ts, t))
     }
 
-    /// The error of a word that is none of those allowed.
+    /// The error for a text that is not one of the allowed words.
     pub fn not_in_enumeration(&self) -> FieldError {
         let actual = self.raw.as_str().unwrap_or_default().to_owned();
         FieldError::Enumeration { path: self.path(), actual }

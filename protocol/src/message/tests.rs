@@ -104,10 +104,10 @@ fn broken_messages_are_named() {
     for (bytes, want) in cases {
         assert_eq!(parsed(bytes), Err(want));
     }
-    // Unknown bits that may be ignored are, and they come back.
+    // Unknown optional flag bits are ignored, and encoding returns them unchanged.
     let optional = with(1 << 20, &[&[0], doc]);
     assert_eq!(encoded(&parsed(optional.clone()).unwrap()), optional);
-    // A document that overruns its section, and one that breaks inside.
+    // A document that is longer than its section, and a document that is malformed inside.
     let reason = |bytes: Vec<u8>| match parsed(bytes) {
         Err(ParseError::Bson(fault)) => fault.reason,
         other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! The commands that an entry with `op: "c"` may hold, of MongoDB 4.4 to 8.2.
+//! The commands in oplog entries with `op: "c"`, as MongoDB 4.4 to 8.2 write them.
 //!
 //! The first field of `o` names the command; mostly its value is the collection.
 
@@ -13,127 +13,127 @@ use crate::{
 /// A command of the oplog with its arguments.
 #[derive(Clone, Debug)]
 pub enum Command<'a> {
-    /// A collection begins.
+    /// A collection is created.
     Create {
-        /// Its name.
+        /// Name of the collection.
         coll: &'a str,
-        /// The entry's `o`: `create` and then the options, `idIndex` among them.
+        /// The entry's `o`: `create` and then the options, including `idIndex`.
         options: &'a RawDocument,
         /// The specification of the `_id` index; absent for views and clustered collections.
         id_index: Option<&'a RawDocument>,
     },
-    /// Options of a collection or of one of its indexes change.
+    /// Options of a collection or of one of its indexes are changed.
     CollMod {
-        /// Its name.
+        /// Name of the collection.
         coll: &'a str,
         /// The entry's `o`: `collMod` and then the changes.
         changes: &'a RawDocument,
     },
-    /// A collection ends.
+    /// A collection is dropped.
     Drop {
-        /// Its name.
+        /// Name of the collection.
         coll: &'a str,
         /// How many documents it had.
         num_records: Option<i64>,
     },
-    /// A database ends; its collections went before.
+    /// A database is dropped; earlier entries have dropped its collections.
     DropDatabase,
-    /// A collection gets another name, within its database or into another one.
+    /// A collection is renamed, within its database or into another one.
     RenameCollection(RenameCollection<'a>),
-    /// An index begins and is ready at once.
+    /// An index is created and is ready at once.
     CreateIndexes {
         /// The collection's name.
         coll: &'a str,
-        /// Where the specification lies.
+        /// The index specification.
         spec: IndexSpec<'a>,
     },
-    /// Indexes begin to be built.
+    /// A two-phase index build starts.
     StartIndexBuild(IndexBuild<'a>),
-    /// Indexes are ready.
+    /// An index build is committed; its indexes are ready.
     CommitIndexBuild(IndexBuild<'a>),
-    /// Indexes will not be built.
+    /// An index build is aborted.
     AbortIndexBuild {
-        /// Which.
+        /// The build.
         build: IndexBuild<'a>,
-        /// `{ok, code, codeName, errmsg}`.
+        /// The error, `{ok, code, codeName, errmsg}`.
         cause: Option<&'a RawDocument>,
     },
-    /// An index ends (`dropIndexes`, `deleteIndexes` before 8.0).
+    /// An index is dropped (`dropIndexes`, or `deleteIndexes` before 8.0).
     DropIndexes {
         /// The collection's name.
         coll: &'a str,
-        /// Which one.
+        /// The dropped index.
         index: IndexRef<'a>,
-        /// The specification it had.
+        /// The specification of the dropped index.
         old_spec: Option<&'a RawDocument>,
     },
-    /// Operations in one entry.
+    /// Several operations in one entry.
     ApplyOps(ApplyOps<'a>),
     /// A prepared transaction commits.
     CommitTransaction {
-        /// When its effects become visible.
+        /// The timestamp at which its effects become visible.
         commit_timestamp: Timestamp,
     },
     /// A transaction aborts.
     AbortTransaction,
-    /// A capped collection loses its documents (before 8.0).
+    /// All documents of a capped collection are removed (before 8.0).
     EmptyCapped {
-        /// Its name.
+        /// Name of the collection.
         coll: &'a str,
     },
-    /// A collection becomes capped in place (4.4).
+    /// A collection is converted to a capped one in place (4.4).
     ConvertToCapped {
-        /// Its name.
+        /// Name of the collection.
         coll: &'a str,
-        /// The size it gets.
+        /// The size limit of the capped collection.
         size: i64,
     },
     /// A consistency check; no data changes.
     DbCheck,
-    /// A collection was brought in as files, which a secondary cannot follow.
+    /// A collection was imported as data files, which a secondary cannot follow.
     ImportCollection,
-    /// Sharding metadata of a database begins (8.2).
+    /// Sharding metadata of a database is created (8.2).
     CreateDatabaseMetadata,
-    /// Sharding metadata of a database ends (8.2).
+    /// Sharding metadata of a database is dropped (8.2).
     DropDatabaseMetadata,
-    /// The replica set begins to become a sharded cluster (8.2).
+    /// The promotion of the replica set to a sharded cluster starts (8.2).
     BeginPromotionToShardedCluster,
-    /// The replica set has become a sharded cluster (8.2).
+    /// The promotion to a sharded cluster is complete (8.2).
     CompletePromotionToShardedCluster,
 }
 
 /// The arguments of renameCollection.
 #[derive(Clone, Debug)]
 pub struct RenameCollection<'a> {
-    /// Full namespace before.
+    /// Full namespace before the rename.
     pub from: &'a str,
-    /// Full namespace after.
+    /// Full namespace after the rename.
     pub to: &'a str,
-    /// Stays a temporary collection.
+    /// The collection remains a temporary one.
     pub stay_temp: bool,
-    /// What happens to a collection that has the name.
+    /// What happens to a collection that already has the new name.
     pub drop_target: DropTarget,
 }
 
-/// What a rename does with a collection that has the new name.
+/// What a rename does with a collection that already has the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropTarget {
-    /// There is none.
+    /// There is no such collection.
     None,
     /// The collection with this UUID is dropped.
     Uuid(Uuid),
-    /// Whatever has the name is dropped (hand-written entries).
+    /// Any collection with that name is dropped (hand-written entries).
     Any,
 }
 
-/// The arguments of the three steps of an index build.
+/// The arguments of startIndexBuild, commitIndexBuild and abortIndexBuild.
 #[derive(Clone, Debug)]
 pub struct IndexBuild<'a> {
     /// The collection's name.
     pub coll: &'a str,
-    /// The build.
+    /// UUID of the build.
     pub build_uuid: Uuid,
-    /// The specifications.
+    /// The index specifications.
     pub indexes: &'a RawArray,
 }
 
@@ -146,17 +146,17 @@ pub enum IndexRef<'a> {
     Key(&'a RawDocument),
 }
 
-/// Where createIndexes keeps its specification.
+/// Where createIndexes stores the index specification.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum IndexSpec<'a> {
-    /// Beside the command's name, in the entry's `o`.
+    /// In the entry's `o`, after the command's name.
     Inline(&'a RawDocument),
-    /// Under `spec`.
+    /// In the field `spec`.
     Nested(&'a RawDocument),
 }
 
 impl IndexSpec<'_> {
-    /// The specification alone.
+    /// The specification without the command's name.
     pub fn to_spec(self) -> Result<RawDocumentBuf, FieldError> {
         let (Self::Inline(doc) | Self::Nested(doc)) = self;
         let mut spec = RawDocumentBuf::new();
@@ -174,18 +174,18 @@ impl IndexSpec<'_> {
 /// The arguments of applyOps.
 #[derive(Clone, Debug)]
 pub struct ApplyOps<'a> {
-    /// The operations, unparsed.
+    /// The operations, not parsed.
     pub ops: &'a RawArray,
     /// The transaction is prepared and waits for commit or abort.
     pub prepare: bool,
     /// More entries of this transaction follow.
     pub partial_txn: bool,
-    /// How many operations the whole transaction has; in its last entry, if there are several.
+    /// Number of operations in the whole transaction; given in its last entry if there are several.
     pub count: Option<i64>,
 }
 
 impl<'a> ApplyOps<'a> {
-    /// The operations, each parsed when it is asked for.
+    /// Iterates over the operations; each is parsed when it is reached.
     pub fn iter(
         &self,
     ) -> impl Iterator<Item = Result<ReplOperation<'a>, OplogEntryError>> + use<'a> {

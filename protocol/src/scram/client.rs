@@ -1,10 +1,10 @@
-//! The side that proves it knows the password first.
+//! The client side of SCRAM, which proves first that it knows the password.
 
 use std::{fmt, sync::Arc};
 
 use super::{BASE64, Engine, Mechanism, ScramError, attribute, same, xor};
 
-/// A conversation as the client has it.
+/// The state of a conversation on the client.
 pub struct ScramClient {
     mechanism: Mechanism,
     password: String,
@@ -14,7 +14,8 @@ pub struct ScramClient {
     expected_signature: Option<Vec<u8>>,
 }
 
-/// What thousands of rounds make of a password; worth keeping for the next conversation with the same server.
+/// The keys derived from a password by thousands of hash rounds; worth caching for the next conversation with the
+/// same server.
 pub struct SaltedPassword {
     salt: Vec<u8>,
     iterations: u32,
@@ -22,17 +23,17 @@ pub struct SaltedPassword {
     server_key: Vec<u8>,
 }
 
-/// What the client does next.
+/// The client's next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientStep {
-    /// Sends this.
+    /// Send this message.
     Send(Vec<u8>),
-    /// Trusts the server; nothing more is to be sent.
+    /// The server is authenticated; nothing more is to be sent.
     Done,
 }
 
 impl ScramClient {
-    /// `nonce` must be random and printable, without commas.
+    /// Starts a conversation. `nonce` must be random and printable, without commas.
     pub fn new(
         mechanism: Mechanism,
         user: &str,
@@ -50,14 +51,14 @@ impl ScramClient {
         })
     }
 
-    /// With what an earlier conversation computed; of use if salt and iterations are still the same.
+    /// Reuses keys from an earlier conversation if salt and iterations are still the same.
     #[must_use]
     pub fn remembering(mut self, salted: Option<Arc<SaltedPassword>>) -> Self {
         self.salted = salted;
         self
     }
 
-    /// What this conversation computed, for the next one.
+    /// The derived keys of this conversation, to be reused by the next one.
     pub fn salted(&self) -> Option<Arc<SaltedPassword>> {
         self.salted.clone()
     }
@@ -72,7 +73,7 @@ impl ScramClient {
         format!("n,,{}", self.first_bare).into_bytes()
     }
 
-    /// Answers a message of the server.
+    /// Processes a message from the server.
     pub fn step(&mut self, server: &[u8]) -> Result<ClientStep, ScramError> {
         let server = str::from_utf8(server).map_err(|_| ScramError::Malformed("of the server"))?;
         match &self.expected_signature {

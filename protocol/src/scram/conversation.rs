@@ -1,15 +1,15 @@
-//! A SASL conversation as the server has it: from message to message, without a clock, a store or a socket.
+//! A SASL conversation on the server, message by message, without a clock, a store or a socket.
 //!
 //! ```text
 //!   begin(first message) --> the user's name --> challenge(credentials) --> finish(proof) --> [empty] --> done
 //! ```
-//! S1 Whoever fails once starts anew: a conversation is used up by its first wrong message.
-//! S2 Nobody is logged in before the last message of the conversation.
-//! S3 What a conversation keeps is bounded, whatever the client sends.
+//! S1 The first wrong message ends a conversation: the client must start a new one.
+//! S2 Nobody is authenticated before the last message of the conversation.
+//! S3 The state of a conversation is bounded, whatever the client sends.
 
 use super::{Credentials, Mechanism, ScramError, ScramServer, ServerChallenge};
 
-/// A conversation whose first message was read.
+/// A conversation whose first message was parsed.
 #[derive(Debug)]
 pub struct Begun {
     mechanism: Mechanism,
@@ -17,7 +17,7 @@ pub struct Begun {
     challenge: ServerChallenge,
 }
 
-/// A conversation that waits for a message of the client.
+/// A conversation that waits for the client's next message.
 #[derive(Debug)]
 pub struct Conversation {
     mechanism: Mechanism,
@@ -28,24 +28,24 @@ pub struct Conversation {
 #[derive(Debug)]
 enum WaitsFor {
     Proof(Box<ScramServer>),
-    /// The proof was right; clients of old send an empty message after our own.
+    /// The proof was correct; older clients send an empty message before the end.
     Empty,
 }
 
-/// What a message leads to.
+/// The result of processing a message.
 #[derive(Debug)]
 pub enum Step {
-    /// This is sent, and another message is waited for.
+    /// Send this and wait for another message.
     Continue(Vec<u8>, Conversation),
-    /// This is sent, and the client is who it says.
+    /// Send this; the client is authenticated.
     Done(Vec<u8>),
 }
 
-/// Names and nonces have some dozens of bytes; what is longer is no login (S3).
+/// User names and nonces are some dozens of bytes long; a longer message cannot be a login (S3).
 pub const MESSAGE_LEN_MAX: usize = 16 * 1024;
 
 impl Begun {
-    /// Reads the first message.
+    /// Parses the first message.
     pub fn read(mechanism: Mechanism, skip_empty: bool, first: &[u8]) -> Result<Self, ScramError> {
         if first.len() > MESSAGE_LEN_MAX {
             return Err(ScramError::Malformed("client-first"));
@@ -54,12 +54,13 @@ impl Begun {
         Ok(Self { mechanism, skip_empty, challenge })
     }
 
-    /// Who wants to be known.
+    /// The user name.
     pub fn user(&self) -> &str {
         self.challenge.user()
     }
 
-    /// The challenge, from the credentials that this mechanism has: the first is shown, all are accepted.
+    /// Makes the challenge from the credentials for this mechanism. The first one's salt is sent; a proof by any of
+    /// them is accepted.
     pub fn challenge(self, credentials: &[Credentials], nonce: &str) -> Option<Step> {
         let Self { mechanism, skip_empty, challenge } = self;
         let mut fitting = credentials.iter().filter(|own| own.mechanism == mechanism).cloned();
@@ -79,7 +80,7 @@ impl Conversation {
         self.mechanism
     }
 
-    /// Takes the next message of the client.
+    /// Processes the client's next message.
     pub fn step(self, message: &[u8]) -> Result<Step, ScramError> {
         let Self { mechanism, skip_empty, waits_for } = self;
         match waits_for {

@@ -1,28 +1,29 @@
-//! The side that keeps the credentials. What it refuses is what mongod refuses.
+//! The server side of SCRAM, which holds the credentials. It refuses what mongod refuses.
 
 use super::{BASE64, Credentials, Engine, ScramError, attribute, same, xor};
 
-/// A conversation whose first message has been read; the caller now looks the user up.
+/// A conversation whose first message was parsed; the caller now looks up the user.
 #[derive(Debug)]
 pub struct ServerChallenge {
     user: String,
     client_nonce: String,
-    /// `n,,` or `y,,`, with whom the client acts for; it comes back as `c=`.
+    /// `n,,` or `y,,`, with the optional authorization identity; the client must repeat it in `c=`.
     gs2_header: String,
     first_bare: String,
 }
 
-/// mongod's shortest nonce of a client.
+/// mongod's minimum length of a client nonce.
 const CLIENT_NONCE_LEN_MIN: usize = 4;
 
 impl ServerChallenge {
-    /// Reads the client's first message: `n,,n=user,r=nonce`, with extensions after it.
+    /// Parses the client's first message: `n,,n=user,r=nonce`, perhaps followed by extensions.
     pub fn read(client_first: &[u8]) -> Result<Self, ScramError> {
         let malformed = ScramError::Malformed("client-first");
         let text = str::from_utf8(client_first).map_err(|_| malformed)?;
         let (binding, rest) = text.split_once(',').ok_or(malformed)?;
         let (acts_for, bare) = rest.split_once(',').ok_or(malformed)?;
-        // Channel binding is neither offered nor supported: `n`, or, knowing that, `y`.
+        // Channel binding is not supported, so the client must send `n` (no support) or `y` (support, but not offered
+        // by the server).
         if !matches!(binding, "n" | "y") {
             return Err(malformed);
         }
@@ -32,7 +33,7 @@ impl ServerChallenge {
         if user.is_empty() || nonce.len() < CLIENT_NONCE_LEN_MIN {
             return Err(malformed);
         }
-        // Nobody acts for somebody else.
+        // A user may not act for another user.
         if !acts_for.is_empty() && acts_for.strip_prefix("a=") != Some(user) {
             return Err(malformed);
         }
@@ -44,13 +45,13 @@ impl ServerChallenge {
         })
     }
 
-    /// Who wants to be known.
+    /// The user name.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// The challenge to send. `nonce` must be random and printable, without commas. Further credentials have
-    /// the salt and the iterations of the first: a key that is being replaced by another.
+    /// Makes the challenge. `nonce` must be random and printable, without commas. `further` credentials share the
+    /// salt and iterations of the first; they belong to a key that is being replaced.
     pub fn challenge(
         self,
         credentials: Credentials,
@@ -77,7 +78,7 @@ pub struct ScramServer {
 }
 
 impl ScramServer {
-    /// Checks the client's last message; the answer proves us in turn.
+    /// Verifies the client's last message; the returned message proves the server's identity.
     pub fn finish(self, client_final: &[u8]) -> Result<Vec<u8>, ScramError> {
         let malformed = ScramError::Malformed("client-final");
         let text = str::from_utf8(client_final).map_err(|_| malformed)?;

@@ -11,7 +11,7 @@ fn sent(step: ClientStep) -> String {
     }
 }
 
-/// The conversation of RFC 7677.
+/// The example conversation of RFC 7677.
 #[test]
 fn sha_256_as_in_the_rfc() {
     let nonce = "rOprNGfwEbeRWgbNEkqO";
@@ -28,7 +28,7 @@ fn sha_256_as_in_the_rfc() {
     assert_eq!(client.step(server_final), Ok(ClientStep::Done));
 }
 
-/// A conversation of MongoDB's own specification of its authentication.
+/// The example conversation in MongoDB's authentication specification.
 #[test]
 fn sha_1_as_mongodb_salts_it() {
     let nonce = "fyko+d2lbbFgONRv9qkxdawL";
@@ -133,7 +133,7 @@ fn a_server_refuses_what_mongod_refuses() {
     assert_eq!(last("c=biws,r=abcdxyz,p=AAAA"), Err(ScramError::Proof));
 }
 
-/// Whatever a client says, it does not get in, and nothing breaks.
+/// Random messages never authenticate and never panic.
 #[test]
 fn random_messages_prove_nothing() {
     use rand::{RngExt, SeedableRng, rngs::StdRng};

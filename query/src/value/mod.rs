@@ -256,6 +256,20 @@ impl<'a> Value<'a> {
     pub fn append_to(self, out: &mut Vec<u8>) {
         elements::append_value(self, out);
     }
+
+    /// A document that holds the value alone, under the empty name.
+    pub fn alone(self) -> bson::RawDocumentBuf {
+        let mut bytes = vec![0; 4];
+        bytes.push(self.type_byte());
+        bytes.push(0);
+        self.append_to(&mut bytes);
+        bytes.push(0);
+        let len = i32::try_from(bytes.len()).unwrap_or(i32::MAX).to_le_bytes();
+        if let Some(slot) = bytes.first_chunk_mut::<4>() {
+            *slot = len;
+        }
+        bson::RawDocumentBuf::from_bytes(bytes).unwrap_or_default()
+    }
 }
 
 impl<'a> From<&'a RawDocument> for Value<'a> {

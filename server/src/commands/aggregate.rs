@@ -2,38 +2,33 @@
 //!
 //! A view is its own pipeline put before the client's, over the collection that it is on.
 
-use std::sync::Arc;
-
-use bson::{RawArray, RawArrayBuf, RawBsonRef};
+use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, raw::cstr};
 use protocol::{ErrorCode, Fields, Namespace, Profile, RawDoc, Timestamp};
 use query::{
     collation::Collator,
-    exec::Pipeline,
+    context::Context,
     matcher::ParseContext,
     planner,
-    source::Source,
     stage::{self, Over, Parsed, STAGES_MAX, Split, StageContext, Write},
     value::Value,
 };
-use storage::{Collection, View};
+use storage::View;
 
-use super::{
-    Auth, Command, Run, collation, explain, find,
-    first_batch::{FIRST_BATCH, First, first_batch, while_running},
-    metadata,
-    target::Target,
-    variables::Variables,
-};
+use super::{Auth, Command, Run, explain, find, metadata, variables::Variables};
 use crate::{
     auth::pipeline,
-    blocking::{self, Surroundings},
-    context::{Call, Node, Outcome},
+    context::{Call, Outcome},
     error::Failure,
-    index_use,
-    query_reading::QueryReading,
-    read_time::ReadTime,
-    source::{self, CollectionSource, NoDocuments},
-    views::{self, Resolved},
+    read::{
+        blocking::{self, Surroundings},
+        collation,
+        first_batch::{FIRST_BATCH, First, while_running},
+        moment::ReadTime,
+        opened::{Opened, Planned},
+        query_cursor::QueryReading,
+        target::Target,
+        views::{self, Resolved},
+    },
     writing::Writing,
 };
 
@@ -97,14 +92,15 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     let target = target(call)?;
     let fields = Fields::idl("aggregate", &call.body);
     if explains(&fields)? {
-        return explain::aggregation(call, time, &target, asked, explain::Verbosity::QueryPlanner);
+        let view = call.node().store()?.view(time.at)?;
+        return explain::aggregation(call, view, &target, asked, explain::Verbosity::QueryPlanner);
     }
     if fields.optional("cursor")?.is_none() {
         let text =
             "The 'cursor' option is required, except for aggregate with the explain argument";
         return Err(Failure::said(ErrorCode::FailedToParse, text));
     }
-    open(call, time, &target, asked)
+    open(call, call.node().store()?.view(time.at)?, time, &target, asked)
 }
 
 fn batch_size(call: &Call, cursor: &bson::RawDocument) -> Result<Option<u64>, Failure> {
@@ -157,6 +153,26 @@ fn check_length(stages: &RawArray, profile: &Profile) -> Result<(), Failure> {
 }
 
 impl Asked {
+    /// A filter over a view, as count and distinct have it.
+    pub(super) fn of_filter(
+        filter: &RawDocument,
+        collation: Option<&RawDoc>,
+        hint: Option<&RawDoc>,
+    ) -> Self {
+        let mut pipeline = RawArrayBuf::new();
+        if !filter.is_empty() {
+            pipeline.push(find::stage_of(cstr!("$match"), RawBsonRef::Document(filter)));
+        }
+        Self {
+            pipeline,
+            collation: collation.cloned(),
+            variables: Variables::default(),
+            hint: hint.cloned(),
+            disk_use: None,
+            first: First::default(),
+        }
+    }
+
     pub(super) fn parse(call: &Call) -> Result<Self, Failure> {
         let fields = Fields::idl("aggregate", &call.body);
         fields.only(KNOWN)?;
@@ -190,7 +206,7 @@ impl Asked {
         Ok(Self {
             pipeline,
             collation: collation.filter(|spec| !spec.is_empty()).map(RawDoc::from),
-            variables: Variables::parse(&fields, &blocking::query_context(call, None))?,
+            variables: Variables::parse(&fields, &blocking::query_context(call))?,
             hint: find::hint(&fields)?,
             disk_use,
             first: First {
@@ -211,8 +227,8 @@ impl Asked {
 pub(super) struct Prepared {
     /// What was asked for by name.
     pub(super) ns: Namespace,
-    /// The collection that is read.
-    pub(super) collection: Option<Arc<Collection>>,
+    /// What is read.
+    pub(super) opened: Opened,
     /// The whole pipeline, that of the view included.
     pub(super) pipeline: RawArrayBuf,
     pub(super) stages: Vec<Parsed>,
@@ -237,35 +253,42 @@ impl Prepared {
     }
 
     pub(super) fn new(
-        view: &View,
+        call: &Call,
+        view: View,
         target: &Target,
         asked: &Asked,
-        pipeline: RawArrayBuf,
     ) -> Result<Self, Failure> {
-        Self::of(view, target, asked, pipeline, false)
+        Self::of(call, view, target, asked, (asked.pipeline.clone(), false))
     }
 
     /// `given`: the first stage was taken away, and what it shows is at hand.
     fn of(
-        view: &View,
+        call: &Call,
+        view: View,
         target: &Target,
         asked: &Asked,
-        pipeline: RawArrayBuf,
-        given: bool,
+        (pipeline, given): (RawArrayBuf, bool),
     ) -> Result<Self, Failure> {
         let (ns, resolved) = match target {
             Target::Name(on) if given => {
                 (on.clone(), Resolved { on: on.clone(), pipeline, view: None })
             }
-            Target::Name(ns) => (ns.clone(), views::resolve(view, ns, pipeline)?),
+            Target::Name(ns) => (ns.clone(), views::resolve(&view, ns, pipeline)?),
             Target::Uuid { .. } => {
-                let collection = target.collection(view)?;
+                let collection = target.collection(&view)?;
                 let on =
                     collection.map_or_else(|| target.name().cloned(), |c| Ok(c.ns().clone()))?;
                 (on.clone(), Resolved { on, pipeline, view: None })
             }
         };
-        let collection = view.catalog().collection(&resolved.on);
+        let opened = match given {
+            true => Opened::nothing(view),
+            false => {
+                let filter = first_match(&resolved.pipeline);
+                Opened::named(call, view, &resolved.on, filter)?
+            }
+        };
+        let collection = opened.view.catalog().collection(&resolved.on);
         let collator = match &resolved.view {
             Some(own) => collation::of_view(asked.collation.as_ref(), own.as_ref())?,
             None => collation::of_collection(asked.collation.as_ref(), collection.as_deref())?,
@@ -281,102 +304,88 @@ impl Prepared {
         };
         let stages = stage::parse(whole, &context)?;
         let collator = context.parse.collator.as_deref();
-        collation::check_joined(view, ns.db(), whole, collator)?;
-        Ok(Self { ns, collection, pipeline: resolved.pipeline, stages, context })
+        collation::check_joined(&opened.view, ns.db(), whole, collator)?;
+        Ok(Self { ns, opened, pipeline: resolved.pipeline, stages, context })
+    }
+
+    /// The way through the pipeline; its stages are used up.
+    fn plan(&mut self, call: &Call, asked: &Asked, context: &Context) -> Result<Planned, Failure> {
+        let (opened, stages) = (&self.opened, std::mem::take(&mut self.stages));
+        if let Some(Parsed::Match(filter)) = stages.first()
+            && filter.text().is_some()
+        {
+            planner::check_text_request(filter, false, asked.hint.is_some(), false)?;
+            if opened.collection.is_none() {
+                return Err(find::no_text_index(&self.ns, opened));
+            }
+        }
+        let brings_its_own = |stage: &Parsed| {
+            matches!(stage, Parsed::Documents(_) | Parsed::GeoNear(_) | Parsed::Outside(_))
+        };
+        if opened.is_absent() || stages.first().is_some_and(brings_its_own) {
+            return Ok(stage::plan(stages, opened.source(), context, &self.context)?.into());
+        }
+        let Split { mut request, rest, .. } = stage::split(stages, &self.context)?;
+        let collator = self.context.parse.collator.as_deref();
+        opened.restrict_or_hint(call.node(), &mut request, asked.hint.as_ref(), collator)?;
+        let mut planned = opened.plan(request, context)?;
+        stage::extend(&mut planned.pipeline, rest);
+        Ok(planned)
     }
 }
 
+/// The filter that a pipeline begins with.
+fn first_match(pipeline: &RawArray) -> Option<&RawDocument> {
+    pipeline.get_document(0).ok()?.get_document("$match").ok()
+}
+
 /// Opens a cursor over a pipeline and fills its first batch.
-pub(super) fn open(call: &Call, time: ReadTime, target: &Target, asked: Asked) -> Outcome {
-    let view = call.node().store()?.view(time.at)?;
+pub(super) fn open(
+    call: &Call,
+    view: View,
+    time: ReadTime,
+    target: &Target,
+    asked: Asked,
+) -> Outcome {
     let (given, pipeline) = metadata::take(call, &view, target, &asked)?;
-    let mut prepared = Prepared::of(&view, target, &asked, pipeline, given.is_some())?;
+    let mut prepared = Prepared::of(call, view, target, &asked, (pipeline, given.is_some()))?;
     let write = prepared.take_write();
-    let collator = prepared.context.parse.collator.clone();
     let surroundings = prepared.surroundings(&asked, call);
-    let uuid = prepared.collection.as_ref().map(|collection| collection.uuid());
-    let ns = prepared.ns.clone();
-    let pipeline = match given {
-        Some(docs) => stage::over_docs(docs, prepared.stages),
-        None => plan(call, view.clone(), prepared, &asked, &surroundings)?,
+    let context = prepared.opened.context(call, &surroundings);
+    let mut planned = match given {
+        Some(docs) => stage::over_docs(docs, std::mem::take(&mut prepared.stages)).into(),
+        None => prepared.plan(call, &asked, &context)?,
     };
-    let reading = QueryReading::new(uuid, time, pipeline, surroundings);
+    let Prepared { ns, opened, context: parsed, .. } = prepared;
     let Some(write) = write else {
-        return first_batch(call, ns, Box::new(reading), &asked.first);
+        return opened.cursor(call, (ns, time), planned, (surroundings, &context), &asked.first);
     };
     let variables = asked.variables.settled();
     let writing = Writing {
         call,
-        view: &view,
-        collator: collator.as_deref(),
+        view: &opened.view,
+        collator: parsed.parse.collator.as_deref(),
         variables: variables.as_deref(),
         write: &write,
     };
     writing.check()?;
+    planned.note(call);
+    let reading = QueryReading::new(opened.subject.clone(), time, planned.pipeline, surroundings);
     writing.run(&ns, reading).map_err(|failure| while_running(failure, call, &ns))
 }
 
-fn plan(
+/// Runs a pipeline to its end, for commands that give no cursor: count and distinct of a view.
+pub(super) fn each(
     call: &Call,
     view: View,
-    prepared: Prepared,
+    target: &Target,
     asked: &Asked,
-    surroundings: &Surroundings,
-) -> Result<Pipeline, Failure> {
-    let mut context = surroundings.context(call, None);
-    source::with_others(&mut context, &view);
-    let searched = match prepared.stages.first() {
-        Some(Parsed::Match(filter)) if filter.text().is_some() => Some(filter),
-        _ => None,
-    };
-    if let Some(filter) = searched {
-        planner::check_text_request(filter, false, asked.hint.is_some(), false)?;
-        if prepared.collection.is_none() {
-            return Err(find::no_text_index(&prepared.ns));
-        }
-    }
-    let Some(collection) = prepared.collection else {
-        return Ok(stage::plan(prepared.stages, &NoDocuments, &context, &prepared.context)?);
-    };
-    let uuid = collection.uuid();
-    let source = CollectionSource::new(view, collection)?;
-    let brings_its_own = |stage: &Parsed| {
-        matches!(stage, Parsed::Documents(_) | Parsed::GeoNear(_) | Parsed::Outside(_))
-    };
-    if prepared.stages.first().is_some_and(brings_its_own) {
-        return Ok(stage::plan(prepared.stages, &source, &context, &prepared.context)?);
-    }
-    let Split { mut request, rest, .. } = stage::split(prepared.stages, &prepared.context)?;
-    let collator = prepared.context.parse.collator.as_deref();
-    with_hint(call.node(), &mut request, asked.hint.as_ref(), collator, &source)?;
-    let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
-    call.node().index_use.note(uuid, index_use::names(&chosen.access, source.indexes()));
-    stage::extend(&mut pipeline, rest);
-    Ok(pipeline)
-}
-
-/// Sets the indexes of an index filter; or the index, or the natural order, that a hint asks for.
-pub(super) fn with_hint(
-    node: &Node,
-    request: &mut planner::Request,
-    hint: Option<&RawDoc>,
-    collator: Option<&Collator>,
-    source: &CollectionSource,
+    mut take: impl FnMut(&RawDoc, Option<&Collator>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let uuid = source.collection().uuid();
-    if node.index_filters.restrict(uuid, request, None, collator, source.indexes()) {
-        return Ok(());
-    }
-    let Some(hint) = hint.and_then(|hint| hint.get("").ok().flatten()) else { return Ok(()) };
-    if let RawBsonRef::Document(doc) = hint
-        && let Some(direction) = planner::natural(doc, "hint")?
-    {
-        request.natural = Some(direction);
-        return Ok(());
-    }
-    if let Some(hint) = Value::from_raw(hint) {
-        let index = planner::resolve_hint(hint, source.indexes());
-        request.hint = Some(index.ok_or_else(|| planner::hint_not_found(&source.namespace()))?);
-    }
-    Ok(())
+    let mut prepared = Prepared::new(call, view, target, asked)?;
+    let surroundings = prepared.surroundings(asked, call);
+    let context = prepared.opened.context(call, &surroundings);
+    let planned = prepared.plan(call, asked, &context)?;
+    let collator = prepared.context.parse.collator.as_deref();
+    prepared.opened.each(call, planned, &context, |doc| take(doc, collator))
 }

@@ -9,9 +9,9 @@ use storage::{BackupError, Checkpoint, CheckpointReport};
 use super::{Auth, Command, Run, sizes};
 use crate::{
     auth::action::action,
-    blocking,
     context::{Call, Outcome},
     error::Failure,
+    read::blocking,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -38,7 +38,7 @@ fn run(call: &Call) -> Outcome {
     };
     let shown = wanted.into.display().to_string();
     tracing::info!(target: "STORAGE", ctx = call.client.name(), path = shown, "Backup begins");
-    let go_on = || blocking::check(call, None).is_ok();
+    let go_on = || blocking::check(call).is_ok();
     let report = call.node().store()?.checkpoint(&wanted, &go_on).map_err(|error| {
         tracing::warn!(target: "STORAGE", ctx = call.client.name(), path = shown, %error,
             "Backup failed");
@@ -84,7 +84,7 @@ fn reply(path: &str, report: &CheckpointReport) -> RawDocumentBuf {
 
 fn failure(call: &Call, error: &BackupError) -> Failure {
     let code = match error {
-        BackupError::Cancelled => match blocking::check(call, None) {
+        BackupError::Cancelled => match blocking::check(call) {
             Err(reason) => return reason.into(),
             Ok(()) => ErrorCode::Interrupted,
         },

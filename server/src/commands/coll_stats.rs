@@ -8,16 +8,14 @@ use query::{
 };
 use storage::{Collection, IndexState, View};
 
-use super::{Auth, Command, On, Run, sizes, target::Target};
+use super::{Auth, Command, On, Run, sizes};
 use crate::{
     auth::{action::action, requirement},
-    blocking,
     context::{Call, Outcome},
     error::Failure,
     local,
-    read_time::ReadTime,
-    source::CollectionSource,
-    views,
+    read::opened::Opened,
+    read::{blocking, moment::ReadTime, target::Target, views},
 };
 
 pub(super) const COLL_STATS: Command = Command {
@@ -210,7 +208,7 @@ fn wrong(text: &str) -> Failure {
 
 /// Bytes and number of the documents between two keys of an index.
 fn between(
-    source: CollectionSource,
+    source: &dyn Source,
     pattern: Option<&RawDocument>,
     (min, max): Ends<'_>,
 ) -> Result<(u64, u64), Failure> {
@@ -265,7 +263,8 @@ fn data_size(call: &Call, time: ReadTime) -> Outcome {
         (Some(collection), Some((min, max))) => {
             let pattern =
                 fields.optional("keyPattern")?.map(|value| value.document()).transpose()?;
-            between(CollectionSource::new(view, collection.clone())?, pattern, (min, max))?
+            let opened = Opened::collection(view, collection.clone())?;
+            between(opened.source(), pattern, (min, max))?
         }
     };
     let millis = i64::try_from(call.started.elapsed().as_millis()).unwrap_or(i64::MAX);

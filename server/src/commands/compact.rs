@@ -4,12 +4,12 @@ use bson::{RawBsonRef, rawdoc};
 use protocol::{ErrorCode, Fields, Release};
 use storage::ReadAt;
 
-use super::{Auth, Command, Run, target::Target};
+use super::{Auth, Command, Run};
 use crate::{
     auth::action::action,
     context::{Call, Outcome, Reply},
     error::Failure,
-    views,
+    read::{target::Target, views},
 };
 
 pub(super) const COMPACT: Command = Command {

@@ -1,28 +1,25 @@
 //! count: how many documents match.
 
-use bson::{RawArrayBuf, RawBsonRef, raw::cstr, rawdoc};
-use protocol::{ErrorCode, Fields, RawDoc, Timestamp};
+use std::sync::Arc;
+
+use bson::{RawBsonRef, rawdoc};
+use protocol::{ErrorCode, Fields, Namespace, RawDoc, Timestamp};
 use query::{
-    exec::{Input, Pipeline},
+    collation::Collator,
     expression::Scope,
     matcher::{Matcher, ParseContext},
     planner::{self, Request},
-    source::Source,
 };
 use storage::View;
 
-use super::{
-    Command, Run, aggregate, collation, find, first_batch::while_running, sizes, target::Target,
-    view_rows::ViewRows,
-};
+use super::{Command, Run, aggregate, find, sizes};
 use crate::{
-    blocking,
     context::{Call, Node, Outcome},
     error::Failure,
-    index_use, local,
-    read_time::ReadTime,
-    source::CollectionSource,
-    views,
+    read::{
+        blocking, collation, first_batch::while_running, moment::ReadTime, opened::Opened,
+        target::Target, views,
+    },
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -95,10 +92,9 @@ impl Asked {
     pub(super) fn request(
         &self,
         node: &Node,
-        source: &CollectionSource,
+        opened: &Opened,
+        collator: Option<Arc<Collator>>,
     ) -> Result<Request, Failure> {
-        let collator =
-            collation::of_collection(self.collation.as_ref(), Some(source.collection()))?;
         let empty = RawDoc::from(rawdoc! {});
         let query = self.query.as_ref().unwrap_or(&empty);
         let parsing = ParseContext { collator: collator.clone() };
@@ -109,8 +105,13 @@ impl Asked {
         request.counts = true;
         request.limit = (self.limit > 0).then(|| self.limit.saturating_add(self.skip));
         let hint = self.hint.as_ref();
-        aggregate::with_hint(node, &mut request, hint, collator.as_deref(), source)?;
+        opened.restrict_or_hint(node, &mut request, hint, collator.as_deref())?;
         Ok(request)
+    }
+
+    /// The collation of what is counted.
+    pub(super) fn collator(&self, opened: &Opened) -> Result<Option<Arc<Collator>>, Failure> {
+        collation::of_collection(self.collation.as_ref(), opened.collection.as_deref())
     }
 
     fn cut(&self, all: u64) -> u64 {
@@ -138,77 +139,48 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     let asked = Asked::parse(call)?;
     let target = Target::parse(call)?;
     let view = call.node().store()?.view(time.at)?;
-    let all = match target.collection(&view)? {
-        None if views::exists(&view, target.name()?)? => of_view(call, &view, &target, &asked)?,
-        None => of_local(call, &target, asked.query.as_ref())?,
-        Some(collection) if asked.query.is_none() && asked.hint.is_none() => {
-            // No text is compared; but what is no collation is refused all the same.
-            collation::of_collection(asked.collation.as_ref(), Some(&collection))?;
-            view.count(&collection)?
-        }
-        Some(collection) => {
-            let ns = collection.ns().clone();
-            let source = CollectionSource::new(view, collection)?;
-            let mut context = blocking::query_context(call, None);
-            let own = Some(source.collection());
-            context.collator = collation::of_collection(asked.collation.as_ref(), own)?;
-            let request = asked.request(call.node(), &source)?;
-            let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
-            let uuid = source.collection().uuid();
-            call.node().index_use.note(uuid, index_use::names(&chosen.access, source.indexes()));
-            count_all(&mut pipeline, &mut Input::new(&source, &context))
-                .map_err(|failure| while_running(failure, call, &ns))?
-        }
+    let all = if target.collection(&view)?.is_none() && views::exists(&view, target.name()?)? {
+        of_view(call, view, &target, &asked)?
+    } else {
+        let opened = Opened::target(call, view, &target, asked.query.as_deref())?;
+        of_collection(call, &opened, &asked, opened.namespace(&target)?)?
     };
     Ok(rawdoc! { "n": sizes::number(asked.cut(all)) }.into())
 }
 
-fn count_all(pipeline: &mut Pipeline, input: &mut Input<'_>) -> Result<u64, Failure> {
-    let mut n = 0;
-    while pipeline.next(input)?.is_some() {
-        n += 1;
+fn of_collection(
+    call: &Call,
+    opened: &Opened,
+    asked: &Asked,
+    ns: &Namespace,
+) -> Result<u64, Failure> {
+    // Without a query no text is compared; but what is no collation is refused all the same.
+    let collator = asked.collator(opened)?;
+    if asked.query.is_none() && asked.hint.is_none() {
+        return Ok(opened.source().count()?);
     }
+    let mut context = blocking::query_context(call);
+    context.collator.clone_from(&collator);
+    let request = asked.request(call.node(), opened, collator)?;
+    let planned = opened.plan(request, &context)?;
+    let mut n = 0;
+    let counted = opened.each(call, planned, &context, |_| {
+        n += 1;
+        Ok(())
+    });
+    counted.map_err(|failure| while_running(failure, call, ns))?;
     Ok(n)
 }
 
-fn of_view(call: &Call, view: &View, target: &Target, asked: &Asked) -> Result<u64, Failure> {
-    let mut stages = RawArrayBuf::new();
-    if let Some(query) = &asked.query {
-        stages.push(find::stage_of(cstr!("$match"), RawBsonRef::Document(query)));
-    }
-    let mut rows = ViewRows::open(
-        call,
-        view,
-        target,
-        (asked.collation.as_ref(), asked.hint.as_ref()),
-        stages,
-    )?;
+fn of_view(call: &Call, view: View, target: &Target, asked: &Asked) -> Result<u64, Failure> {
+    let empty = RawDoc::from(rawdoc! {});
+    let query = asked.query.as_ref().unwrap_or(&empty);
+    let pipeline =
+        aggregate::Asked::of_filter(query, asked.collation.as_ref(), asked.hint.as_ref());
     let mut n = 0;
-    rows.each(|_| {
+    aggregate::each(call, view, target, &pipeline, |_, _| {
         n += 1;
         Ok(())
     })?;
     Ok(n)
-}
-
-fn of_local(call: &Call, target: &Target, query: Option<&RawDoc>) -> Result<u64, Failure> {
-    let ns = target.name()?;
-    let filter = query.map(|query| Matcher::parse(query, &ParseContext::default())).transpose()?;
-    if ns.db() != "local" {
-        return Ok(0);
-    }
-    let store = call.node().store()?;
-    if target.is_oplog() {
-        let Some(filter) = filter else { return Ok(store.oplog().applied_extent()?.1) };
-        let mut n = 0;
-        for item in store.oplog().scan(std::ops::Bound::Unbounded, storage::Direction::Forward) {
-            blocking::check(call, None)?;
-            n += u64::from(filter.matches(&item?.1));
-        }
-        return Ok(n);
-    }
-    let docs = local::documents(store, ns.coll(), call.profile())?;
-    let fits = |doc: &&RawDoc| filter.as_ref().is_none_or(|filter| filter.matches(doc));
-    u64::try_from(docs.iter().filter(fits).count())
-        .map_err(|_| Failure::said(ErrorCode::Overflow, "too many documents"))
 }

@@ -13,10 +13,9 @@ use storage::{Collection, Direction, View};
 use super::{Auth, Command, On, Run};
 use crate::{
     auth::action::action,
-    blocking,
     context::{Call, Outcome},
     error::Failure,
-    read_time::ReadTime,
+    read::{blocking, moment::ReadTime},
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -106,7 +105,7 @@ fn hash(call: &Call, view: &View, collection: &Collection) -> Result<String, Fai
     if natural || !capped && collection.collator().is_none() {
         for (at, item) in view.scan(collection, Bound::Unbounded, Direction::Forward).enumerate() {
             if at % 1024 == 1023 {
-                blocking::check(call, None)?;
+                blocking::check(call)?;
             }
             md5.update(item?.1.as_bytes());
         }
@@ -115,7 +114,7 @@ fn hash(call: &Call, view: &View, collection: &Collection) -> Result<String, Fai
     let all = (Bound::Unbounded, Bound::Unbounded);
     for (at, entry) in view.id_scan(collection, all, Direction::Forward).enumerate() {
         if at % 1024 == 1023 {
-            blocking::check(call, None)?;
+            blocking::check(call)?;
         }
         let entry = entry?;
         let doc = view.fetch(collection, &entry.record)?.ok_or_else(|| {

@@ -5,10 +5,8 @@ use bson::{RawBson, RawDocumentBuf, raw::CStr, raw::cstr, rawdoc};
 use super::{Auth, Command, On, Run, coll_stats::scale, sizes};
 use crate::{
     auth::action::action,
-    blocking,
     context::{Call, Outcome},
-    read_time::ReadTime,
-    views,
+    read::{blocking, moment::ReadTime, views},
 };
 
 pub(super) const COMMAND: Command = Command {

@@ -6,27 +6,20 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc, Timestamp};
 use query::{
     collation::Collator,
-    exec::Input,
     expression::Scope,
     matcher::{Matcher, ParseContext},
     planner::{self, Request},
-    source::Source,
 };
 use storage::{View, keystring};
 
-use super::{
-    Api, Command, Run, aggregate, collation, find, first_batch::while_running, target::Target,
-    view_rows::ViewRows,
-};
+use super::{Api, Command, Run, aggregate, find};
 use crate::{
-    batch::BATCH_BYTES_MAX,
-    blocking,
     context::{Call, Node, Outcome, Reply},
     error::Failure,
-    index_use,
-    read_time::ReadTime,
-    source::CollectionSource,
-    views,
+    read::{
+        batch::BATCH_BYTES_MAX, blocking, collation, first_batch::while_running, moment::ReadTime,
+        opened::Opened, target::Target, views,
+    },
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -81,17 +74,17 @@ impl Asked {
     pub(super) fn request(
         &self,
         node: &Node,
-        source: &CollectionSource,
+        opened: &Opened,
     ) -> Result<(Request, Option<Arc<Collator>>), Failure> {
-        let collator =
-            collation::of_collection(self.collation.as_ref(), Some(source.collection()))?;
+        let collection = opened.collection.as_deref();
+        let collator = collation::of_collection(self.collation.as_ref(), collection)?;
         let parsing = ParseContext { collator: collator.clone() };
         let scope = Scope::of_release(node.profile().release);
         let filter = Matcher::parse_scoped(&self.query, &parsing, &scope)?;
         planner::check_text_request(&filter, false, self.hint.is_some(), false)?;
         let mut request = Request::new(filter);
         let hint = self.hint.as_ref();
-        aggregate::with_hint(node, &mut request, hint, collator.as_deref(), source)?;
+        opened.restrict_or_hint(node, &mut request, hint, collator.as_deref())?;
         // Where an index holds the values, what is missing is null.
         let path = self.key.as_bytes().to_vec();
         request.needed = planner::held_by_keys(&path).then(|| vec![path.clone()]);
@@ -111,38 +104,26 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     let target = Target::parse(call)?;
     let view = call.node().store()?.view(time.at)?;
     let mut values = Values::new(&asked.key);
-    let found = target.collection(&view)?;
-    if let Some(collection) = found {
-        let ns = collection.ns().clone();
-        let source = CollectionSource::new(view, collection)?;
-        let mut context = blocking::query_context(call, None);
-        let (request, collator) = asked.request(call.node(), &source)?;
-        context.collator.clone_from(&collator);
-        let running = |error: query::QueryError| while_running(error.into(), call, &ns);
-        let uuid = source.collection().uuid();
-        let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
-        call.node().index_use.note(uuid, index_use::names(&chosen.access, source.indexes()));
-        let mut input = Input::new(&source, &context);
-        while let Some(doc) = pipeline.next(&mut input).map_err(running)? {
-            values.take(&doc, collator.as_deref())?;
-        }
-    } else if views::exists(&view, target.name()?)? {
-        let stages = RawArrayBuf::from_iter([find::stage_of(
-            cstr!("$match"),
-            RawBsonRef::Document(&asked.query),
-        )]);
-        let mut rows = ViewRows::open(
-            call,
-            &view,
-            &target,
-            (asked.collation.as_ref(), asked.hint.as_ref()),
-            stages,
-        )?;
-        let collator = rows.collator();
-        rows.each(|doc| values.take(doc, collator.as_deref()))?;
-    } else if Matcher::parse(&asked.query, &ParseContext::default())?.text().is_some() {
-        return Err(find::no_text_index(target.name()?));
+    if target.collection(&view)?.is_none() && views::exists(&view, target.name()?)? {
+        let (collation, hint) = (asked.collation.as_ref(), asked.hint.as_ref());
+        let pipeline = aggregate::Asked::of_filter(&asked.query, collation, hint);
+        aggregate::each(call, view, &target, &pipeline, |doc, collator| {
+            values.take(doc, collator)
+        })?;
+        return Ok(reply(values, time));
     }
+    let opened = Opened::target(call, view, &target, Some(&asked.query))?;
+    let (request, collator) = asked.request(call.node(), &opened)?;
+    let mut context = blocking::query_context(call);
+    context.collator.clone_from(&collator);
+    let ns = opened.namespace(&target)?;
+    if request.filter.text().is_some() && opened.collection.is_none() {
+        return Err(find::no_text_index(ns, &opened));
+    }
+    let planned = opened.plan(request, &context)?;
+    opened
+        .each(call, planned, &context, |doc| values.take(doc, collator.as_deref()))
+        .map_err(|failure| while_running(failure, call, ns))?;
     Ok(reply(values, time))
 }
 

@@ -24,19 +24,17 @@ use query::{
     source::Source,
     stage::{self, Split},
 };
+use storage::View;
 
 use self::{
     hash::{indexes_hash, shape_hash},
     pipeline::Above,
 };
-use super::{Auth, Command, Run, aggregate, count, distinct, find, sizes, target::Target};
+use super::{Auth, Command, Run, aggregate, count, distinct, find, sizes};
 use crate::{
-    blocking,
     context::{Call, Outcome},
     error::Failure,
-    read_time::ReadTime,
-    source::{self, CollectionSource},
-    views,
+    read::{blocking, moment::ReadTime, opened::Opened, target::Target, views},
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -99,7 +97,8 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
         "distinct" => of_distinct(&inner, time, verbosity),
         "aggregate" => {
             let asked = aggregate::Asked::parse(&inner)?;
-            aggregation(&inner, time, &aggregate::target(&inner)?, asked, verbosity)
+            let view = inner.node().store()?.view(time.at)?;
+            aggregation(&inner, view, &aggregate::target(&inner)?, asked, verbosity)
         }
         known
             if super::find(known).is_some_and(|(_, found)| found.on == super::On::Primary)
@@ -124,63 +123,55 @@ fn of_find(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let asked = find::Asked::parse(call)?;
     let target = Target::parse(call)?;
     let view = call.node().store()?.view(time.at)?;
-    let Some(collection) = target.collection(&view)? else {
-        if views::exists(&view, target.name()?)? {
-            return aggregation(call, time, &target, asked.aggregation()?, verbosity);
-        }
+    if is_view(&view, &target)? {
+        return aggregation(call, view, &target, asked.aggregation()?, verbosity);
+    }
+    let opened = Opened::target(call, view, &target, Some(asked.filter()))?;
+    if opened.is_absent() {
         return absent(call, target.name()?.as_str(), asked.filter(), verbosity);
-    };
-    let prepared = find::Prepared::new(&asked, &collection)?;
-    let mut context = prepared.surroundings(&asked, call).context(call, None);
-    source::with_others(&mut context, &view);
-    let source = CollectionSource::new(view, collection)?;
-    let mut request = prepared.with_hint(&asked, call.node(), &source)?;
+    }
+    let mut prepared = find::Prepared::new(&asked, opened.namespace(&target)?, &opened)?;
+    let context = opened.context(call, &prepared.surroundings(&asked, call));
+    prepared.hold_to_hint(&asked, call.node(), &opened)?;
     // Nobody sees the documents, nor what stands beside them.
-    request.noted = false;
-    let mut query = Query {
-        source: &source,
-        context: &context,
-        top: Top::Nothing,
-        optimized: false,
-        pushed: 0,
-    };
-    if let (Some(shown), Some(parsed)) = (asked.shown_projection(), prepared.projection.clone()) {
+    prepared.request.noted = false;
+    let mut query = Query::new(&opened, &context);
+    if let (Some(shown), Some(parsed)) = (asked.shown_projection(), prepared.projection) {
         query.top = Top::Projection(Box::new((shown, parsed)));
     }
     let mut body = rawdoc! { "explainVersion": "1" };
-    query.explain(request, verbosity, &mut body)?;
+    query.explain(prepared.request, verbosity, &mut body)?;
     finish(call, body)
+}
+
+/// True if the name is a view's.
+fn is_view(view: &View, target: &Target) -> Result<bool, Failure> {
+    Ok(target.collection(view)?.is_none() && views::exists(view, target.name()?)?)
 }
 
 fn of_count(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let asked = count::Asked::parse(call)?;
     let target = Target::parse(call)?;
     let view = call.node().store()?.view(time.at)?;
-    let Some(collection) = target.collection(&view)? else {
+    let opened = Opened::target(call, view, &target, asked.query.as_deref())?;
+    if opened.is_absent() {
         let query = asked.query.clone().unwrap_or_else(|| RawDoc::from(rawdoc! {}));
         return absent(call, target.name()?.as_str(), &query, verbosity);
-    };
-    let context = blocking::query_context(call, None);
-    let all = view.count(&collection)?;
-    let source = CollectionSource::new(view, collection)?;
+    }
+    let context = blocking::query_context(call);
     let mut body = rawdoc! { "explainVersion": "1" };
     if asked.query.is_none() && asked.hint.is_none() {
-        fast_count(&source, all, verbosity, &mut body);
+        fast_count(opened.source(), opened.source().count()?, verbosity, &mut body);
         return finish(call, body);
     }
-    let query =
-        Query { source: &source, context: &context, top: Top::Count, optimized: false, pushed: 0 };
-    query.explain(asked.request(call.node(), &source)?, verbosity, &mut body)?;
+    let query = Query { top: Top::Count, ..Query::new(&opened, &context) };
+    let request = asked.request(call.node(), &opened, asked.collator(&opened)?)?;
+    query.explain(request, verbosity, &mut body)?;
     finish(call, body)
 }
 
 /// A count of everything reads nothing.
-fn fast_count(
-    source: &CollectionSource,
-    all: u64,
-    verbosity: Verbosity,
-    body: &mut RawDocumentBuf,
-) {
+fn fast_count(source: &dyn Source, all: u64, verbosity: Verbosity, body: &mut RawDocumentBuf) {
     let plan = rawdoc! { "isCached": false, "stage": "RECORD_STORE_FAST_COUNT" };
     let mut planner = rawdoc! { "namespace": source.namespace() };
     append_bounds(&mut planner, 0);
@@ -206,50 +197,43 @@ fn of_distinct(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let asked = distinct::Asked::parse(call)?;
     let target = Target::parse(call)?;
     let view = call.node().store()?.view(time.at)?;
-    let Some(collection) = target.collection(&view)? else {
+    let opened = Opened::target(call, view, &target, Some(&asked.query))?;
+    if opened.is_absent() {
         return absent(call, target.name()?.as_str(), &asked.query, verbosity);
-    };
-    let context = blocking::query_context(call, None);
-    let source = CollectionSource::new(view, collection)?;
+    }
+    let context = blocking::query_context(call);
     let mut body = rawdoc! { "explainVersion": "1" };
-    let query = Query {
-        source: &source,
-        context: &context,
-        top: Top::Nothing,
-        optimized: false,
-        pushed: 0,
-    };
-    query.explain(asked.request(call.node(), &source)?.0, verbosity, &mut body)?;
+    let query = Query::new(&opened, &context);
+    query.explain(asked.request(call.node(), &opened)?.0, verbosity, &mut body)?;
     finish(call, body)
 }
 
 /// A pipeline that the planner takes as a whole is shown as a query; otherwise what it takes is `$cursor`.
 pub(super) fn aggregation(
     call: &Call,
-    time: ReadTime,
+    view: View,
     target: &Target,
     asked: aggregate::Asked,
     verbosity: Verbosity,
 ) -> Outcome {
-    let view = call.node().store()?.view(time.at)?;
-    let prepared = aggregate::Prepared::new(&view, target, &asked, asked.pipeline.clone())?;
-    let mut context = prepared.surroundings(&asked, call).context(call, None);
-    let Some(collection) = prepared.collection else {
+    let prepared = aggregate::Prepared::new(call, view, target, &asked)?;
+    let opened = &prepared.opened;
+    if opened.is_absent() {
         return absent(call, prepared.ns.as_str(), &RawDoc::from(rawdoc! {}), verbosity);
-    };
-    source::with_others(&mut context, &view);
-    let source = CollectionSource::new(view, collection)?;
+    }
+    let context = opened.context(call, &prepared.surroundings(&asked, call));
+    let source = opened.source();
     let Split { mut request, absorbed, rest } = stage::split(prepared.stages, &prepared.context)?;
     let (hint, collator) = (asked.hint.as_ref(), prepared.context.parse.collator.as_deref());
-    aggregate::with_hint(call.node(), &mut request, hint, collator, &source)?;
+    opened.restrict_or_hint(call.node(), &mut request, hint, collator)?;
     let stages = prepared.pipeline.into_iter().flatten().skip(absorbed);
     let stages: Vec<_> = stages.filter_map(|stage| stage.as_document()).collect();
     // Some stages are short for several, or are taken apart: then nothing of them is told as a part of the plan.
     let by_values = request.distinct.is_some()
-        && planner::is_by_values(&planner::choose(&request, &source, &context)?.0);
+        && planner::is_by_values(&planner::choose(&request, source, &context)?.0);
     let above = match rest.len() == stages.len() {
         true if by_values => Above::of_values(&stages),
-        true => Above::of(&stages, !planner::is_by_id(&request, &source), request.sort.is_some()),
+        true => Above::of(&stages, !planner::is_by_id(&request, source), request.sort.is_some()),
         false => Above {
             told: stages.iter().map(|s| s.to_owned().to_owned()).collect(),
             ..Above::default()
@@ -258,7 +242,7 @@ pub(super) fn aggregation(
     let mut body = rawdoc! { "explainVersion": "1" };
     let top = Top::Stages { projection: above.projection.clone(), groups: above.groups };
     let optimized = above.told.is_empty();
-    let query = Query { source: &source, context: &context, top, optimized, pushed: above.pushed };
+    let query = Query { source, context: &context, top, optimized, pushed: above.pushed };
     if optimized {
         query.explain_below(request, rest, verbosity, &mut body)?;
         return finish(call, body);
@@ -306,7 +290,7 @@ enum Top {
 
 /// A query that is explained.
 struct Query<'a> {
-    source: &'a CollectionSource,
+    source: &'a dyn Source,
     context: &'a Context,
     top: Top,
     optimized: bool,
@@ -314,7 +298,12 @@ struct Query<'a> {
     pushed: usize,
 }
 
-impl Query<'_> {
+impl<'a> Query<'a> {
+    fn new(opened: &'a Opened, context: &'a Context) -> Self {
+        let source = opened.source();
+        Self { source, context, top: Top::Nothing, optimized: false, pushed: 0 }
+    }
+
     fn explain(
         self,
         request: Request,

@@ -5,22 +5,19 @@ use md5::{Digest, Md5};
 use protocol::{ErrorCode, Namespace, RawDoc, Timestamp};
 use query::{
     QueryError,
-    exec::Input,
     matcher::{Matcher, ParseContext},
-    planner::{self, Request},
+    planner::Request,
     sort::SortPattern,
     source::Source,
 };
 use storage::View;
 
-use super::{Auth, Command, On, Run, sizes, target};
+use super::{Auth, Command, On, Run, sizes};
 use crate::{
     auth::{action::action, privilege::Target},
-    blocking,
     context::{Call, Outcome},
     error::Failure,
-    read_time::ReadTime,
-    source::CollectionSource,
+    read::{blocking, moment::ReadTime, opened::Opened, target},
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -62,22 +59,21 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     let view = call.node().store()?.view(time.at)?;
     let (mut md5, mut n) = (Md5::new(), 0);
     if let Some(collection) = view.catalog().collection(&ns) {
-        let source = CollectionSource::new(view, collection)?;
-        let context = blocking::query_context(call, None);
-        let request = request(call, &source)?;
-        let (mut pipeline, _) = planner::plan(request, &source, &context)?;
-        let mut input = Input::new(&source, &context);
-        while let Some(chunk) = pipeline.next(&mut input)? {
-            md5.update(data(&chunk, n)?);
+        let opened = Opened::collection(view, collection)?;
+        let context = blocking::query_context(call);
+        let planned = opened.plan(request(call, opened.source())?, &context)?;
+        opened.each(call, planned, &context, |chunk| {
+            md5.update(data(chunk, n)?);
             n += 1;
-        }
+            Ok(())
+        })?;
     }
     let sum: String = md5.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(rawdoc! { "numChunks": sizes::number(n), "md5": sum }.into())
 }
 
 /// The chunks of the file in their order. mongod insists on the index that drivers make for them.
-fn request(call: &Call, source: &CollectionSource) -> Result<Request, Failure> {
+fn request(call: &Call, source: &dyn Source) -> Result<Request, Failure> {
     let id = call.body.get(&call.name).ok().flatten().unwrap_or(RawBsonRef::Null);
     let mut filter = bson::RawDocumentBuf::new();
     filter.append(bson::raw::cstr!("files_id"), rawdoc! { "$eq": bson::RawBson::from(id) });

@@ -15,30 +15,27 @@ use query::{
     planner::{self, Request},
     projection::Projection,
     sort::SortPattern,
-    source::{Direction, IndexInfo, Source, WholeKeys},
+    source::{Direction, IndexInfo, WholeKeys},
     text::TextSpec,
     value::{OwnedValue, Value, compare_values},
 };
 use storage::{Collection, View};
-use uuid::Uuid;
 
-use super::{
-    Auth, Command, OpClass, Run, Waiting, aggregate, collation, first_batch::first_batch,
-    list_cursor::ListReading, target::Target,
-};
+use super::{Auth, Command, OpClass, Run, Waiting, aggregate};
 use crate::{
     auth::requirement,
-    blocking::{self, Surroundings},
     context::{Call, Node, Outcome},
-    cursors::Reading,
     error::Failure,
-    index_use, local,
-    natural_reading::{NaturalOptions, NaturalReading},
-    oplog_reading::OplogReading,
-    query_reading::QueryReading,
-    read_time::{self, ReadTime},
-    source::{self, CollectionSource},
-    views,
+    read::{
+        blocking::{self, Surroundings},
+        collation,
+        first_batch::{first_batch, while_running},
+        moment::{self, ReadTime},
+        natural_cursor::{NaturalOptions, NaturalReading},
+        opened::Opened,
+        target::Target,
+        views,
+    },
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -55,8 +52,8 @@ fn run(call: Call) -> Waiting {
         let asked = Asked::parse(&call)?;
         let target = Target::parse(&call)?;
         let store = call.node().store()?;
-        let time = read_time::resolve(&call, store).await?;
-        read_time::decided(&call, store, time, |view, until| is_held(&asked, &target, view, until))
+        let time = moment::resolve(&call, store).await?;
+        moment::decided(&call, store, time, |view, until| is_held(&asked, &target, view, until))
             .await?;
         if asked.is_point_read() {
             return open(&call, &asked, &target, time);
@@ -79,129 +76,71 @@ fn is_held(asked: &Asked, target: &Target, view: &View, until: Timestamp) -> Res
 
 /// Opens the cursor and fills its first batch.
 fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome {
-    let first = asked.first();
-    if target.is_oplog() {
-        let matcher = Matcher::parse(&asked.filter, &ParseContext::default())?;
-        asked.check_natural()?;
-        if matcher.text().is_some() {
-            return Err(planner::no_text_index("").into());
-        }
-        let projection = projection(asked, &ParseContext::default(), &matcher)?;
-        let natural = asked.natural()?;
-        let mut oplog = OplogReading::open(call, &asked.filter, natural, asked.limit, projection)?;
-        oplog.show_record_ids(asked.show_record_id);
-        return first_batch(call, Namespace::new("local", local::OPLOG), Box::new(oplog), &first);
-    }
-    if let Target::Name(ns) = target {
-        let view = call.node().store()?.view(time.at)?;
-        if view.catalog().collection(ns).is_none() && views::exists(&view, ns)? {
-            // mongod understands it as a find before it makes a pipeline of it.
-            let parsing = ParseContext::default();
-            let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
-            asked.check_natural()?;
-            projection(asked, &parsing, &filter)?;
-            let aggregation = asked.aggregation()?;
-            return aggregate::open(call, time, target, aggregation);
-        }
-    }
-    let (ns, reading, used) = reading(call, asked, target, time)?;
-    let filled = first_batch(call, ns, reading, &first);
-    // What is tried again counts once.
-    if let Some((collection, names)) = used
-        && !call.leash.as_ref().is_some_and(|leash| leash.is_broken())
-    {
-        call.node().index_use.note(collection, names);
-    }
-    filled
-}
-
-/// What is read, and the collection with the indexes that a plan uses.
-type Opened = (Namespace, Box<dyn Reading>, Option<(Uuid, Vec<String>)>);
-
-fn reading(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Result<Opened, Failure> {
     let view = call.node().store()?.view(time.at)?;
-    let Some(collection) = target.collection(&view)? else {
-        return absent(call, asked, target).map(|(ns, reading)| (ns, reading, None));
-    };
-    let query = Prepared::new(asked, &collection)?;
-    if asked.tailable && collection.capped().is_none() {
-        let text = format!(
-            "error processing query: ns={} tailable cursor requested on non capped collection",
-            collection.ns()
-        );
-        return Err(Failure::said(ErrorCode::BadValue, text));
+    if let Target::Name(ns) = target
+        && view.catalog().collection(ns).is_none()
+        && views::exists(&view, ns)?
+    {
+        // mongod understands it as a find before it makes a pipeline of it.
+        let parsing = ParseContext::default();
+        let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
+        asked.check_natural()?;
+        projection(asked, &parsing, &filter)?;
+        return aggregate::open(call, view, time, target, asked.aggregation()?);
     }
-    let ns = collection.ns().clone();
-    let uuid = collection.uuid();
-    if asked.tailable || asked.resume_token {
-        let options = NaturalOptions {
-            uuid,
-            time,
-            matcher: query.request.filter,
-            direction: query.request.natural.unwrap_or(Direction::Forward),
-            skip: asked.skip,
-            limit: asked.limit,
-            tailable: asked.tailable,
-            tokens: asked.resume_token,
-            after: asked.resume_after.clone(),
-            projection: query.projection,
-            record_ids: asked.show_record_id,
-        };
-        return Ok((ns, Box::new(NaturalReading::open(call, options)?), None));
+    let opened = Opened::target(call, view, target, Some(&asked.filter))?;
+    let ns = opened.namespace(target)?.clone();
+    let mut query = Prepared::new(asked, &ns, &opened)?;
+    if (asked.tailable || asked.resume_token) && !opened.is_absent() {
+        return in_natural_order(call, asked, query, (ns, time), &opened);
     }
     let surroundings = query.surroundings(asked, call);
-    let mut context = surroundings.context(call, None);
-    source::with_others(&mut context, &view);
-    let source = CollectionSource::new(view, collection)?;
-    let request = query.with_hint(asked, call.node(), &source)?;
-    let (mut pipeline, chosen) = planner::plan(request, &source, &context)?;
-    let used = index_use::names(&chosen.access, source.indexes());
-    if asked.is_noted() || pipeline.carries_scores() {
-        pipeline.push(Box::new(Reveal {
+    let context = opened.context(call, &surroundings);
+    query.hold_to_hint(asked, call.node(), &opened)?;
+    let mut planned = opened.plan(query.request, &context)?;
+    if asked.is_noted() || planned.pipeline.carries_scores() {
+        planned.pipeline.push(Box::new(Reveal {
             projection: query.projection,
             record_id: asked.show_record_id,
             key: asked.return_key.then(|| asked.sort_keys()),
         }));
     } else {
-        pipeline.extend(query.projection.map(Project));
+        planned.pipeline.extend(query.projection.map(Project));
     }
-    let reading = QueryReading::new(Some(uuid), time, pipeline, surroundings);
-    Ok((ns, Box::new(reading), Some((uuid, used))))
+    opened.cursor(call, (ns, time), planned, (surroundings, &context), &asked.first())
 }
 
-/// A collection that is not there is empty; by UUID it is an error. Node documents are read here too.
-fn absent(
+/// A cursor that tails, or that tells where it could go on.
+fn in_natural_order(
     call: &Call,
     asked: &Asked,
-    target: &Target,
-) -> Result<(Namespace, Box<dyn Reading>), Failure> {
-    let ns = target.name()?;
-    let parsing = ParseContext::default();
-    let matcher = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
-    asked.check_natural()?;
-    if matcher.text().is_some() {
-        planner::check_text_request(
-            &matcher,
-            asked.natural_sort()?.is_some(),
-            asked.hint_value().is_some(),
-            false,
-        )?;
-        return Err(no_text_index(ns));
+    query: Prepared,
+    (ns, time): (Namespace, ReadTime),
+    opened: &Opened,
+) -> Outcome {
+    if asked.tailable && opened.collection.is_some() && !opened.is_capped() {
+        let text = format!(
+            "error processing query: ns={ns} tailable cursor requested on non capped collection"
+        );
+        return Err(Failure::said(ErrorCode::BadValue, text));
     }
-    let docs = match ns.db() {
-        "local" => local::documents(call.node().store()?, ns.coll(), call.profile())?,
-        _ => Vec::new(),
+    let options = NaturalOptions {
+        time,
+        matcher: query.request.filter,
+        direction: query.request.natural.unwrap_or(Direction::Forward),
+        skip: asked.skip,
+        limit: asked.limit,
+        tailable: asked.tailable,
+        tokens: asked.resume_token,
+        after: asked.resume_after.clone(),
+        projection: query.projection,
+        record_ids: asked.show_record_id,
     };
-    let projection = projection(asked, &parsing, &matcher)?;
-    let context = asked.surroundings(call).context(call, None);
-    let mut shown = Vec::new();
-    for doc in docs.into_iter().filter(|doc| matcher.matches(doc)) {
-        shown.push(match &projection {
-            Some(projection) => projection.apply(&doc, &context)?.into(),
-            None => doc,
-        });
-    }
-    Ok((ns.clone(), Box::new(ListReading::new(shown))))
+    let reading = NaturalReading::open(call, opened, options)
+        .map_err(|failure| while_running(failure, call, &ns))?;
+    first_batch(call, ns, reading, &asked.first(), |reading, batch, limit| {
+        reading.fill_from(call, opened, batch, limit)
+    })
 }
 
 /// mongod looks for the index of a search while it reads the filter: what stands behind it is not read then.
@@ -229,9 +168,13 @@ fn is_text(spec: &RawDocument) -> bool {
     key.is_ok_and(|key| key.iter().flatten().any(|(_, kind)| kind.as_str() == Some("text")))
 }
 
-/// A search of text in a collection that is not there.
-pub(super) fn no_text_index(ns: &Namespace) -> Failure {
-    planner::no_text_index(&format!(" (no such collection '{ns}')")).into()
+/// A search of text where no collection of the catalog is.
+pub(super) fn no_text_index(ns: &Namespace, opened: &Opened) -> Failure {
+    let why = match opened.is_absent() {
+        true => format!(" (no such collection '{ns}')"),
+        false => String::new(),
+    };
+    planner::no_text_index(&why).into()
 }
 
 impl Asked {
@@ -269,14 +212,17 @@ impl Prepared {
         asked.surroundings(call).with_collator(self.collator.clone())
     }
 
-    pub(super) fn new(asked: &Asked, collection: &Collection) -> Result<Self, Failure> {
-        let collator = collation::of_collection(asked.collation.as_ref(), Some(collection))?;
+    pub(super) fn new(asked: &Asked, ns: &Namespace, opened: &Opened) -> Result<Self, Failure> {
+        let collection = opened.collection.as_deref();
+        let collator = collation::of_collection(asked.collation.as_ref(), collection)?;
         let natural = asked.natural()?;
         // A hint of natural order says how documents are reached, not how they are sorted.
         let natural_sort = asked.natural_sort()?;
         let sort = asked.sort.as_ref().filter(|_| natural_sort.is_none());
         let parsing = ParseContext { collator: collator.clone() };
-        check_text_in_front(&asked.filter, collection)?;
+        if let Some(collection) = collection {
+            check_text_in_front(&asked.filter, collection)?;
+        }
         let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
         asked.check_natural()?;
         let projection = projection(asked, &parsing, &filter)?;
@@ -286,6 +232,9 @@ impl Prepared {
             .transpose()?;
         let hinted = asked.hint_value().is_some();
         planner::check_text_request(&filter, natural_sort.is_some(), hinted, asked.tailable)?;
+        if filter.text().is_some() && collection.is_none() {
+            return Err(no_text_index(ns, opened));
+        }
         let (skip, limit) = (asked.skip, asked.limit);
         let needed = projection.as_ref().and_then(Projection::included_paths);
         let (noted, needed) = (asked.is_noted(), needed.filter(|_| !asked.is_noted()));
@@ -295,29 +244,25 @@ impl Prepared {
         Ok(Self { collator, request, projection })
     }
 
-    /// The request with the index that the hint names, and with `min` and `max` as its ends.
-    pub(super) fn with_hint(
-        &self,
+    /// Holds the request to the index that the hint names, with `min` and `max` as its ends.
+    pub(super) fn hold_to_hint(
+        &mut self,
         asked: &Asked,
         node: &Node,
-        source: &CollectionSource,
-    ) -> Result<Request, Failure> {
-        let mut request = self.request.clone();
-        let (uuid, projection) = (source.collection().uuid(), asked.projection.as_deref());
-        let (collator, indexes) = (self.collator.as_deref(), source.indexes());
-        if node.index_filters.restrict(uuid, &mut request, projection, collator, indexes) {
+        opened: &Opened,
+    ) -> Result<(), Failure> {
+        let request = &mut self.request;
+        let (projection, collator) = (asked.projection.as_deref(), self.collator.as_deref());
+        if opened.restrict(node, request, projection, collator) {
             request.natural = asked.natural_sort()?;
-            return Ok(request);
+            return Ok(());
         }
-        if request.natural.is_some() {
-            return Ok(request);
+        if request.natural.is_some() || opened.is_absent() {
+            return Ok(());
         }
-        if let Some(hint) = asked.hint_value().and_then(Value::from_raw) {
-            let index = planner::resolve_hint(hint, source.indexes());
-            let index = index.ok_or_else(|| planner::hint_not_found(&source.namespace()))?;
-            request.hint = Some(index);
-        }
+        opened.hint(request, asked.hint_value())?;
         if asked.min.is_some() || asked.max.is_some() {
+            let source = opened.source();
             let wrong = |code, text: &str| refused(&source.namespace(), code, text);
             let Some(hinted) = request.hint.and_then(|at| source.indexes().get(at)) else {
                 let text = "When using min()/max() a hint of which index to use must be provided";
@@ -329,7 +274,7 @@ impl Prepared {
             }
             request.ends = Some(ends(asked, hinted, &wrong)?);
         }
-        Ok(request)
+        Ok(())
     }
 }
 

@@ -6,7 +6,6 @@ use bson::{
     rawdoc,
 };
 use protocol::{ErrorCode, Namespace, Release, fields::type_name};
-use query::{source::Source, value::Value};
 use storage::{ReadAt, View};
 
 use super::{Auth, Command, Run};
@@ -14,7 +13,6 @@ use crate::{
     auth::action::action,
     context::{Call, Outcome},
     error::Failure,
-    source::CollectionSource,
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -78,9 +76,8 @@ fn name((at, value): (usize, RawBsonRef<'_>)) -> Result<&str, Failure> {
 fn set(view: &View, name: &str) -> Result<Option<RawDocumentBuf>, Failure> {
     let ns = Namespace::new("config", "clusterParameters");
     let Some(collection) = view.catalog().collection(&ns) else { return Ok(None) };
-    let source = CollectionSource::new(view.clone(), collection)?;
-    let found = source.by_id(Value::String(name.as_bytes()))?;
-    Ok(found.map(|record| record.doc.as_raw().to_owned()))
+    let found = view.get(&collection, RawBsonRef::String(name))?;
+    Ok(found.map(|doc| doc.as_raw().to_owned()))
 }
 
 fn unset(name: &str, fields: &RawDocumentBuf) -> RawDocumentBuf {

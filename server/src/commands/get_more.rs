@@ -11,14 +11,17 @@ use protocol::{ErrorCode, Fields, Namespace, OpTime, RawDoc};
 use storage::Store;
 use uuid::Uuid;
 
-use super::{Api, Auth, Command, On, OpClass, Run, Waiting, first_batch::while_running};
+use super::{Api, Auth, Command, On, OpClass, Run, Waiting};
 use crate::{
     auth::{pipeline, requirement},
-    batch::{BatchEnd, BatchWriter},
-    blocking,
     context::{Call, Outcome, Reply, Then},
-    cursors::{Cursor, Filled},
     error::Failure,
+    read::{
+        batch::{BatchEnd, BatchWriter},
+        blocking,
+        cursors::{Cursor, Filled},
+        first_batch::while_running,
+    },
     sessions::SessionId,
 };
 
@@ -196,8 +199,11 @@ async fn fill(
     limit: usize,
     mut cursor: Box<Cursor>,
 ) -> Result<(Box<Cursor>, BatchWriter, Filled), Failure> {
-    let inner =
-        Call { max_time: if cursor.await_data { None } else { call.max_time }, ..call.clone() };
+    let inner = Call {
+        max_time: if cursor.await_data { None } else { call.max_time },
+        cursor: Some(cursor.id),
+        ..call.clone()
+    };
     blocking::run(call, move || {
         let mut batch = BatchWriter::next(&inner.node().reply_buffers);
         let filled = cursor

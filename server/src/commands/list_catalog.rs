@@ -9,8 +9,12 @@ use bson::{
 use protocol::{Namespace, RawDoc};
 use storage::{Collection, Index, IndexState, View};
 
-use super::{list_collections, target::Target};
-use crate::{context::Call, error::Failure, views};
+use super::list_collections;
+use crate::{
+    context::Call,
+    error::Failure,
+    read::{target::Target, views},
+};
 
 /// The entries of one collection, or of all.
 pub(super) fn entries(view: &View, target: &Target) -> Result<Vec<RawDoc>, Failure> {

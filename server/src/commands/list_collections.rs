@@ -5,15 +5,13 @@ use protocol::{Fields, Namespace, Profile, RawDoc};
 use query::matcher::{Matcher, ParseContext};
 use storage::{Collection, Store, View};
 
-use super::{Api, Auth, Command, On, Run, list_cursor};
+use super::{Api, Auth, Command, On, Run};
 use crate::{
     auth::{privilege::Target, requirement},
-    blocking,
     context::{Call, Outcome},
     error::Failure,
     local,
-    read_time::ReadTime,
-    views,
+    read::{blocking, list_cursor, moment::ReadTime, views},
 };
 
 pub(super) const COMMAND: Command = Command {

@@ -8,10 +8,9 @@ use storage::View;
 use super::{Api, Auth, Command, On, Run, sizes};
 use crate::{
     auth::{action::action, privilege::Target},
-    blocking,
     context::{Call, Outcome},
     error::Failure,
-    read_time::ReadTime,
+    read::{blocking, moment::ReadTime},
 };
 
 pub(super) const COMMAND: Command = Command {

@@ -6,15 +6,13 @@ use bson::{
 use protocol::{ErrorCode, Fields, Namespace, RawDoc};
 use storage::{Collection, IndexState, View};
 
-use super::{Api, Auth, Command, On, Run, list_cursor, target::Target};
+use super::{Api, Auth, Command, On, Run};
 use crate::{
     auth::action::action,
-    blocking,
     context::{Call, Outcome},
     error::Failure,
     local,
-    read_time::ReadTime,
-    views,
+    read::{blocking, list_cursor, moment::ReadTime, target::Target, views},
 };
 
 pub(super) const COMMAND: Command = Command {

@@ -6,20 +6,17 @@ use query::{
     QueryError,
     exec::Input,
     matcher::{Matcher, ParseContext},
-    planner::{self, Request},
+    planner::Request,
     sort::SortPattern,
 };
 use storage::View;
 
-use super::{Auth, Command, On, Run, collation, target::Target};
+use super::{Auth, Command, On, Run};
 use crate::{
     auth::writes,
-    blocking,
     context::{Call, Outcome},
     error::Failure,
-    read_time::ReadTime,
-    source::CollectionSource,
-    views,
+    read::{blocking, collation, moment::ReadTime, opened::Opened, target::Target, views},
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -64,20 +61,16 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     let inline = check(&fields)?;
     let ns = target.name()?.clone();
     let view = call.node().store()?.view(time.at)?;
-    let Some(collection) = target.collection(&view)? else {
-        if views::exists(&view, &ns)? {
-            let text = "mapReduce on a view is not supported";
-            return Err(Failure::said(ErrorCode::CommandNotSupportedOnView, text));
-        }
-        request(call, &fields, None)?;
-        return if inline { Ok(nothing()) } else { Err(no_engine(&ns.to_string())) };
-    };
-    let source = CollectionSource::new(view, collection)?;
-    let request = request(call, &fields, Some(&source))?;
-    let context = blocking::query_context(call, None);
-    let (mut pipeline, _) = planner::plan(request, &source, &context)?;
+    if view.catalog().collection(&ns).is_none() && views::exists(&view, &ns)? {
+        let text = "mapReduce on a view is not supported";
+        return Err(Failure::said(ErrorCode::CommandNotSupportedOnView, text));
+    }
+    let opened = Opened::target(call, view, &target, None)?;
+    let request = request(call, &fields, &opened)?;
+    let context = blocking::query_context(call);
+    let mut planned = opened.plan(request, &context)?;
     // The first document would be mapped.
-    let any = pipeline.next(&mut Input::new(&source, &context))?.is_some();
+    let any = planned.pipeline.next(&mut Input::new(opened.source(), &context))?.is_some();
     if inline && !any { Ok(nothing()) } else { Err(no_engine(&ns.to_string())) }
 }
 
@@ -141,17 +134,12 @@ fn check_code(name: &str, value: RawBsonRef<'_>) -> Result<(), Failure> {
 }
 
 /// The documents that would be mapped.
-fn request(
-    call: &Call,
-    fields: &Fields<'_>,
-    source: Option<&CollectionSource>,
-) -> Result<Request, Failure> {
+fn request(call: &Call, fields: &Fields<'_>, opened: &Opened) -> Result<Request, Failure> {
     let document = |name| -> Result<Option<RawDoc>, Failure> {
         Ok(fields.optional(name)?.map(|doc| doc.document()).transpose()?.map(RawDoc::from))
     };
     let asked = document("collation")?.filter(|spec| !spec.is_empty());
-    let collection = source.map(CollectionSource::collection);
-    let collator = collation::of_collection(asked.as_ref(), collection)?;
+    let collator = collation::of_collection(asked.as_ref(), opened.collection.as_deref())?;
     let parsing = ParseContext { collator: collator.clone() };
     let within = |error: QueryError| QueryError {
         message: format!("MapReduce internal error :: caused by :: {}", error.message),
@@ -162,6 +150,6 @@ fn request(
     let sort = document("sort")?.filter(|sort| !sort.is_empty());
     let parse = |sort: RawDoc| SortPattern::parse(&sort, collator.clone()).map_err(within);
     request.sort = sort.map(parse).transpose()?;
-    blocking::check(call, None)?;
+    blocking::check(call)?;
     Ok(request)
 }

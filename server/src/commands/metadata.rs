@@ -13,10 +13,7 @@ use query::{
 };
 use storage::{Collection, View};
 
-use super::{
-    OpClass, aggregate, coll_stats, current_op, first_batch::while_running, list_catalog,
-    target::Target,
-};
+use super::{OpClass, aggregate, coll_stats, current_op, list_catalog};
 use crate::{
     auth::{
         pipeline,
@@ -24,7 +21,7 @@ use crate::{
     },
     context::Call,
     error::Failure,
-    views,
+    read::{first_batch::while_running, target::Target, views},
 };
 
 /// The documents of such a stage, if the pipeline begins with one, and the stages after it.

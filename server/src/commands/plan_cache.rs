@@ -16,13 +16,13 @@ use query::{
 };
 use storage::{Collection, ReadAt};
 
-use super::{Auth, Command, On, Run, collation, target::Target};
+use super::{Auth, Command, On, Run};
 use crate::{
     auth::action::action,
     context::{Call, Outcome, Reply},
     error::Failure,
     index_filters::IndexFilter,
-    views,
+    read::{collation, target::Target, views},
 };
 
 pub(super) const CLEAR: Command = Command {

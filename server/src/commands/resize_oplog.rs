@@ -10,9 +10,9 @@ use protocol::{ErrorCode, Fields};
 use super::{Auth, Command, Run};
 use crate::{
     auth::action::action,
-    blocking,
     context::{Call, Outcome},
     error::Failure,
+    read::blocking,
 };
 
 pub(super) const COMMAND: Command = Command {

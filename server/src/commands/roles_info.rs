@@ -14,9 +14,9 @@ use crate::{
         user::{self, RoleName},
         users::{self, ROLES, Roles},
     },
-    blocking,
     context::{Call, Outcome},
     error::Failure,
+    read::blocking,
 };
 
 pub(super) const COMMAND: Command = Command {

@@ -14,10 +14,10 @@ use crate::{
         login::{CONVERSATION_ID, First, Sent},
         user::UserName,
     },
-    blocking,
     context::{Call, Outcome},
     dispatch::is_database,
     error::Failure,
+    read::blocking,
 };
 
 pub(super) const SASL_START: Command = Command {

@@ -15,9 +15,9 @@ use crate::{
         user::{User, UserName},
         users::{self, Roles, USERS},
     },
-    blocking,
     context::{Call, Outcome, Reply},
     error::Failure,
+    read::blocking,
 };
 
 pub(super) const COMMAND: Command = Command {

@@ -6,13 +6,12 @@ use bson::{
 use protocol::{ErrorCode, Fields};
 use storage::ReadAt;
 
-use super::{Auth, Command, On, Run, sizes, target::Target};
+use super::{Auth, Command, On, Run, sizes};
 use crate::{
     auth::action::action,
-    blocking,
     context::{Call, Outcome},
     error::Failure,
-    views,
+    read::{blocking, target::Target, views},
 };
 
 pub(super) const COMMAND: Command = Command {

@@ -12,7 +12,7 @@ use query::{
     value::{OwnedValue, Value},
 };
 
-use crate::{error::Failure, source::with_value};
+use crate::error::Failure;
 
 /// Names and values.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +57,7 @@ impl Variables {
         for (name, value) in self.names.iter().zip(&self.values) {
             let name = CString::try_from(name.as_str()).ok()?;
             let mut literal = RawDocumentBuf::new();
-            let value = with_value(value.get());
+            let value = value.get().alone();
             literal.append(cstr!("$literal"), value.get("").ok()??);
             out.append(name, literal);
         }

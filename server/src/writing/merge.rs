@@ -5,7 +5,10 @@ use protocol::ErrorCode;
 use query::{QueryError, stage::Merge};
 
 use super::{Writing, check_written, next_statements, primary::Primary, write_command};
-use crate::{error::Failure, query_reading::QueryReading, views};
+use crate::{
+    error::Failure,
+    read::{query_cursor::QueryReading, views},
+};
 
 /// Whether documents may be found by a missing or null field; an error if no index makes what they are found by unique.
 pub(super) fn finds_by_nullish(writing: &Writing<'_>, merge: &Merge) -> Result<bool, Failure> {

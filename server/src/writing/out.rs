@@ -9,7 +9,11 @@ use storage::Collection;
 use uuid::Uuid;
 
 use super::{Writing, check_written, next_statements, primary::Primary, write_command};
-use crate::{context::Call, error::Failure, query_reading::QueryReading, views};
+use crate::{
+    context::Call,
+    error::Failure,
+    read::{query_cursor::QueryReading, views},
+};
 
 pub(super) fn run(
     writing: &Writing<'_>,

@@ -10,7 +10,7 @@ use protocol::{
 use storage::ReadAt;
 use tokio::runtime::Handle;
 
-use crate::{blocking, context::Call, error::Failure};
+use crate::{context::Call, error::Failure, read::blocking};
 
 /// How often a command that waits for the primary asks whether it should go on.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
@@ -115,7 +115,7 @@ impl<'c> Primary<'c> {
                     reply = &mut exchange => break reply,
                     () = tokio::time::sleep(CHECK_EVERY) => {
                         if interruptible {
-                            blocking::check(call, None)?;
+                            blocking::check(call)?;
                         }
                     }
                 }

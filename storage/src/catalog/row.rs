@@ -13,7 +13,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{Collection, Index, IndexState, Parts};
-use crate::{StorageError, index::keygen::IndexKind, layout::TableId, mvcc::Version};
+use crate::{IndexKind, StorageError, layout::TableId, mvcc::Version};
 
 impl Collection {
     /// The row that [`Self::from_row`] reads.

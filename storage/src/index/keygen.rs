@@ -16,24 +16,9 @@ use query::{
 
 use super::{text::Text, wildcard::Wildcard};
 use crate::{
-    StorageError,
+    IndexKind, StorageError,
     keystring::{self, Marks},
 };
-
-/// What an index is good for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IndexKind {
-    /// Ascending and descending fields.
-    Btree,
-    /// One field by its hash.
-    Hashed,
-    /// Every value at every path, with the path; perhaps between plain fields.
-    Wildcard,
-    /// Terms of texts with their scores, perhaps between plain fields.
-    Text,
-    /// Kept and listed, without keys: 2d, 2dsphere, and whatever else a primary may have.
-    Other,
-}
 
 /// Everything about an index that its keys depend on.
 #[derive(Debug)]
@@ -109,7 +94,7 @@ fn settle(keys: &mut Vec<Key>) {
 impl KeyGen {
     /// Reads a spec.
     pub(crate) fn new(spec: &RawDocument, collator: Option<Arc<Collator>>) -> Self {
-        let mut kind = IndexKind::Btree;
+        let mut kind = IndexKind::Ordered;
         let mut fields = Vec::new();
         let mut wildcard = None;
         let pattern = spec.get_document("key").ok();
@@ -129,7 +114,7 @@ impl KeyGen {
                 hashed,
             });
         }
-        if kind == IndexKind::Btree && wildcard.is_some() {
+        if kind == IndexKind::Ordered && wildcard.is_some() {
             kind = IndexKind::Wildcard;
         }
         let text = Text::new(spec);
@@ -293,7 +278,7 @@ impl KeyGen {
         value: Value<'_>,
     ) -> Result<(), StorageError> {
         // Hashes, and text by its sort key, don't give back what they were made of.
-        if self.kind == IndexKind::Btree && self.collator.is_none() {
+        if self.kind == IndexKind::Ordered && self.collator.is_none() {
             key.marks.note(place, value);
         }
         let value = if field.hashed { Value::Int64(hash64(value)) } else { value };

@@ -19,6 +19,8 @@
 
 use std::ops::Bound;
 
+pub(crate) use query::source::Direction;
+
 use crate::engine::{Iter, Keyspace, Snapshot};
 
 pub(crate) mod history;
@@ -34,28 +36,16 @@ pub(crate) use read::Reader;
 pub(crate) use version::Version;
 pub(crate) use write::Changes;
 
-/// Which way a walk goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Direction {
-    /// Ascending keys.
-    #[default]
-    Forward,
-    /// Descending keys.
-    Backward,
-}
-
-impl Direction {
-    /// The keys of a keyspace between two bounds, this way.
-    pub(crate) fn walk(
-        self,
-        snapshot: &dyn Snapshot,
-        ks: Keyspace,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-    ) -> Iter {
-        match self {
-            Self::Forward => snapshot.range(ks, from, to),
-            Self::Backward => snapshot.range_back(ks, from, to),
-        }
+/// The keys of a keyspace between two bounds, ascending or descending.
+pub(crate) fn walk(
+    direction: Direction,
+    snapshot: &dyn Snapshot,
+    ks: Keyspace,
+    from: Bound<&[u8]>,
+    to: Bound<&[u8]>,
+) -> Iter {
+    match direction {
+        Direction::Forward => snapshot.range(ks, from, to),
+        Direction::Backward => snapshot.range_back(ks, from, to),
     }
 }

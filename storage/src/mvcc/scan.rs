@@ -169,7 +169,7 @@ impl Merge {
             .map(|epoch| {
                 let (from, to) = past_bounds(epoch, &from, &to);
                 let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-                let walk = direction.walk(&*reader.snapshot, Keyspace::History, from, to);
+                let walk = super::walk(direction, &*reader.snapshot, Keyspace::History, from, to);
                 Past { walk, head: None, primed: false, at }
             })
             .collect();
@@ -223,7 +223,7 @@ impl Walk {
         };
         let from = if front { Bound::Included(&begin) } else { from.as_ref() };
         let (from, to) = (from.map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-        let rows = direction.walk(&*reader.snapshot, Keyspace::Current, from, to);
+        let rows = super::walk(direction, &*reader.snapshot, Keyspace::Current, from, to);
         let front = (front && direction == Direction::Forward).then(|| Front {
             table,
             number: reader.number,

@@ -1,4 +1,4 @@
-//! One command line for all that is done around a node.
+//! The command line of `understudy-tools`.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -17,7 +17,7 @@ use tools::{
 
 /// Reads the past of an Understudy, restores it, exports it, compares it.
 ///
-/// A TIME is 2026-11-16T12:00:00Z (with its zone), -15m (so long before now), 'Timestamp(1794792414,3)' or now.
+/// A TIME is 2026-11-16T12:00:00Z (with a time zone), -15m (before now), 'Timestamp(1794792414,3)' or now.
 #[derive(Debug, Parser)]
 #[command(name = "understudy-tools", version)]
 struct Cli {
@@ -25,27 +25,27 @@ struct Cli {
     command: Command,
 }
 
-/// The node that is read.
+/// The node to read from.
 #[derive(Debug, Args)]
 struct From {
-    /// The Understudy.
+    /// Connection string of the Understudy.
     #[arg(long, default_value = "mongodb://127.0.0.1:27017")]
     from: String,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Lists the collections of a moment, with their counts and sizes.
+    /// List the collections at a moment, with their counts and sizes.
     At {
         #[command(flatten)]
         from: From,
         /// The moment.
         #[arg(allow_hyphen_values = true)]
         time: String,
-        /// Databases or collections; all, if none is named.
+        /// Databases or collections; default: all.
         ns: Vec<String>,
     },
-    /// Shows which documents came, went and changed between two moments.
+    /// Show which documents were added, removed and changed between two moments.
     Diff {
         #[command(flatten)]
         from: From,
@@ -58,10 +58,10 @@ enum Command {
         /// The later moment.
         #[arg(allow_hyphen_values = true)]
         now: String,
-        /// Databases or collections; all, if none is named.
+        /// Databases or collections; default: all.
         ns: Vec<String>,
     },
-    /// Shows every version of one document, with time, operation and session.
+    /// Show every version of one document, with time, operation and session.
     Log {
         #[command(flatten)]
         from: From,
@@ -71,79 +71,79 @@ enum Command {
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
-    /// Shows when collections and databases were dropped.
+    /// Show when collections and databases were dropped.
     FindDrop {
         #[command(flatten)]
         from: From,
         /// Only drops of this database or collection.
         ns: Option<String>,
     },
-    /// Writes collections of a moment into a live cluster.
+    /// Write collections as they were at a moment into a live cluster.
     Restore {
         #[command(flatten)]
         from: From,
         /// The moment.
         #[arg(long, allow_hyphen_values = true)]
         at: String,
-        /// A database or collection; may be given several times. All, if none is named.
+        /// A database or collection; may be given several times. Default: all.
         #[arg(long)]
         ns: Vec<String>,
-        /// The cluster.
+        /// Connection string of the cluster.
         #[arg(long)]
         to: String,
-        /// FROM=TO: another name in the cluster, of a database or a collection.
+        /// FROM=TO: give a database or collection another name in the cluster.
         #[arg(long)]
         rename: Vec<String>,
-        /// Replace collections that are there.
+        /// Replace existing collections.
         #[arg(long)]
         drop: bool,
-        /// Only say what would be done.
+        /// Only print what would be done.
         #[arg(long)]
         dry_run: bool,
-        /// Where to keep how far it is.
+        /// File that records the progress.
         #[arg(long, default_value = "understudy-restore.json")]
         state: PathBuf,
     },
-    /// Writes a moment as a mongodump archive, for mongorestore --archive.
+    /// Write a moment as a mongodump archive, for mongorestore --archive.
     Export {
         #[command(flatten)]
         from: From,
         /// The moment.
         #[arg(long, allow_hyphen_values = true)]
         at: String,
-        /// A database or collection; may be given several times. All, if none is named.
+        /// A database or collection; may be given several times. Default: all.
         #[arg(long)]
         ns: Vec<String>,
-        /// The file; - for standard output.
+        /// The output file; - for standard output.
         out: PathBuf,
     },
-    /// Opens a port on which every client reads that moment: for those that can set neither name nor region.
+    /// Open a port on which every client reads that moment, for clients that cannot set an appName or a read concern.
     Serve {
         #[command(flatten)]
         from: From,
         /// The moment.
         #[arg(long, allow_hyphen_values = true)]
         at: String,
-        /// The port, on 127.0.0.1; any that is free, if none is named.
+        /// The port on 127.0.0.1; default: any free port.
         #[arg(long, default_value_t = 0)]
         port: u16,
     },
-    /// Compares the node with the primary at the same moments, while both are at work.
+    /// Compare the node with the primary at the same moments, while both are in use.
     Verify {
         #[command(flatten)]
         from: From,
-        /// The set, or its primary.
+        /// Connection string of the set, or of its primary.
         #[arg(long)]
         primary: String,
-        /// Databases or collections; all, if none is named.
+        /// Databases or collections; default: all.
         ns: Vec<String>,
     },
-    /// Reads every file of a backup and says whether it is what was backed up.
+    /// Read every file of a backup and check that it is complete and undamaged.
     VerifyBackup {
-        /// The directory.
+        /// The backup directory.
         dir: PathBuf,
     },
-    /// Looks into a dbpath that no server is using.
+    /// Look into a dbpath that no server is using.
     Inspect(Inspect),
 }
 

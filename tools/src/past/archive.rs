@@ -1,4 +1,4 @@
-//! mongodump's archive, as mongorestore reads it.
+//! Writes mongodump's archive format, which mongorestore reads.
 //!
 //! ```text
 //!   magic | header | one document of metadata for each collection | end
@@ -16,7 +16,7 @@ pub(super) struct Archive<W> {
     out: W,
 }
 
-/// What the beginning says of a collection.
+/// The metadata of a collection at the beginning of the archive.
 pub(super) struct Metadata {
     pub(super) db: String,
     pub(super) collection: String,
@@ -30,7 +30,7 @@ const MAGIC: u32 = 0x8199_e26d;
 const END: [u8; 4] = [0xff; 4];
 
 impl<W: Write> Archive<W> {
-    /// Begins one with all that is in it.
+    /// Starts an archive with the metadata of all its collections.
     pub(super) fn begin(mut out: W, version: &str, content: &[Metadata]) -> Result<Self> {
         out.write_all(&MAGIC.to_le_bytes())?;
         write(
@@ -58,7 +58,7 @@ impl<W: Write> Archive<W> {
         Ok(Self { out })
     }
 
-    /// A block of documents.
+    /// Writes a block of documents.
     pub(super) fn block<'a>(
         &mut self,
         db: &str,
@@ -75,14 +75,14 @@ impl<W: Write> Archive<W> {
         Ok(())
     }
 
-    /// The end of a collection.
+    /// Writes the end of a collection.
     pub(super) fn end(&mut self, db: &str, collection: &str, crc: Crc64) -> Result<()> {
         self.head(db, collection, true, crc.finish().cast_signed())?;
         self.out.write_all(&END)?;
         Ok(())
     }
 
-    /// The end of the archive.
+    /// Flushes the archive.
     pub(super) fn finish(mut self) -> Result<W> {
         self.out.flush().context("write the archive")?;
         Ok(self.out)
@@ -98,7 +98,7 @@ fn write(out: &mut impl Write, document: &Document) -> Result<()> {
     out.write_all(&document.to_vec()?).context("write the archive")
 }
 
-/// CRC-64 of ECMA-182 in its reflected form: what mongodump sums its documents with.
+/// CRC-64 of ECMA-182 in its reflected form, mongodump's checksum of a collection's documents.
 pub(super) struct Crc64(u64);
 
 impl Crc64 {

@@ -1,4 +1,4 @@
-//! `at TIME`: what there was.
+//! `at TIME`: lists the collections at a moment.
 
 use anyhow::Result;
 use bson::doc;
@@ -6,7 +6,7 @@ use protocol::moment;
 
 use super::source::{Node, number};
 
-/// Prints collections, counts and sizes of a moment.
+/// Prints the collections, counts and sizes at a moment.
 pub fn run(from: &str, at: &str, wanted: &[String]) -> Result<()> {
     let past = Node::connect(from)?.past(at)?;
     println!("at {} ({})", past.ts, moment::shown(past.ts));

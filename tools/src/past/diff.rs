@@ -1,7 +1,7 @@
-//! `diff TIME1 TIME2`: which documents came, went and changed.
+//! `diff TIME1 TIME2`: shows which documents were added, removed and changed.
 //!
-//! Collections whose hashes are equal are not read. The others are read at both moments in the order of `_id`, side
-//! by side, so that memory holds two documents, however large the collection.
+//! Collections with equal hashes are not read. The others are read at both moments in `_id` order, in parallel, so
+//! memory holds only two documents, however large the collection.
 
 use std::{cmp::Ordering, collections::BTreeMap, io::Write};
 
@@ -19,15 +19,15 @@ use super::{
 /// How differences are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Form {
-    /// Numbers by collection.
+    /// Counts per collection.
     Summary,
-    /// One line of JSON for each document.
+    /// One line of JSON per document.
     Json,
     /// Field by field, with - and +.
     Unified,
 }
 
-/// Prints what differs between two moments.
+/// Prints the differences between two moments.
 pub fn run(from: &str, then: &str, now: &str, wanted: &[String], form: Form) -> Result<()> {
     let node = Node::connect(from)?;
     let (then, now) = (node.past(then)?, node.past(now)?);
@@ -57,7 +57,7 @@ pub fn run(from: &str, then: &str, now: &str, wanted: &[String], form: Form) -> 
     Ok(())
 }
 
-/// A collection may be there at one of the two moments only.
+/// A collection may exist at only one of the two moments.
 fn chosen(past: &Past, wanted: &[String]) -> Result<Vec<Collection>> {
     if wanted.is_empty() {
         return past.chosen(wanted);
@@ -163,7 +163,7 @@ impl Differ<'_> {
                 let alike = old.as_ref().map(json) == new.as_ref().map(json);
                 line.extend(old.map(|old| ("before".to_owned(), Bson::Document(old))));
                 line.extend(new.map(|new| ("after".to_owned(), Bson::Document(new))));
-                // Where only the type of a number differs, it is told.
+                // If only the type of a number differs, the canonical form shows it.
                 writeln!(out, "{}", if alike { canonical(line) } else { json(&line) })?;
             }
             Form::Unified => {
@@ -187,7 +187,7 @@ fn unified(old: &Document, new: &Document, out: &mut impl Write) -> Result<()> {
         told = true;
         let was = doc! { name: was.clone() };
         let is = is.map(|is| doc! { name: is.clone() });
-        // Where only the type of a number differs, it is told.
+        // If only the type of a number differs, the canonical form shows it.
         let alike = is.as_ref().is_some_and(|is| json(is) == json(&was));
         let shown = |doc: Document| if alike { canonical(doc) } else { json(&doc) };
         writeln!(out, "- {}", shown(was))?;

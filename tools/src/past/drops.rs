@@ -8,7 +8,7 @@ use protocol::{Timestamp, moment};
 
 use super::source::Node;
 
-/// Prints every drop that the node's oplog still tells of.
+/// Prints every drop that the node's oplog still contains.
 pub fn run(from: &str, wanted: Option<&str>) -> Result<()> {
     let node = Node::connect(from)?;
     let exists = doc! { "$exists": true };
@@ -43,15 +43,16 @@ pub fn run(from: &str, wanted: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// A database is dropped collection by collection, and then itself: what it was is read before the first of them.
+/// A dropDatabase first drops each collection, then the database. To read such a database again, one must read before
+/// the first of these drops, so consecutive drops are grouped.
 #[derive(Default)]
 struct Groups {
-    /// By database: the first drop after which nothing but drops happened there, and the last.
+    /// Per database: first and last drop of the current group. Only drops happened between them.
     running: HashMap<String, (Timestamp, Timestamp)>,
 }
 
 impl Groups {
-    /// When what this drop took away began to go.
+    /// Timestamp of the first drop in this drop's group.
     fn first_of(&mut self, node: &Node, drop: &Drop) -> Result<Timestamp> {
         let db = drop.ns.split_once('.').map_or(drop.ns.as_str(), |(db, _)| db);
         let group = match self.running.get(db).copied() {
@@ -65,10 +66,10 @@ impl Groups {
     }
 }
 
-/// Whether anything happened in a database between two drops.
+/// True if anything else happened in a database between two drops.
 fn touched(node: &Node, db: &str, after: Timestamp, before: Timestamp) -> Result<bool> {
     let ts = |ts: Timestamp| bson::Timestamp::from(ts);
-    // '/' follows '.': everything that begins with "db.".
+    // '/' follows '.', so this range covers every name that begins with "db.".
     let filter = doc! {
         "ts": { "$gt": ts(after), "$lt": ts(before) },
         "ns": { "$gte": format!("{db}."), "$lt": format!("{db}/") },
@@ -109,7 +110,7 @@ impl Drop {
         !self.ns.contains('.')
     }
 
-    /// By a rename: something lives on under this name.
+    /// True if a rename replaced the collection: another collection now has this name.
     fn is_replaced(&self) -> bool {
         self.what == REPLACED
     }

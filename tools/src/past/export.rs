@@ -1,4 +1,4 @@
-//! `export --at TIME`: a mongodump archive of a moment.
+//! `export --at TIME`: writes a mongodump archive of a moment.
 
 use std::{
     fs::File,
@@ -29,7 +29,7 @@ pub fn run(from: &str, at: &str, wanted: &[String], out: &Path) -> Result<()> {
     if out.exists() {
         bail!("{} is there already; name another file, or remove it first", out.display());
     }
-    // Made under another name: what stands at `out` is whole.
+    // Written under another name first, so that a file named `out` is always complete.
     let name = out.file_name().with_context(|| format!("{} names no file", out.display()))?;
     let unfinished = out.with_file_name(format!("{}.unfinished", name.to_string_lossy()));
     let file = File::create_new(&unfinished).with_context(|| {
@@ -59,9 +59,9 @@ fn write<W: Write>(past: &Past, chosen: &[Collection], out: W) -> Result<W> {
     let mut archive = Archive::begin(out, &version, &content)?;
     for collection in chosen {
         match collection.kind.as_str() {
-            // The data of a time series stands under the name of its buckets.
+            // The documents of a time series are exported from its buckets collection.
             "timeseries" => {}
-            // mongorestore waits for the end of each namespace, of those without documents too.
+            // mongorestore expects an end marker for each namespace, also for those without documents.
             "view" => archive.end(&collection.db, &collection.name, Crc64::new())?,
             _ => copy(past, collection, &mut archive)?,
         }

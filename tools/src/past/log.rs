@@ -6,7 +6,7 @@ use protocol::{Timestamp, moment};
 
 use super::{from_json, json, source::Node};
 
-/// Prints what the node's oplog tells of a document, and what it was after each operation.
+/// Prints the oplog entries of a document, and the document after each of them.
 pub fn run(from: &str, ns: &str, id: &str) -> Result<()> {
     let node = Node::connect(from)?;
     let id =
@@ -47,7 +47,7 @@ pub fn run(from: &str, ns: &str, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// As the server compares: numbers of different types may be equal.
+/// Compares as the server does: numbers of different types may be equal.
 fn alike(a: &Bson, b: &Bson) -> bool {
     let number = |value: &Bson| match value {
         Bson::Int32(n) => Some(f64::from(*n)),
@@ -71,14 +71,15 @@ fn operations(entry: &Document, ns: &str, id: &Bson) -> Vec<&'static str> {
     list.iter().filter_map(Bson::as_document).filter(ours).map(word).collect()
 }
 
-/// When the operations of an entry can be seen.
+/// When the operations of an entry become visible.
 enum Effect {
     At(Timestamp),
     Never,
     Undecided,
 }
 
-/// At once, unless the entry is but a part of a transaction, or prepares one: then the last of its entries decides.
+/// An entry takes effect at once, unless it is part of a transaction or prepares one: then the last entry of the
+/// transaction decides.
 fn takes_effect(node: &Node, entry: &Document, ts: Timestamp) -> Result<Effect> {
     let says = |entry: &Document, what: &str| {
         entry.get_document("o").is_ok_and(|o| o.get_bool(what).unwrap_or(false))
@@ -125,7 +126,7 @@ fn session(entry: &Document) -> String {
         return String::new();
     };
     let number = entry.get_i64("txnNumber").map_or(String::new(), |n| format!(" number {n}"));
-    // Since 8.0 a retryable insert of many documents is one entry, too.
+    // Since 8.0 a retryable insert of many documents is also a single entry.
     let many = entry.get_i32("multiOpType").is_ok_and(|kind| kind != 0);
     let kind = match entry.get_document("o").is_ok_and(|o| o.contains_key("applyOps")) {
         true if !many => "transaction of session",
@@ -134,7 +135,7 @@ fn session(entry: &Document) -> String {
     format!("  {kind} {lsid}{number}")
 }
 
-/// The document as it was right after.
+/// The document right after `ts`.
 fn version(node: &Node, db: &str, name: &str, id: &Bson, ts: Timestamp) -> Result<String> {
     if let Err(why) = node.check(ts) {
         return Ok(format!("no longer readable: {why}"));

@@ -26,12 +26,12 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| error.to_string())
 }
 
-/// A value as one line of canonical extended JSON, which keeps the types of numbers.
+/// A value as one line of canonical extended JSON, which preserves the types of numbers.
 fn canonical(value: impl Into<Bson>) -> String {
     json(&spelled(value.into()))
 }
 
-/// Numbers as documents that name their types, in place of numbers.
+/// Replaces numbers by documents that name their types.
 fn spelled(value: Bson) -> Bson {
     let number = |kind: &str, text: String| Bson::Document(doc! { kind: text });
     match value {
@@ -49,7 +49,7 @@ fn spelled(value: Bson) -> Bson {
     }
 }
 
-/// A value from extended JSON.
+/// Parses extended JSON.
 fn from_json(text: &str) -> anyhow::Result<Bson> {
     Ok(serde_json::from_str(text)?)
 }

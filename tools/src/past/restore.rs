@@ -1,7 +1,8 @@
-//! `restore --at TIME`: writes collections of a moment into a live cluster.
+//! `restore --at TIME`: writes collections as they were at a moment into a live cluster.
 //!
-//! Everything is looked at before anything is written: what would have to be overwritten is refused with the way out.
-//! How far it is stands in a state file after every batch, so that the same command goes on where it ended.
+//! Everything is checked before anything is written: if a collection would have to be overwritten, the restore is
+//! refused and the error says what to do. The progress is saved to a state file after every batch, so the same
+//! command resumes where it stopped.
 
 mod plan;
 mod state;
@@ -20,30 +21,30 @@ use state::State;
 
 /// What to restore, and where to.
 pub struct Restore {
-    /// The node.
+    /// The node to read.
     pub from: String,
-    /// The moment.
+    /// The moment to read.
     pub at: String,
     /// Databases and collections; none means all.
     pub ns: Vec<String>,
-    /// The cluster.
+    /// The cluster to write to.
     pub to: String,
     /// `from=to`: other names in the cluster.
     pub rename: Vec<String>,
-    /// Collections that are in the way are dropped.
+    /// Drop existing collections with the same names.
     pub drop: bool,
-    /// Only say what would be done.
+    /// Only print what would be done.
     pub dry_run: bool,
-    /// Where the state is kept.
+    /// Path of the state file.
     pub state: PathBuf,
 }
 
-/// One insert carries at most this much.
+/// Maximum bytes in one insert.
 const BATCH_BYTES_MAX: usize = 8 << 20;
-/// And so many documents.
+/// Maximum documents in one insert.
 const BATCH_MAX: usize = 1_000;
 
-/// Restores.
+/// Runs the restore.
 pub fn run(what: &Restore) -> Result<()> {
     let node = Node::connect(&what.from)?;
     let to = connect_cluster(&what.to)?;
@@ -97,7 +98,7 @@ pub fn run(what: &Restore) -> Result<()> {
 }
 
 impl Restore {
-    /// What makes it the same restore when it is run again.
+    /// Identifies the restore, so that a state file is only used by the same restore.
     fn shown(&self) -> String {
         let mut shown = format!("--from {} --at {}", without_password(&self.from), self.at);
         for ns in &self.ns {
@@ -112,7 +113,7 @@ impl Restore {
     }
 }
 
-/// What stands in the cluster under the names that are to be written, and was not made by this restore.
+/// Existing collections of the cluster under the names to be written, except those that this restore created.
 fn in_the_way(to: &Client, steps: &[Step], state: &State) -> Result<Vec<String>> {
     let mut in_the_way = Vec::new();
     for step in steps.iter().filter(|step| !state.is_begun(&step.ns())) {
@@ -131,7 +132,7 @@ fn restore(past: &Past, to: &Client, step: &Step, state: &mut State, drop: bool)
     let ns = step.ns();
     let db = to.database(&step.to.db);
     if !state.is_created(&ns) {
-        // From here on what stands under this name is known to be ours, or was to be replaced.
+        // From here on, a collection with this name is ours or was to be replaced.
         let again = state.is_begun(&ns);
         state.note_begun(&ns)?;
         if drop {
@@ -173,7 +174,8 @@ fn restore(past: &Past, to: &Client, step: &Step, state: &mut State, drop: bool)
     state.note_done(&ns)
 }
 
-/// What our state says was done must outlive a target that dies: commands don't take the client's write concern.
+/// What the state file records as done must survive a failover of the target. Commands do not use the client's write
+/// concern, so it is given explicitly.
 fn durable() -> Document {
     doc! { "w": "majority", "j": true }
 }
@@ -223,8 +225,8 @@ fn copy(past: &Past, to: &Client, step: &Step, data: &Collection, state: &mut St
     Ok(())
 }
 
-/// What a run that died has inserted after its last word is there already: that is no error. Where order matters, an
-/// insert ends at the first of those, and goes on after it.
+/// Inserts a batch. An aborted run may have inserted documents after it last saved its state, so duplicate keys are
+/// not an error. An ordered insert stops at the first duplicate and is continued after it.
 fn insert(to: &Client, step: &Step, batch: &[RawDocumentBuf]) -> Result<()> {
     let ordered = step.from.is_capped();
     let mut rest = batch;

@@ -1,7 +1,7 @@
-//! `serve --at TIME`: a port on which every client reads that moment, whatever name it gives itself.
+//! `serve --at TIME`: a port on which every client reads that moment, whatever its appName.
 //!
-//! For clients that can set neither their name nor their region. This stands between: it gives every connection the
-//! appName of the moment in its first message and passes on everything after it as it is.
+//! It is meant for clients that cannot set an appName or a read concern. It is a proxy that sets the appName of the
+//! moment in the first message of each connection and forwards everything else unchanged.
 
 use std::{
     io::{self, Read, Write},
@@ -16,18 +16,18 @@ use protocol::moment;
 
 use super::source::{Node, without_password};
 
-/// A handshake is never larger.
+/// Upper limit of a handshake message's length.
 const HANDSHAKE_MAX: usize = 1 << 20;
 const HEADER: usize = 16;
 const OP_QUERY: i32 = 2004;
 const OP_MSG: i32 = 2013;
-/// The flag bit of OP_MSG for a checksum at its end.
+/// The OP_MSG flag bit of a checksum at the end.
 const CHECKSUM: u32 = 1;
 
-/// Listens until the process is ended.
+/// Accepts connections until the process ends.
 pub fn run(from: &str, at: &str, port: u16) -> Result<()> {
     let node = Node::connect(from)?;
-    // Held for as long as this listens, so that the moment stays readable between connections.
+    // Held as long as the proxy listens, so that the moment stays readable between connections.
     let past = node.past(at)?;
     past.databases()?;
     let name = format!("@Timestamp({},{})", past.ts.secs(), past.ts.inc());
@@ -67,7 +67,7 @@ fn pass_on(mut client: TcpStream, name: &str, to: (&str, u16)) -> Result<()> {
     server.write_all(&renamed(&first, name)?)?;
     let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
     let sending = thread::spawn(move || {
-        // Either side may hang up at any time: that is how connections end.
+        // Either side may close the connection at any time, so errors are ignored.
         let _ = io::copy(&mut from_client, &mut to_server);
         let _ = to_server.shutdown(Shutdown::Write);
     });
@@ -91,7 +91,7 @@ fn first_message(client: &mut TcpStream) -> Result<Option<Vec<u8>>> {
     Ok(Some(message))
 }
 
-/// The same handshake under another name.
+/// Returns the handshake with another appName.
 fn renamed(message: &[u8], name: &str) -> Result<Vec<u8>> {
     let mut message = message.to_vec();
     let at = match int(&message, 12)? {
@@ -114,7 +114,7 @@ fn renamed(message: &[u8], name: &str) -> Result<Vec<u8>> {
     let hello = message.get(at..at + len).context("a handshake")?;
     let mut hello = Document::from_reader(hello)?;
     if !hello.contains_key("client") {
-        // One that says nothing of itself would read the present.
+        // A client without metadata would read the present, so metadata is added.
         let own = doc! { "name": "understudy-tools", "version": env!("CARGO_PKG_VERSION") };
         hello.insert("client", doc! { "driver": own, "os": { "type": "Linux" } });
     }

@@ -1,4 +1,4 @@
-//! A running node, and its past.
+//! A connection to a running node, for its present and its past.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -16,21 +16,21 @@ use protocol::{
 /// A running Understudy.
 pub struct Node {
     uri: String,
-    /// Reads the present.
+    /// Client that reads the present.
     pub client: Client,
     oldest: Timestamp,
     newest: Timestamp,
 }
 
-/// One moment of a node.
+/// A node, read at one moment.
 pub struct Past {
-    /// Reads that moment.
+    /// Client that reads at this moment.
     pub client: Client,
     /// The moment.
     pub ts: Timestamp,
 }
 
-/// A collection as it was.
+/// A collection at a moment.
 #[derive(Clone, Debug)]
 pub struct Collection {
     /// Its database.
@@ -39,13 +39,13 @@ pub struct Collection {
     pub name: String,
     /// `collection`, `view` or `timeseries`.
     pub kind: String,
-    /// What it was created with.
+    /// Its creation options.
     pub options: Document,
     /// Its UUID.
     pub uuid: Option<bson::Uuid>,
 }
 
-/// A connection string as an error may show it.
+/// A connection string without its password, for error texts.
 pub(super) fn without_password(uri: &str) -> String {
     let Some((scheme, rest)) = uri.split_once("://") else {
         return "the connection string".to_owned();
@@ -56,11 +56,11 @@ pub(super) fn without_password(uri: &str) -> String {
     }
 }
 
-/// A node that does not answer for so long is not there.
+/// Server selection timeout: after it, a node counts as unreachable.
 const SELECTION_LIMIT: Duration = Duration::from_secs(15);
 
 impl Node {
-    /// Connects, and asks how far back it can be read.
+    /// Connects, and asks how far back the node can be read.
     pub fn connect(uri: &str) -> Result<Self> {
         let client = connect(uri, None)?;
         let status = client
@@ -79,7 +79,7 @@ impl Node {
         Ok(Self { uri: uri.to_owned(), client, oldest, newest })
     }
 
-    /// The moment that a text means, if it can be read.
+    /// Parses a moment and checks that it can be read.
     pub fn resolve(&self, text: &str) -> Result<Timestamp> {
         if text == "now" {
             return Ok(self.newest);
@@ -99,23 +99,23 @@ impl Node {
         Ok(ts.min(self.newest))
     }
 
-    /// A connection that sees nothing but this moment.
+    /// Opens a connection that reads at this moment.
     pub fn at(&self, ts: Timestamp) -> Result<Past> {
         let name = format!("@Timestamp({},{})", ts.secs(), ts.inc());
         Ok(Past { client: connect(&self.uri, Some(name))?, ts })
     }
 
-    /// The same for a moment that may still be ahead of the node, because another member named it: reads wait for it.
+    /// Like [`Self::at`], for a timestamp from another member that may still be ahead of the node: reads wait for it.
     pub fn awaited(&self, ts: bson::Timestamp) -> Result<Past> {
         self.at(ts.into())
     }
 
-    /// The same, for a moment as a person writes it.
+    /// Like [`Self::at`], for a moment as the user wrote it.
     pub fn past(&self, text: &str) -> Result<Past> {
         self.at(self.resolve(text)?)
     }
 
-    /// Whether a moment can still be read; says how far back one can go if not.
+    /// Checks that a moment can still be read; the error says how far back one can go.
     pub fn check(&self, ts: Timestamp) -> Result<()> {
         self.resolve(&format!("Timestamp({},{})", ts.secs(), ts.inc())).map(|_| ())
     }
@@ -127,7 +127,7 @@ impl Node {
     }
 }
 
-/// A client of exactly one server.
+/// Connects to exactly one server.
 fn connect(uri: &str, app_name: Option<String>) -> Result<Client> {
     let mut options = ClientOptions::parse(uri)
         .run()
@@ -140,7 +140,7 @@ fn connect(uri: &str, app_name: Option<String>) -> Result<Client> {
     Client::with_options(options).context("make a client")
 }
 
-/// A client of a whole cluster, whose writes a majority must have.
+/// Connects to a whole cluster; writes use write concern majority.
 pub(super) fn connect_cluster(uri: &str) -> Result<Client> {
     let mut options = ClientOptions::parse(uri)
         .run()
@@ -151,7 +151,7 @@ pub(super) fn connect_cluster(uri: &str) -> Result<Client> {
     Client::with_options(options).context("make a client")
 }
 
-/// Databases that belong to the server itself.
+/// Databases of the server itself.
 const INTERNAL: [&str; 3] = ["admin", "config", "local"];
 
 impl Past {
@@ -162,7 +162,7 @@ impl Past {
         reply.with_context(|| format!("{name} on {db} at {}", self.ts))
     }
 
-    /// The databases, without those of the server itself.
+    /// The databases, except those of the server itself.
     pub fn databases(&self) -> Result<Vec<String>> {
         let reply = self.run("admin", doc! { "listDatabases": 1, "nameOnly": true })?;
         let mut names: Vec<String> = reply
@@ -195,7 +195,7 @@ impl Past {
         Ok(found)
     }
 
-    /// What `wanted` names: databases or collections; nothing names everything.
+    /// The collections that `wanted` selects by database or collection name; all if it is empty.
     pub fn chosen(&self, wanted: &[String]) -> Result<Vec<Collection>> {
         let mut found = Vec::new();
         if wanted.is_empty() {
@@ -219,13 +219,13 @@ impl Past {
             }
         }
         found.retain(|collection| collection.name != "system.views");
-        // A database and one of its collections may both be named.
+        // `wanted` may name both a database and one of its collections.
         let mut seen = HashSet::new();
         found.retain(|collection| seen.insert(collection.ns()));
         Ok(found)
     }
 
-    /// Whether there was a database or collection of that name.
+    /// True if a database or collection with that name existed.
     pub fn has(&self, name: &str) -> Result<bool> {
         Ok(match name.split_once('.') {
             None => self.databases()?.iter().any(|have| have == name),
@@ -238,20 +238,20 @@ impl Past {
         self.list(&collection.db, doc! { "listIndexes": &collection.name })
     }
 
-    /// All that a command with a cursor lists.
+    /// All results of a command that returns a cursor.
     fn list(&self, db: &str, command: Document) -> Result<Vec<Document>> {
         let name = command.keys().next().cloned().unwrap_or_default();
         let listed = self.client.database(db).run_cursor_command(command).run();
         listed.and_then(Iterator::collect).with_context(|| format!("{name} on {db} at {}", self.ts))
     }
 
-    /// How many documents, exactly.
+    /// Exact number of documents.
     pub fn count(&self, collection: &Collection) -> Result<u64> {
         let reply = self.run(&collection.db, doc! { "count": &collection.name })?;
         number(reply.get("n"))
     }
 
-    /// The documents: by `_id` in the order of MongoDB's values from after `after` on, or in natural order.
+    /// The documents, sorted by `_id` (after `after`, if given) or in natural order.
     pub fn documents(
         &self,
         collection: &Collection,
@@ -264,7 +264,7 @@ impl Past {
             Order::Natural { skip } => handle.find(doc! {}).sort(doc! { "$natural": 1 }).skip(skip),
             Order::ById { after } => {
                 let filter = match after {
-                    // $gt alone would stay within the type of its operand.
+                    // A plain `$gt` would only match values of its operand's type.
                     Some(after) => {
                         doc! { "$expr": { "$gt": ["$_id", { "$literal": after.clone() }] } }
                     }
@@ -277,21 +277,21 @@ impl Past {
     }
 }
 
-/// In which order documents come.
+/// The order in which documents are read.
 pub enum Order<'a> {
-    /// As they were inserted, where that matters.
+    /// Insertion order, which matters in capped collections.
     Natural {
-        /// So many are there already.
+        /// Number of documents to skip because they were copied before.
         skip: u64,
     },
-    /// By `_id`.
+    /// Ordered by `_id`.
     ById {
-        /// From after this one on.
+        /// Start after this `_id`.
         after: Option<&'a Bson>,
     },
 }
 
-/// Where a time series keeps its data.
+/// Name prefix of a time series' buckets collection.
 pub(super) const BUCKETS: &str = "system.buckets.";
 
 const BATCH: u32 = 1_000;
@@ -302,18 +302,18 @@ impl Collection {
         format!("{}.{}", self.db, self.name)
     }
 
-    /// Whether it holds documents of its own.
+    /// True if it stores documents of its own.
     pub fn has_data(&self) -> bool {
         self.kind == "collection"
     }
 
-    /// Whether the order of insertion is part of what it is.
+    /// True if it is capped, so that insertion order must be preserved.
     pub fn is_capped(&self) -> bool {
         self.options.get_bool("capped").unwrap_or_default()
     }
 }
 
-/// A number of whatever type.
+/// Converts a number of any BSON type.
 pub(super) fn number(value: Option<&Bson>) -> Result<u64> {
     match value {
         Some(Bson::Int32(n)) => Ok(u64::try_from(*n)?),

@@ -1,11 +1,13 @@
-//! `verify`: whether a node holds what the primary holds, while both are at work.
+//! `verify`: checks that a node holds the same data as the primary, while both are in use.
 //!
-//! Each collection is read on both at one moment T, the primary's own last one, by snapshot reads. What is compared is
-//! the sum of the hashes of its documents, whatever their order. A primary of 4.4 has no snapshot reads outside of
-//! transactions: there its present is compared with the node right before and right after, until these are equal.
+//! Each collection is read on both by snapshot reads at the same timestamp, the primary's current operationTime. The
+//! sums of the documents' hashes are compared, so the order of documents does not matter. A 4.4 primary has no
+//! snapshot reads outside of transactions: there its present is compared with the node's state right before and right
+//! after, until the latter two are equal.
 //!
-//! No primary lists its collections of a moment. Ours does: if the node's lists right before and right after the
-//! primary was asked are equal, nothing was created, changed or dropped meanwhile, and the primary's must be the same.
+//! A primary cannot list its collections at a past timestamp, but an Understudy can. If the node's lists right before
+//! and right after the primary's listing are equal, no collection was created, changed or dropped meanwhile, and the
+//! primary's list must be the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 use super::source::{Node, connect_cluster};
 
-/// Tries before a collection that is written to is given up on a primary without snapshot reads.
+/// Number of attempts to compare a collection under writes, on a primary without snapshot reads.
 const TRIES_MAX: u32 = 20;
 
 /// Compares, and fails if anything differs.
@@ -60,13 +62,13 @@ pub fn run(from: &str, primary: &str, wanted: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What two servers have at the same moment.
+/// The catalogs of the primary and the node at the same timestamp.
 struct Catalogs {
     primary: Catalog,
     node: Catalog,
 }
 
-/// By database and name: what listCollections and listIndexes tell.
+/// By database and name: what listCollections and listIndexes return.
 type Catalog = BTreeMap<(String, String), Listed>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +76,7 @@ struct Listed {
     kind: String,
     options: Document,
     uuid: Option<Bson>,
-    /// By name: members may have built them in another order.
+    /// Indexes by name, since members may have built them in a different order.
     indexes: BTreeMap<String, Document>,
 }
 
@@ -83,7 +85,7 @@ fn catalogs(node: &Node, primary: &Client, wanted: &[String]) -> Result<Catalogs
         let before = operation_time(primary)?;
         let asked = list(primary, wanted);
         let after = operation_time(primary)?;
-        // What is listed may be dropped before its indexes are.
+        // A listed collection may be dropped before its indexes are listed; then try again.
         let Ok(asked) = asked else { continue };
         gossip(primary, &node.client)?;
         let of = |ts: Timestamp| list(&node.awaited(ts)?.client, wanted);
@@ -123,7 +125,7 @@ fn list(client: &Client, wanted: &[String]) -> Result<Catalog> {
                 let listed = db.run_cursor_command(doc! { "listIndexes": &coll });
                 for spec in listed.selection_criteria(primary()).run()? {
                     let spec = spec?;
-                    // One that is being built is there sooner or later from member to member.
+                    // An unfinished index build is not compared: members start and finish it at different times.
                     if !spec.contains_key("buildUUID") {
                         indexes.insert(spec.get_str("name")?.to_owned(), spec);
                     }
@@ -138,7 +140,7 @@ fn list(client: &Client, wanted: &[String]) -> Result<Catalog> {
 }
 
 impl Catalogs {
-    /// In words, one for each collection.
+    /// Describes the differences, one text per collection.
     fn differences(&self) -> Vec<String> {
         let names: BTreeSet<_> = self.primary.keys().chain(self.node.keys()).collect();
         let differs = |key: &&(String, String)| {
@@ -157,14 +159,14 @@ impl Catalogs {
         names.iter().filter_map(differs).collect()
     }
 
-    /// Collections of both that hold documents.
+    /// Collections that exist on both and hold documents.
     fn with_data(&self) -> Vec<(String, String)> {
         let both = self.primary.iter().filter(|(key, _)| self.node.contains_key(key));
         both.filter(|(_, listed)| listed.kind == "collection").map(|(key, _)| key.clone()).collect()
     }
 }
 
-/// The same moment of both.
+/// The sums of a collection on both servers at the same timestamp.
 fn both(node: &Client, primary: &Client, db: &str, name: &str) -> Result<(Sum, Sum)> {
     for _ in 0..TRIES_MAX {
         let before = operation_time(primary)?;
@@ -172,7 +174,7 @@ fn both(node: &Client, primary: &Client, db: &str, name: &str) -> Result<(Sum, S
         match Sum::of(primary, db, name, Some(before)) {
             Ok(want) => return Ok((want, Sum::of(node, db, name, Some(before))?)),
             Err(error) if is_without_snapshots(&error) => {}
-            // The collection has changed: then a moment after that.
+            // The collection's catalog entry changed after that timestamp; try a later one.
             Err(error) if is_of_another_catalog(&error) => continue,
             Err(error) => return Err(error),
         }
@@ -180,7 +182,7 @@ fn both(node: &Client, primary: &Client, db: &str, name: &str) -> Result<(Sum, S
         let after = operation_time(primary)?;
         gossip(primary, node)?;
         let then = Sum::of(node, db, name, Some(before))?;
-        // Nothing was written to it meanwhile, so that what was read is of one moment.
+        // Nothing was written to it meanwhile, so both sums belong to the same state.
         if after == before || Sum::of(node, db, name, Some(after))? == then {
             return Ok((want, then));
         }
@@ -198,7 +200,7 @@ fn operation_time(primary: &Client) -> Result<Timestamp> {
     Ok(reply.get_timestamp("operationTime")?)
 }
 
-/// Tells the node of the primary's time: it waits for moments that it has heard of, and refuses others.
+/// Passes the primary's cluster time to the node: the node waits for times it has seen and refuses others.
 fn gossip(primary: &Client, node: &Client) -> Result<()> {
     let mut heard = primary.start_session().run().context("ask the primary")?;
     let admin = primary.database("admin");
@@ -230,7 +232,7 @@ fn is_of_another_catalog(error: &anyhow::Error) -> bool {
 
 const SNAPSHOT_UNAVAILABLE: i32 = 246;
 
-/// The hashes of all documents, added up.
+/// The sum of all documents' hashes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sum {
     documents: u64,

@@ -1,4 +1,4 @@
-//! Passwords, by SCRAM.
+//! Password authentication by SCRAM.
 
 use std::{
     collections::HashMap,
@@ -17,18 +17,19 @@ use crate::{
     scram::{ClientStep, Mechanism, SaltedPassword, ScramClient, ScramError},
 };
 
-/// Logs a user in. A member of a set with a key file is the user `__system` of `local`, and its
-/// password is what the file holds.
+/// Logs a user in. A member of a set with a key file logs in as the user `__system` of `local`; the content of the
+/// key file is its password.
 pub struct ScramAuthenticator {
     db: String,
     user: String,
     passwords: Vec<String>,
-    /// Goes on as nobody where the peer refuses: the set is on its way to having authentication.
+    /// If the peer refuses, continue unauthenticated: the set is being moved to authentication
+    /// (`--transitionToAuth`).
     optional: bool,
     salted: Mutex<HashMap<Salted, Arc<SaltedPassword>>>,
 }
 
-/// What was salted: for which peer, by which mechanism, which of the passwords.
+/// Key of the cache of salted passwords: peer, mechanism, index of the password.
 type Salted = (HostAndPort, Mechanism, usize);
 
 impl ScramAuthenticator {
@@ -37,12 +38,12 @@ impl ScramAuthenticator {
         Self::with_passwords(db, user, vec![password.to_owned()])
     }
 
-    /// A member of the set, with the keys of its key file (two while they are exchanged).
+    /// A member of the set, with the keys of its key file (two keys while one is being replaced).
     pub fn member(keys: impl IntoIterator<Item = String>) -> Self {
         Self::with_passwords("local", "__system", keys.into_iter().collect())
     }
 
-    /// Goes on as nobody where the peer refuses, as mongod does with `--transitionToAuth`.
+    /// Continue unauthenticated if the peer refuses, as mongod does with `--transitionToAuth`.
     #[must_use]
     pub fn optional(mut self, optional: bool) -> Self {
         self.optional = optional;
@@ -74,10 +75,10 @@ impl ScramAuthenticator {
     }
 }
 
-/// mongod's own length, 24 bytes in Base64.
+/// Length of mongod's own nonce: 24 bytes in Base64.
 const NONCE_LEN: usize = 32;
 
-/// A conversation that may have begun within the hello.
+/// A conversation that may have started within the hello.
 struct Begun<'s> {
     authenticator: &'s ScramAuthenticator,
     speculation: Option<ScramClient>,
@@ -125,7 +126,7 @@ impl Begun<'_> {
         let mechanism = mechanism(connection);
         for (index, password) in self.authenticator.passwords.iter().enumerate() {
             match &outcome {
-                // The speculation has tried the first.
+                // The speculative attempt in the hello has already tried the first password.
                 Some(Err(error)) if is_wrong_key(error) && index == 0 => continue,
                 None => {}
                 Some(Err(error)) if is_wrong_key(error) => {}
@@ -177,7 +178,7 @@ impl Begun<'_> {
                 Err(_) => return Err(authenticator.failed(connection, "a reply has no payload")),
             };
             let answer = match answer {
-                // A peer that knows no skipEmptyExchange wants one empty message more.
+                // A peer that does not support `skipEmptyExchange` expects one more empty message.
                 Ok(ClientStep::Done) if done => return Ok(()),
                 Ok(ClientStep::Done) => {
                     trusted = true;
@@ -200,7 +201,7 @@ impl Begun<'_> {
     }
 }
 
-/// The rounds of a password that was not salted before take milliseconds: not on a thread that serves others.
+/// Salting a password takes milliseconds of CPU, so it runs on a blocking thread unless the result is cached.
 async fn step(
     mut scram: ScramClient,
     message: Vec<u8>,
@@ -216,7 +217,7 @@ async fn step(
     stepped.await.expect("a step of SCRAM does not panic")
 }
 
-/// SCRAM-SHA-256 wherever the peer has it for this user, and where it doesn't say.
+/// SCRAM-SHA-256 if the peer offers it for this user, or if it does not list its mechanisms.
 fn mechanism(connection: &Connection) -> Mechanism {
     let offered = connection.hello().raw.get_array("saslSupportedMechs").ok();
     let names: Vec<_> =
@@ -228,7 +229,7 @@ fn mechanism(connection: &Connection) -> Mechanism {
     }
 }
 
-/// Only a wrong key is worth the try of the next one.
+/// Only a wrong key is a reason to try the next key.
 fn is_wrong_key(error: &ClientError) -> bool {
     error.code() == Some(ErrorCode::AuthenticationFailed)
 }

@@ -1,4 +1,4 @@
-//! The certificate that TLS has shown already is who we are.
+//! Authentication by the certificate that was presented in the TLS handshake.
 
 use bson::{RawDocumentBuf, rawdoc};
 use futures_util::future::BoxFuture;

@@ -1,4 +1,4 @@
-//! Against a peer that follows a script; real mongods are met in the workspace's `tests` crate.
+//! Tests against a scripted peer. Tests against real mongods are in the workspace's `tests` crate.
 
 use bson::{RawDocument, rawdoc};
 use tokio::net::TcpListener;
@@ -42,7 +42,7 @@ fn hello_reply() -> RawDocumentBuf {
     }
 }
 
-/// Connects to a peer that says hello and then does what `script` says.
+/// Connects to a peer that answers hello and then runs `script`.
 async fn with_peer<F>(
     options: ConnectOptions,
     script: impl FnOnce(Peer) -> F + Send + 'static,

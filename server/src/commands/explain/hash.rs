@@ -3,8 +3,6 @@
 use bson::{RawBsonRef, RawDocument};
 use query::{planner::explain::Shape, source::Source};
 
-use crate::source::CollectionSource;
-
 /// A number that queries of one shape share: names and operators count, values don't.
 pub(super) fn shape_hash(shape: &Shape) -> u32 {
     let mut text = Vec::new();
@@ -35,7 +33,7 @@ fn names(doc: &RawDocument, into: &mut Vec<u8>) {
     }
 }
 
-pub(super) fn indexes_hash(source: &CollectionSource) -> u32 {
+pub(super) fn indexes_hash(source: &dyn Source) -> u32 {
     let text: Vec<u8> =
         source.indexes().iter().flat_map(|index| index.spec.as_bytes().to_vec()).collect();
     fnv(&text)

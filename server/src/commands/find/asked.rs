@@ -8,12 +8,15 @@ use query::{
     value::{Shown, Value},
 };
 
-use super::super::{
-    aggregate,
-    first_batch::{FIRST_BATCH, First},
-    variables::Variables,
+use super::super::{aggregate, variables::Variables};
+use crate::{
+    context::Call,
+    error::Failure,
+    read::{
+        blocking,
+        first_batch::{FIRST_BATCH, First},
+    },
 };
-use crate::{blocking, context::Call, error::Failure};
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -117,7 +120,7 @@ impl Asked {
             resume_after: given("$_resumeAfter")?,
             min: given("min")?,
             max: given("max")?,
-            variables: Variables::parse(&fields, &blocking::query_context(call, None))?,
+            variables: Variables::parse(&fields, &blocking::query_context(call))?,
             skip: number("skip")?.unwrap_or(0),
             limit: number("limit")?.or(legacy_limit).filter(|limit| *limit > 0),
             batch_size: number("batchSize")?.or(legacy_batch),
@@ -139,6 +142,18 @@ impl Asked {
         if self.await_data && !self.tailable {
             let text = "Cannot set 'awaitData' without also setting 'tailable'";
             return Err(Failure::said(ErrorCode::FailedToParse, text));
+        }
+        if self.tailable {
+            let sorted = self.sort.is_some() && self.natural_sort()? != Some(Direction::Forward);
+            let refused = match (sorted, self.single_batch) {
+                (true, _) => Some("a sort other than {$natural: 1}"),
+                (false, true) => Some("the 'singleBatch' option"),
+                (false, false) => None,
+            };
+            if let Some(refused) = refused {
+                let text = format!("cannot use tailable option with {refused}");
+                return Err(Failure::said(ErrorCode::BadValue, text));
+            }
         }
         if self.resume_after.is_some() && !self.resume_token {
             let text = "'requestResumeToken' must be true if 'resumeAfter' is specified";
@@ -234,14 +249,15 @@ impl Asked {
             query::sort::SortPattern::parse(sort, None)?;
         }
         let refused = [
-            (self.return_key, "returnKey"),
-            (self.show_record_id, "showRecordId"),
+            (self.return_key, "Option returnKey"),
+            (self.show_record_id, "Option showRecordId"),
+            (self.tailable, "Tailable cursors are"),
             // One document is one batch, however it is asked for.
-            (self.single_batch && self.limit != Some(1), "singleBatch"),
+            (self.single_batch && self.limit != Some(1), "Option singleBatch"),
         ];
         for (asked, name) in refused {
             if asked {
-                let text = format!("Option {name} not supported in aggregation.");
+                let text = format!("{name} not supported in aggregation.");
                 return Err(Failure::said(ErrorCode::InvalidPipelineOperator, text));
             }
         }

@@ -1,4 +1,4 @@
-//! What a restore will do, before it does anything.
+//! Plans a restore before anything is written.
 
 use anyhow::{Context, Result, bail};
 use bson::{Bson, Document};
@@ -6,11 +6,11 @@ use bson::{Bson, Document};
 use super::Restore;
 use crate::past::source::{BUCKETS, Collection, Past};
 
-/// One collection, view or time series, and where it goes.
+/// One collection, view or time series, with its target.
 pub(super) struct Step {
     pub(super) from: Collection,
     pub(super) to: Target,
-    /// Where its documents lie: for a time series its buckets, for a view nowhere.
+    /// The collection with the documents: for a time series its buckets, for a view none.
     pub(super) data: Option<Collection>,
     pub(super) documents: u64,
     indexes: Vec<Document>,
@@ -22,7 +22,7 @@ pub(super) struct Target {
     pub(super) name: String,
 }
 
-/// Collections and time series first, then views, which need them.
+/// Makes the plan: collections and time series first, then the views that depend on them.
 pub(super) fn plan(past: &Past, what: &Restore) -> Result<Vec<Step>> {
     let renames: Vec<(&str, &str)> = what
         .rename
@@ -45,7 +45,7 @@ pub(super) fn plan(past: &Past, what: &Restore) -> Result<Vec<Step>> {
         let series = |name: &str| {
             chosen.iter().any(|it| it.db == from.db && it.name == name && it.kind == "timeseries")
         };
-        // Buckets go with their time series.
+        // Buckets are restored with their time series.
         if !from.name.strip_prefix(BUCKETS).is_some_and(series) {
             steps.push(step(past, from, &chosen, &renames)?);
         }
@@ -97,7 +97,7 @@ impl Step {
         format!("{}.{}", self.to.db, self.to.name)
     }
 
-    /// The collection of the cluster that takes the documents.
+    /// Name of the collection in the cluster that receives the documents.
     pub(super) fn data_name(&self) -> String {
         match self.from.kind.as_str() {
             "timeseries" => format!("{BUCKETS}{}", self.to.name),
@@ -105,7 +105,7 @@ impl Step {
         }
     }
 
-    /// The options that `create` takes.
+    /// The options for `create`.
     pub(super) fn options(&self) -> Document {
         let mut options = self.from.options.clone();
         for own in ["uuid", "temp", "autoIndexId"] {
@@ -114,7 +114,7 @@ impl Step {
         options
     }
 
-    /// The indexes to build, without the one that is there of itself.
+    /// The indexes to build, except the ones that exist automatically.
     pub(super) fn index_specs(&self) -> Vec<Bson> {
         let of_itself = |spec: &&Document| {
             spec.get_str("name").is_ok_and(|name| name == "_id_") || spec.contains_key("clustered")
@@ -129,7 +129,7 @@ impl Step {
             .collect()
     }
 
-    /// What it is and how much of it, for people.
+    /// Kind and size, as text.
     pub(super) fn amount(&self) -> String {
         match self.from.kind.as_str() {
             "view" => "a view".to_owned(),

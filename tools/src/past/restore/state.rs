@@ -1,4 +1,4 @@
-//! How far a restore is, in a file.
+//! The state file of a restore, which records its progress.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::past::{canonical, from_json};
 
-/// The file and what is in it.
+/// The state file and its content.
 pub(super) struct State {
     path: PathBuf,
     kept: Kept,
@@ -22,7 +22,7 @@ pub(super) struct State {
 
 #[derive(Default, Serialize, Deserialize)]
 struct Kept {
-    /// The command line, without what may differ from run to run and without passwords.
+    /// The command line, without passwords and without options that may change between runs.
     command: String,
     ts: Option<u64>,
     collections: BTreeMap<String, Progress>,
@@ -31,15 +31,15 @@ struct Kept {
 #[derive(Default, Serialize, Deserialize)]
 struct Progress {
     copied: u64,
-    /// The last `_id`, as extended JSON.
+    /// The `_id` of the last copied document, as extended JSON.
     last: Option<String>,
-    /// The collection stands there empty, or with what was copied.
+    /// The collection was created; it is empty or holds what was copied.
     created: bool,
     done: bool,
 }
 
 impl State {
-    /// What a run before this one has left, if there was one.
+    /// Loads the state that an earlier run left, if there is one.
     pub(super) fn load(path: &Path, command: &str) -> Result<Self> {
         let kept: Kept = match std::fs::read(path) {
             Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| {
@@ -66,7 +66,7 @@ impl State {
         Ok(Self { path: path.to_owned(), kept })
     }
 
-    /// The moment of a restore that was begun.
+    /// The moment that an earlier run of this restore has chosen.
     pub(super) fn ts(&self) -> Option<Timestamp> {
         self.kept.ts.map(Timestamp::from_u64)
     }
@@ -80,7 +80,7 @@ impl State {
         self.kept.collections.contains_key(ns)
     }
 
-    /// Whether the collection was made: what is in it now was copied there.
+    /// True if this restore created the collection, so all its content was copied by it.
     pub(super) fn is_created(&self, ns: &str) -> bool {
         self.kept.collections.get(ns).is_some_and(|progress| progress.created)
     }
@@ -89,7 +89,7 @@ impl State {
         self.kept.collections.get(ns).is_some_and(|progress| progress.done)
     }
 
-    /// How many documents are there, and the last of them.
+    /// The number of copied documents, and the `_id` of the last one.
     pub(super) fn progress(&self, ns: &str) -> (u64, Option<Bson>) {
         let Some(progress) = self.kept.collections.get(ns) else { return (0, None) };
         (progress.copied, progress.last.as_deref().and_then(|text| from_json(text).ok()))
@@ -117,7 +117,7 @@ impl State {
         self.save()
     }
 
-    /// Everything is restored.
+    /// Removes the file after everything was restored.
     pub(super) fn remove(self) -> Result<()> {
         std::fs::remove_file(&self.path).with_context(|| format!("remove {}", self.path.display()))
     }

@@ -13,9 +13,9 @@ use query::{
     planner::Interval,
     source::{BoundedEntry, BoundedWalk, Direction, Edge, IndexEntry},
 };
-use storage::keystring;
 
-use super::{CollectionSource, query_error, way};
+use super::{CollectionSource, query_error};
+use crate::{keystring, view::IndexScan};
 
 /// After so many keys out of bounds in a row, whoever walks is asked whether to go on.
 const PASSED_MAX: u64 = 128;
@@ -41,7 +41,7 @@ pub(super) struct Bounded<'s> {
     direction: Direction,
     /// For each field its intervals in the order of the walk, and whether its bytes are turned round.
     fields: Vec<(Vec<Stretch>, bool)>,
-    open: Option<storage::IndexScan>,
+    open: Option<IndexScan>,
     /// Where the next key is looked for.
     seek: Option<Seek>,
     /// Keys that begin with this are not wanted any more.
@@ -188,7 +188,7 @@ impl<'s> Bounded<'s> {
             Direction::Forward => (bound, Bound::Unbounded),
             Direction::Backward => (Bound::Unbounded, bound),
         };
-        self.open = self.source.entries(self.index, ends, way(self.direction));
+        self.open = self.source.entries(self.index, ends, self.direction);
     }
 
     fn advance(&mut self) -> Result<Option<BoundedEntry>, QueryError> {
@@ -201,7 +201,7 @@ impl<'s> Bounded<'s> {
                 self.open = None;
                 return Ok((passed > 0).then_some(BoundedEntry::last(passed)));
             };
-            let entry = super::entry(found)?;
+            let entry = found.map_err(query_error)?;
             if let Some(behind) = self.behind.take_if(|behind| entry.key.starts_with(behind)) {
                 steps += 1;
                 match steps < STEPS_MAX {

@@ -15,9 +15,9 @@ use protocol::{ErrorCode, Namespace};
 
 use crate::{
     auth::{pipeline::Need, user::UserName},
-    batch::BatchWriter,
     context::Call,
     error::Failure,
+    read::batch::BatchWriter,
     sessions::{SessionId, Which},
 };
 

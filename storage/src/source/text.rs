@@ -8,9 +8,9 @@ use query::{
     text::{TextSpec, key_term},
     value::{OwnedValue, Value, path::LeafArrays},
 };
-use storage::keystring;
 
 use super::{whole_key, with_name};
+use crate::keystring;
 
 /// The record of an entry, and the score that stands behind `before` bytes of its key.
 pub(super) fn score(entry: IndexEntry, before: usize) -> Result<(RecordKey, f64), QueryError> {

@@ -17,12 +17,15 @@ use protocol::{ErrorCode, Timestamp};
 use query::{QueryError, collation::Collator, context::Context, value::OwnedValue};
 use storage::View;
 
+use super::others::Others;
 use crate::{
     context::{Call, Outcome},
     error::Failure,
-    read_time::{self, ReadTime},
+    read::{
+        moment::{self, ReadTime},
+        spill::DiskSpill,
+    },
     shutdown::Phase,
-    spill::DiskSpill,
 };
 
 /// Runs on a blocking thread.
@@ -100,13 +103,13 @@ pub fn command(call: Call, work: fn(&Call) -> Outcome) -> crate::commands::Waiti
 /// A whole command that reads, on a blocking thread, once its moment can be read.
 pub fn reading(call: Call, work: fn(&Call, ReadTime) -> Outcome) -> crate::commands::Waiting {
     Box::pin(async move {
-        let time = read_time::resolve(&call, call.node().store()?).await?;
+        let time = moment::resolve(&call, call.node().store()?).await?;
         let inner = call.clone();
         run(&call, move || work(&inner, time)).await
     })
 }
 
-/// The same for a command that reads documents, once what it reads is decided (see [`read_time::decided`]).
+/// The same for a command that reads documents, once what it reads is decided (see [`moment::decided`]).
 pub fn reading_documents(
     call: Call,
     held: fn(&Call, &View, Timestamp) -> Result<bool, Failure>,
@@ -114,8 +117,8 @@ pub fn reading_documents(
 ) -> crate::commands::Waiting {
     Box::pin(async move {
         let store = call.node().store()?;
-        let time = read_time::resolve(&call, store).await?;
-        read_time::decided(&call, store, time, |view, until| held(&call, view, until)).await?;
+        let time = moment::resolve(&call, store).await?;
+        moment::decided(&call, store, time, |view, until| held(&call, view, until)).await?;
         let inner = call.clone();
         run(&call, move || work(&inner, time)).await
     })
@@ -165,7 +168,16 @@ impl Surroundings {
     }
 
     /// For one batch: when to stop is the business of the command that asks for it.
-    pub fn context(&self, call: &Call, cursor: Option<i64>) -> Context {
+    pub fn context(&self, call: &Call) -> Context {
+        self.make_context(call, None)
+    }
+
+    /// The same, and the other collections of a view are in reach.
+    pub(crate) fn context_over(&self, call: &Call, view: &View) -> Context {
+        self.make_context(call, Some(view))
+    }
+
+    fn make_context(&self, call: &Call, view: Option<&View>) -> Context {
         let mut context = Context::new(self.now, rand::random());
         context.release = call.profile().release;
         context.cluster_time = self.cluster_time;
@@ -176,19 +188,22 @@ impl Surroundings {
         {
             context.spill = Some(Rc::new(DiskSpill::below(store.dbpath())));
         }
-        let call = call.clone();
-        context.interrupt = Some(Rc::new(move || check(&call, cursor)));
+        let call = Rc::new(call.clone());
+        if let Some(view) = view {
+            context.collections = Some(Rc::new(Others::new(&call, view)));
+        }
+        context.interrupt = Some(Rc::new(move || check(&call)));
         context
     }
 }
 
 /// The surroundings of a query without variables that is done at once.
-pub fn query_context(call: &Call, cursor: Option<i64>) -> Context {
-    Surroundings::new(call, Vec::new(), false).context(call, cursor)
+pub fn query_context(call: &Call) -> Context {
+    Surroundings::new(call, Vec::new(), false).context(call)
 }
 
 /// Whether to go on.
-pub fn check(call: &Call, cursor: Option<i64>) -> Result<(), QueryError> {
+pub fn check(call: &Call) -> Result<(), QueryError> {
     if call.abandoned.load(Ordering::Relaxed) {
         return Err(QueryError::new(ErrorCode::ClientDisconnect, "operation was interrupted"));
     }
@@ -201,7 +216,7 @@ pub fn check(call: &Call, cursor: Option<i64>) -> Result<(), QueryError> {
     if call.max_time.is_some_and(|max| call.started.elapsed() > max) {
         return Err(QueryError::new(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"));
     }
-    if cursor.is_some_and(|id| call.node().cursors.is_killed(id)) {
+    if call.cursor.is_some_and(|id| call.node().cursors.is_killed(id)) {
         return Err(QueryError::new(ErrorCode::CursorKilled, "operation was interrupted"));
     }
     if call.node().shutdown.phase() == Phase::Ending {

@@ -1,5 +1,6 @@
 //! The collation of a read: what the command asks for, or what the collection has.
 
+use crate::read::views;
 use std::sync::Arc;
 
 use protocol::{ErrorCode, RawDoc};
@@ -9,10 +10,9 @@ use query::value::{Elements, Value};
 use storage::{Collection, View};
 
 use crate::error::Failure;
-use crate::views;
 
 /// The collator of a read of a collection.
-pub(super) fn of_collection(
+pub(crate) fn of_collection(
     asked: Option<&RawDoc>,
     collection: Option<&Collection>,
 ) -> Result<Option<Arc<Collator>>, Failure> {
@@ -27,7 +27,7 @@ pub(super) fn of_collection(
 }
 
 /// The collator of a read of a view, which has one of its own and takes no other.
-pub(super) fn of_view(
+pub(crate) fn of_view(
     asked: Option<&RawDoc>,
     own: Option<&RawDoc>,
 ) -> Result<Option<Arc<Collator>>, Failure> {
@@ -46,7 +46,7 @@ pub(super) fn of_view(
 }
 
 /// Refuses a pipeline that joins a view whose collation is another than the pipeline's own.
-pub(super) fn check_joined(
+pub(crate) fn check_joined(
     view: &View,
     db: &str,
     pipeline: Value<'_>,

@@ -1,6 +1,6 @@
-//! A cursor over a collection.
+//! A cursor over the documents of a planned query.
 
-use protocol::{ErrorCode, Profile, RawDoc};
+use protocol::{Profile, RawDoc};
 use query::{
     QueryError,
     context::Context,
@@ -8,18 +8,15 @@ use query::{
     source::Source,
     value::{Elements, Shown},
 };
-use storage::View;
-use uuid::Uuid;
 
-use crate::{
+use super::{
     batch::BatchWriter,
     blocking::Surroundings,
-    context::Call,
     cursors::{Filled, Reading, Remarks},
-    error::Failure,
-    read_time::ReadTime,
-    source::{self, CollectionSource, NoDocuments},
+    moment::ReadTime,
+    opened::{Opened, Subject},
 };
+use crate::{context::Call, error::Failure};
 
 /// The longest document that a reply may hold: mongod's own limit, and what it allows for internal use.
 const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
@@ -46,7 +43,7 @@ fn too_large(doc: &[u8], profile: &Profile) -> QueryError {
 }
 
 /// What became of a document.
-pub enum Taken {
+pub(crate) enum Taken {
     /// It was taken.
     Yes,
     /// It was taken, and no other will be.
@@ -56,9 +53,8 @@ pub enum Taken {
 }
 
 /// The cursor.
-pub struct QueryReading {
-    /// `None`: a collection that is not there.
-    uuid: Option<Uuid>,
+pub(crate) struct QueryReading {
+    subject: Subject,
     time: ReadTime,
     pipeline: Pipeline,
     surroundings: Surroundings,
@@ -68,28 +64,35 @@ pub struct QueryReading {
 
 impl QueryReading {
     /// At its beginning.
-    pub fn new(
-        uuid: Option<Uuid>,
+    pub(crate) fn new(
+        subject: Subject,
         time: ReadTime,
         pipeline: Pipeline,
         surroundings: Surroundings,
     ) -> Self {
-        Self { uuid, time, pipeline, surroundings, held: None }
+        Self { subject, time, pipeline, surroundings, held: None }
     }
 
     /// Gives documents until there are no more or one is not taken, which comes first the next time. True if there may
     /// be more.
-    pub fn each(
+    pub(crate) fn each(
         &mut self,
         call: &Call,
+        take: impl FnMut(&[u8], &Context) -> Result<Taken, Failure>,
+    ) -> Result<bool, Failure> {
+        let opened = Opened::again(call, self.time.at, self.subject.clone())?;
+        let context = opened.context(call, &self.surroundings);
+        self.each_from(opened.source(), &context, take)
+    }
+
+    fn each_from(
+        &mut self,
+        source: &dyn Source,
+        context: &Context,
         mut take: impl FnMut(&[u8], &Context) -> Result<Taken, Failure>,
     ) -> Result<bool, Failure> {
-        let view = call.node().store()?.view(self.time.at)?;
-        let mut context = self.surroundings.context(call, None);
-        source::with_others(&mut context, &view);
-        let source = self.source(view)?;
         if let Some(doc) = self.held.take() {
-            match take(doc.as_bytes(), &context)? {
+            match take(doc.as_bytes(), context)? {
                 Taken::Yes => {}
                 Taken::AsLast => return Ok(true),
                 Taken::No => {
@@ -98,11 +101,11 @@ impl QueryReading {
                 }
             }
         }
-        let mut input = Input::new(source.as_ref(), &context);
+        let mut input = Input::new(source, context);
         // What is taken need not become a document of its own.
         let mut last = Ok(Taken::Yes);
         let ended = self.pipeline.next_where(&mut input, &mut |doc| {
-            last = take(doc, &context);
+            last = take(doc, context);
             Ok(!matches!(last, Ok(Taken::Yes)))
         })?;
         match (last?, ended) {
@@ -115,20 +118,11 @@ impl QueryReading {
         }
     }
 
-    fn source(&self, view: View) -> Result<Box<dyn Source>, Failure> {
-        let Some(uuid) = self.uuid else { return Ok(Box::new(NoDocuments)) };
-        let Some(collection) = view.catalog().by_uuid(uuid) else {
-            let text = "collection dropped or its UUID changed between batches";
-            return Err(Failure::said(ErrorCode::QueryPlanKilled, text));
-        };
-        Ok(Box::new(CollectionSource::new(view, collection)?))
-    }
-}
-
-impl Reading for QueryReading {
-    fn fill(
+    /// Fills a batch from a view that is open already.
+    pub(crate) fn fill_from(
         &mut self,
         call: &Call,
+        (source, context): (&dyn Source, &Context),
         batch: &mut BatchWriter,
         limit: usize,
     ) -> Result<Filled, Failure> {
@@ -136,7 +130,7 @@ impl Reading for QueryReading {
             return Ok(Filled::More);
         }
         let profile = call.profile();
-        let more = self.each(call, |doc, _| {
+        let more = self.each_from(source, context, |doc, _| {
             if doc.len() > DOCUMENT_BYTES_MAX {
                 return Err(Failure::Query(too_large(doc, profile)));
             }
@@ -147,6 +141,19 @@ impl Reading for QueryReading {
             })
         })?;
         Ok(if more { Filled::More } else { Filled::Exhausted })
+    }
+}
+
+impl Reading for QueryReading {
+    fn fill(
+        &mut self,
+        call: &Call,
+        batch: &mut BatchWriter,
+        limit: usize,
+    ) -> Result<Filled, Failure> {
+        let opened = Opened::again(call, self.time.at, self.subject.clone())?;
+        let context = opened.context(call, &self.surroundings);
+        self.fill_from(call, (opened.source(), &context), batch, limit)
     }
 
     fn remarks(&self) -> Remarks {

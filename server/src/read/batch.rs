@@ -12,7 +12,7 @@ use protocol::Timestamp;
 
 use crate::{
     error::Failure,
-    reply_buffers::{OWN_MAX, ReplyBuffers},
+    read::reply_buffers::{OWN_MAX, ReplyBuffers},
 };
 
 /// mongod's limit for the documents of one reply.

@@ -7,17 +7,19 @@ use protocol::{Namespace, RawDoc};
 
 use crate::{
     auth::pipeline,
-    batch::BatchWriter,
     context::{Call, Outcome},
-    cursors::{Cursor, Filled, Reading},
     error::Failure,
+    read::{
+        batch::BatchWriter,
+        cursors::{Cursor, Filled, Reading},
+    },
 };
 
 /// Documents that are all there.
-pub(super) struct ListReading(VecDeque<RawDoc>);
+pub(crate) struct ListReading(VecDeque<RawDoc>);
 
 impl ListReading {
-    pub(super) fn new(docs: Vec<RawDoc>) -> Self {
+    pub(crate) fn new(docs: Vec<RawDoc>) -> Self {
         Self(docs.into())
     }
 }
@@ -36,7 +38,7 @@ impl Reading for ListReading {
 }
 
 /// The reply of listCollections and listIndexes: `id` and `ns` stand before the batch.
-pub(super) fn reply(call: &Call, ns: Namespace, mut docs: Vec<RawDoc>) -> Outcome {
+pub(crate) fn reply(call: &Call, ns: Namespace, mut docs: Vec<RawDoc>) -> Outcome {
     let size =
         match call.body.get_document("cursor").ok().and_then(|c| c.get("batchSize").ok().flatten())
         {

@@ -1,54 +1,57 @@
 //! The first batch of a cursor.
 
-use protocol::Namespace;
+use protocol::{ErrorCode, Namespace};
 
 use crate::{
     auth::pipeline,
-    batch::{BatchEnd, BatchWriter},
     context::{Call, Outcome},
-    cursors::{Cursor, Filled, Reading},
     error::Failure,
+    read::{
+        batch::{BatchEnd, BatchWriter},
+        cursors::{Cursor, Filled, Reading},
+    },
 };
 
 /// mongod's size of a first batch that was not asked for.
-pub(super) const FIRST_BATCH: usize = 101;
+pub(crate) const FIRST_BATCH: usize = 101;
 
 /// How a cursor begins.
 #[derive(Debug, Clone, Default)]
-pub(super) struct First {
+pub(crate) struct First {
     /// Documents of the first batch.
-    pub(super) size: usize,
+    pub(crate) size: usize,
     /// Documents in all.
-    pub(super) limit: Option<u64>,
+    pub(crate) limit: Option<u64>,
     /// There is no second batch.
-    pub(super) single: bool,
+    pub(crate) single: bool,
     /// It does not end of itself when it is idle.
-    pub(super) no_timeout: bool,
+    pub(crate) no_timeout: bool,
     /// It waits at the end for more.
-    pub(super) tailable: bool,
+    pub(crate) tailable: bool,
     /// A getMore at the end waits a while.
-    pub(super) await_data: bool,
+    pub(crate) await_data: bool,
     /// A pipeline runs, whatever the command: a find on a view is one.
-    pub(super) aggregates: bool,
+    pub(crate) aggregates: bool,
 }
 
-/// Fills the first batch of a cursor, and keeps it if there is more.
-pub(super) fn first_batch(
+/// Fills the first batch of a cursor by `fill`, and keeps it if there is more.
+pub(crate) fn first_batch<R: Reading + 'static>(
     call: &Call,
     ns: Namespace,
-    mut reading: Box<dyn Reading>,
+    mut reading: R,
     first: &First,
+    fill: impl FnOnce(&mut R, &mut BatchWriter, usize) -> Result<Filled, Failure>,
 ) -> Outcome {
     let mut batch = BatchWriter::first(&call.node().reply_buffers);
     let mut filled = match first.size {
-        0 => Filled::More,
-        size => reading.fill(call, &mut batch, size).map_err(|e| {
+        0 if !first.tailable => Filled::More,
+        size => fill(&mut reading, &mut batch, size).map_err(|e| {
             let name = if first.aggregates { "aggregate" } else { &call.name };
             while_running_as(name, e, call, &ns)
         })?,
     };
     let whole = first.limit.is_some_and(|limit| batch.count() as u64 >= limit);
-    if whole || first.single || filled == Filled::AtEnd && !first.tailable {
+    if !first.tailable && (whole || first.single || filled == Filled::AtEnd) {
         filled = Filled::Exhausted;
     }
     let remarks = reading.remarks();
@@ -73,7 +76,7 @@ pub(super) fn first_batch(
             tailable: first.tailable,
             await_data: first.await_data,
             returned,
-            reading,
+            reading: Box::new(reading),
         };
         node.cursors.keep(Box::new(cursor), std::time::Instant::now());
     }
@@ -81,25 +84,34 @@ pub(super) fn first_batch(
 }
 
 /// mongod says in what an error came up while documents were read.
-pub(super) fn while_running(failure: Failure, call: &Call, ns: &Namespace) -> Failure {
+pub(crate) fn while_running(failure: Failure, call: &Call, ns: &Namespace) -> Failure {
     while_running_as(&call.name, failure, call, ns)
 }
 
 fn while_running_as(name: &str, failure: Failure, call: &Call, ns: &Namespace) -> Failure {
     match failure {
+        // That is found before the query goes on.
+        Failure::Query(error) if error.code == ErrorCode::CappedPositionLost => {
+            Failure::Query(error)
+        }
         Failure::Query(mut error) => {
-            error.message = format!("{}{}", during(name, call, ns), error.message);
+            error.message = format!("{}{}", during(name, call, ns.as_str()), error.message);
             Failure::Query(error)
         }
         Failure::OnPrimary { code, message, details } => {
-            let message = format!("{}{message}", during(name, call, ns));
+            let message = format!("{}{message}", during(name, call, ns.as_str()));
             Failure::OnPrimary { code, message, details }
         }
         other => other,
     }
 }
 
-fn during(name: &str, call: &Call, ns: &Namespace) -> String {
+/// What such errors of the command begin with.
+pub(crate) fn running_prefix(call: &Call, ns: &str) -> String {
+    during(&call.name, call, ns)
+}
+
+fn during(name: &str, call: &Call, ns: &str) -> String {
     let names_collection = call.profile().executor_errors_name_collection;
     let what = match name {
         "aggregate" if names_collection => format!("aggregate command on namespace: {ns}"),

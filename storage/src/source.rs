@@ -1,32 +1,32 @@
-//! A collection at a moment, as the query language reads it.
+//! What the store holds, as the query language reads it: implementations of [`query::source::Source`].
 
 mod bounded;
-mod others;
+mod oplog;
 mod text;
 
-pub use others::{NoDocuments, with_others};
+pub use oplog::OplogSource;
 
 use std::{collections::BTreeSet, ops::Bound, sync::Arc};
 
 use bson::{Binary, RawBson, RawDocumentBuf, raw::CString, spec::BinarySubtype};
-use protocol::RawDoc;
+use protocol::{ErrorCode, RawDoc};
 use query::{
     QueryError,
     collation::Collator,
     matcher::{Matcher, ParseContext},
     planner::Interval,
     source::{
-        BoundedEntries, Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo,
+        AtHand, BoundedEntries, Direction, Edge, IndexEntries, IndexEntry, IndexField, IndexInfo,
         IndexKind, KeyRange, Record, RecordKey, RecordWalk, Records, Scores, Source,
     },
-    value::{OwnedValue, Value, path::Path},
-};
-use storage::{
-    Collection, Index, IndexState, StorageError, View,
-    keystring::{self, Component, Components},
+    value::{OwnedValue, Shown, Value, path::Path},
 };
 
-use crate::error::Failure;
+use crate::{
+    Collection, Index, IndexState, StorageError, View,
+    keystring::{self, Component, Components},
+    view::{IndexScan, RecordScan},
+};
 
 /// A collection of a view.
 pub struct CollectionSource {
@@ -98,13 +98,7 @@ fn info(index: &Index) -> Result<IndexInfo, QueryError> {
         name: index.name().to_owned(),
         spec: RawDoc::from(index.spec()),
         fields,
-        kind: match index.kind() {
-            storage::IndexKind::Btree => IndexKind::Ordered,
-            storage::IndexKind::Hashed => IndexKind::Hashed,
-            storage::IndexKind::Wildcard => IndexKind::Wildcard,
-            storage::IndexKind::Text => IndexKind::Text,
-            storage::IndexKind::Other => IndexKind::Other,
-        },
+        kind: index.kind(),
         unique: index.unique(),
         sparse: index.sparse(),
         hidden: matches!(index.spec().get_bool("hidden"), Ok(true)),
@@ -133,9 +127,12 @@ impl Source for CollectionSource {
     }
 
     fn scan<'s>(&'s self, after: Option<&RecordKey>, direction: Direction) -> Records<'s> {
-        let after = after.map(|key| storage::RecordKey::from_bytes(&key.0));
-        let start = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        Box::new(Walk(self.view.scan(&self.collection, start, way(direction))))
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let walk = Walk(self.view.scan(&self.collection, start, direction));
+        match after.filter(|_| self.collection.capped().is_some()) {
+            None => Box::new(walk),
+            Some(place) => resumed(walk, self.fetch(place), || self.record_id(place)),
+        }
     }
 
     fn index_scan<'s>(
@@ -152,8 +149,8 @@ impl Source for CollectionSource {
         };
         let (low, high) = resume(bounds, after.map(|entry| self.row(index, entry)), direction);
         let ends = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-        match self.entries(index, ends, way(direction)) {
-            Some(scan) => Box::new(scan.map(entry)),
+        match self.entries(index, ends, direction) {
+            Some(scan) => Box::new(scan.map(|entry| entry.map_err(query_error))),
             None => Box::new(std::iter::empty()),
         }
     }
@@ -193,8 +190,7 @@ impl Source for CollectionSource {
     }
 
     fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError> {
-        let key = storage::RecordKey::from_bytes(&record.0);
-        self.view.fetch(&self.collection, &key).map_err(query_error)
+        self.view.fetch(&self.collection, record).map_err(query_error)
     }
 
     fn key_of(
@@ -240,18 +236,18 @@ impl Source for CollectionSource {
     }
 
     fn by_id(&self, id: Value<'_>) -> Result<Option<Record>, QueryError> {
-        let holder = with_value(id);
+        let holder = id.alone();
         let Ok(Some(id)) = holder.get("") else { return Ok(None) };
         let Some(key) = self.view.record_key(&self.collection, id).map_err(query_error)? else {
             return Ok(None);
         };
         let doc = self.view.fetch(&self.collection, &key).map_err(query_error)?;
-        Ok(doc.map(|doc| Record { key: RecordKey(key.as_bytes().into()), doc }))
+        Ok(doc.map(|doc| Record { key, doc }))
     }
 }
 
 /// A walk over the documents of a collection.
-struct Walk(storage::RecordScan);
+struct Walk(RecordScan);
 
 impl Iterator for Walk {
     type Item = Result<Record, QueryError>;
@@ -280,15 +276,32 @@ impl RecordWalk for Walk {
     }
 }
 
-fn record((key, doc): (storage::RecordKey, RawDoc)) -> Record {
-    Record { key: RecordKey(key.as_bytes().into()), doc }
+fn record((key, doc): (RecordKey, RawDoc)) -> Record {
+    Record { key, doc }
 }
 
-fn entry(found: Result<storage::IndexEntry, StorageError>) -> Result<IndexEntry, QueryError> {
-    let found = found.map_err(query_error)?;
-    let record = RecordKey(found.record.as_bytes().into());
-    let (key, marks) = (found.key.as_ref().into(), found.marks.into());
-    Ok(IndexEntry { key, marks, record, doc: found.doc })
+/// A walk that goes on after a record. In collections that lose their oldest records the record may be gone, and with
+/// it an unknown number of those that followed: then the walk ends with the error that mongod gives.
+fn resumed<'s>(
+    walk: impl RecordWalk + 's,
+    place: Result<Option<RawDoc>, QueryError>,
+    record_id: impl FnOnce() -> OwnedValue,
+) -> Records<'s> {
+    let failed = match place {
+        Ok(Some(_)) => return Box::new(walk),
+        Ok(None) => place_lost(record_id().get()),
+        Err(error) => error,
+    };
+    Box::new(AtHand(std::iter::once(Err(failed))))
+}
+
+fn place_lost(record_id: Value<'_>) -> QueryError {
+    let text = format!(
+        "CollectionScan died due to position in capped collection being deleted. Last seen record \
+         id: RecordId({})",
+        Shown(record_id)
+    );
+    QueryError::new(ErrorCode::CappedPositionLost, text)
 }
 
 impl CollectionSource {
@@ -297,8 +310,8 @@ impl CollectionSource {
         &self,
         index: usize,
         ends: (Bound<&[u8]>, Bound<&[u8]>),
-        direction: storage::Direction,
-    ) -> Option<storage::IndexScan> {
+        direction: Direction,
+    ) -> Option<IndexScan> {
         Some(match self.kept.get(index)? {
             Kept::Id => self.view.id_scan(&self.collection, ends, direction),
             Kept::Own(own) => self.view.index_scan(&self.collection, own, ends, direction),
@@ -375,16 +388,9 @@ fn resume((low, high): Ends, after: Option<Vec<u8>>, direction: Direction) -> En
     }
 }
 
-fn way(direction: Direction) -> storage::Direction {
-    match direction {
-        Direction::Forward => storage::Direction::Forward,
-        Direction::Backward => storage::Direction::Backward,
-    }
-}
-
 /// A record as clients see its place: a number where documents are kept as they came, else the bytes of its key, as
 /// mongod has it for clustered collections.
-pub(crate) fn record_id(collection: &Collection, record: &[u8]) -> RawBson {
+pub fn record_id(collection: &Collection, record: &[u8]) -> RawBson {
     match <[u8; 8]>::try_from(record) {
         Ok(number) if collection.capped().is_some() => RawBson::Int64(i64::from_be_bytes(number)),
         _ => Binary { subtype: BinarySubtype::Generic, bytes: record.to_vec() }.into(),
@@ -393,28 +399,14 @@ pub(crate) fn record_id(collection: &Collection, record: &[u8]) -> RawBson {
 
 /// Appends a value under a name.
 fn with_name(doc: &mut RawDocumentBuf, name: &[u8], value: Value<'_>) {
-    let holder = with_value(value);
+    let holder = value.alone();
     let name = String::from_utf8_lossy(name).into_owned();
     if let (Ok(Some(value)), Ok(name)) = (holder.get(""), CString::try_from(name)) {
         doc.append(name, value);
     }
 }
 
-/// A document with the value under the empty key.
-pub(crate) fn with_value(value: Value<'_>) -> bson::RawDocumentBuf {
-    let mut bytes = vec![0; 4];
-    bytes.push(value.type_byte());
-    bytes.push(0);
-    value.append_to(&mut bytes);
-    bytes.push(0);
-    let len = i32::try_from(bytes.len()).unwrap_or(i32::MAX).to_le_bytes();
-    if let Some(slot) = bytes.first_chunk_mut::<4>() {
-        *slot = len;
-    }
-    bson::RawDocumentBuf::from_bytes(bytes).unwrap_or_default()
-}
-
 /// What a failure of the store means to a query.
-pub fn query_error(error: StorageError) -> QueryError {
-    Failure::from(error).into_query_error()
+fn query_error(error: StorageError) -> QueryError {
+    QueryError::new(error.code(), error.text_for_clients())
 }

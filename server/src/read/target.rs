@@ -7,17 +7,17 @@ use protocol::{ErrorCode, Namespace, Timestamp, fields::type_name};
 use storage::{Collection, View};
 use uuid::Uuid;
 
-use crate::{context::Call, error::Failure, local, views};
+use crate::{context::Call, error::Failure, local, read::views};
 
 /// What the first field of a command says.
 #[derive(Debug, Clone)]
-pub(super) enum Target {
+pub(crate) enum Target {
     Name(Namespace),
     Uuid { db: String, uuid: Uuid },
 }
 
 impl Target {
-    pub(super) fn parse(call: &Call) -> Result<Self, Failure> {
+    pub(crate) fn parse(call: &Call) -> Result<Self, Failure> {
         match call.body.get(&call.name) {
             Ok(Some(RawBsonRef::String(coll))) => Ok(Self::Name(namespace(&call.db, coll)?)),
             Ok(Some(RawBsonRef::Binary(id))) if id.subtype == BinarySubtype::Uuid => {
@@ -36,7 +36,7 @@ impl Target {
     }
 
     /// The collection; `None` if there is none of that name. A UUID that nobody has is an error.
-    pub(super) fn collection(&self, view: &View) -> Result<Option<Arc<Collection>>, Failure> {
+    pub(crate) fn collection(&self, view: &View) -> Result<Option<Arc<Collection>>, Failure> {
         match self {
             Self::Name(ns) => Ok(view.catalog().collection(ns)),
             Self::Uuid { db, uuid } => {
@@ -50,7 +50,7 @@ impl Target {
     }
 
     /// True if a transaction that was prepared until then holds a document of it; of a view, any document at all.
-    pub(super) fn is_held(&self, view: &View, until: Timestamp) -> Result<bool, Failure> {
+    pub(crate) fn is_held(&self, view: &View, until: Timestamp) -> Result<bool, Failure> {
         match self {
             // No transaction touches it.
             Self::Name(ns) if ns.db() == "local" => Ok(false),
@@ -62,7 +62,7 @@ impl Target {
     }
 
     /// The name, where one was given.
-    pub(super) fn name(&self) -> Result<&Namespace, Failure> {
+    pub(crate) fn name(&self) -> Result<&Namespace, Failure> {
         match self {
             Self::Name(ns) => Ok(ns),
             Self::Uuid { uuid, .. } => {
@@ -72,13 +72,17 @@ impl Target {
         }
     }
 
-    pub(super) fn is_oplog(&self) -> bool {
-        matches!(self, Self::Name(ns) if ns.db() == "local" && ns.coll() == local::OPLOG)
+    pub(crate) fn is_oplog(&self) -> bool {
+        matches!(self, Self::Name(ns) if is_oplog(ns))
     }
 }
 
+pub(crate) fn is_oplog(ns: &Namespace) -> bool {
+    ns.db() == "local" && ns.coll() == local::OPLOG
+}
+
 /// A collection's full name, if it is one.
-pub(super) fn namespace(db: &str, coll: &str) -> Result<Namespace, Failure> {
+pub(crate) fn namespace(db: &str, coll: &str) -> Result<Namespace, Failure> {
     let wrong = coll.is_empty() || coll.starts_with('.') || coll.contains('\0');
     if wrong {
         let full = if coll.is_empty() { db.to_owned() } else { format!("{db}.{coll}") };

@@ -1,0 +1,30 @@
+//! The way from a read request to its first batch, and what is kept of it for the batches after that.
+//!
+//! ```text
+//!   arguments (commands/*) --> moment --> Opened: one view, one source --> parse, hint, plan --> first batch
+//!                                            ^                                                       |
+//!                                            `--- a new view of the same subject <--- getMore <--- cursor
+//! ```
+//! R1 A command opens the store once. What it parses, plans and reads for its first batch comes from that one view, so a
+//!    first batch can't see another moment than its plan.
+//! R2 Between two batches nothing of the store is held open: a cursor keeps its [`opened::Subject`] and a position, and
+//!    each batch opens the subject anew.
+//!
+//! Whatever else can be read (change streams, the past of a whole cluster) is another [`opened::Subject`].
+
+pub mod batch;
+pub mod blocking;
+pub(crate) mod collation;
+pub mod cursors;
+pub(crate) mod first_batch;
+pub(crate) mod list_cursor;
+pub mod moment;
+pub(crate) mod natural_cursor;
+pub(crate) mod opened;
+mod oplog;
+mod others;
+pub(crate) mod query_cursor;
+pub mod reply_buffers;
+pub mod spill;
+pub(crate) mod target;
+pub mod views;

@@ -1,0 +1,291 @@
+//! What a command reads from: one view of the store, and in it a collection, the oplog, documents of this node, or
+//! nothing.
+
+use std::{ops::Bound, sync::Arc};
+
+use bson::{RawBsonRef, RawDocument};
+use protocol::{ErrorCode, Namespace, RawDoc, Timestamp};
+use query::{
+    QueryError,
+    collation::Collator,
+    context::Context,
+    exec::{Access, Input, Pipeline},
+    planner::{self, Request},
+    source::{Listed, Source},
+    value::Value,
+};
+use storage::{
+    Collection, ReadAt, View,
+    source::{CollectionSource, OplogSource},
+};
+use uuid::Uuid;
+
+use super::{
+    blocking::Surroundings,
+    first_batch::{First, first_batch},
+    moment::ReadTime,
+    oplog,
+    query_cursor::QueryReading,
+    target::{Target, is_oplog},
+};
+use crate::{
+    context::{Call, Node, Outcome},
+    error::Failure,
+    index_use, local,
+};
+
+/// What a cursor reads, kept between its batches.
+#[derive(Debug, Clone)]
+pub(crate) enum Subject {
+    /// A collection. If it is dropped, the cursor ends.
+    Collection(Uuid),
+    /// The oplog, within bounds of `ts`.
+    Oplog(Bound<Timestamp>, Bound<Timestamp>),
+    /// Documents that were at hand when the cursor was opened; none for a collection that does not exist.
+    Documents(Listed),
+}
+
+/// A subject at one moment.
+pub(crate) struct Opened {
+    pub(crate) view: View,
+    pub(crate) subject: Subject,
+    /// The collection, if the subject is one.
+    pub(crate) collection: Option<Arc<Collection>>,
+    source: Box<dyn Source>,
+}
+
+impl Opened {
+    /// What a command names, by name or by UUID. `filter` bounds what is read of the oplog.
+    pub(crate) fn target(
+        call: &Call,
+        view: View,
+        target: &Target,
+        filter: Option<&RawDocument>,
+    ) -> Result<Self, Failure> {
+        match target.collection(&view)? {
+            Some(collection) => Self::collection(view, collection),
+            None => Self::named(call, view, target.name()?, filter),
+        }
+    }
+
+    /// What has this name. A view's name is nobody's here: the view is resolved first.
+    pub(crate) fn named(
+        call: &Call,
+        view: View,
+        ns: &Namespace,
+        filter: Option<&RawDocument>,
+    ) -> Result<Self, Failure> {
+        if let Some(collection) = view.catalog().collection(ns) {
+            return Self::collection(view, collection);
+        }
+        let subject = if is_oplog(ns) {
+            let (low, high) = filter.map_or(oplog::ALL, oplog::range_of_ts);
+            Subject::Oplog(low, high)
+        } else {
+            let docs = match ns.db() {
+                "local" => local::documents(call.node().store()?, ns.coll(), call.profile())?,
+                _ => Vec::new(),
+            };
+            Subject::Documents(Listed::new(ns.as_str(), docs.into()))
+        };
+        Self::of(call, view, subject)
+    }
+
+    /// A collection of the view.
+    pub(crate) fn collection(view: View, collection: Arc<Collection>) -> Result<Self, Failure> {
+        let source = Box::new(CollectionSource::new(view.clone(), Arc::clone(&collection))?);
+        let subject = Subject::Collection(collection.uuid());
+        Ok(Self { view, subject, collection: Some(collection), source })
+    }
+
+    /// No collection and no documents, in a view.
+    pub(crate) fn nothing(view: View) -> Self {
+        let docs = Listed::nothing();
+        let source = Box::new(docs.clone());
+        Self { view, subject: Subject::Documents(docs), collection: None, source }
+    }
+
+    /// The same subject for a later batch.
+    pub(crate) fn again(call: &Call, at: ReadAt, subject: Subject) -> Result<Self, Failure> {
+        let view = call.node().store()?.view(at)?;
+        Self::of(call, view, subject)
+    }
+
+    fn of(call: &Call, view: View, subject: Subject) -> Result<Self, Failure> {
+        let source: Box<dyn Source> = match &subject {
+            Subject::Collection(uuid) => {
+                let Some(collection) = view.catalog().by_uuid(*uuid) else {
+                    let text = "collection dropped or its UUID changed between batches";
+                    return Err(Failure::said(ErrorCode::QueryPlanKilled, text));
+                };
+                return Self::collection(view, collection);
+            }
+            Subject::Oplog(low, high) => {
+                oplog::refuse_in_startup(call)?;
+                let oplog = call.node().store()?.oplog();
+                Box::new(OplogSource::new(oplog, (*low, *high), view.ts()))
+            }
+            Subject::Documents(docs) => Box::new(docs.clone()),
+        };
+        Ok(Self { view, subject, collection: None, source })
+    }
+
+    /// The name that a target has here: a UUID's collection may have been renamed.
+    pub(crate) fn namespace<'a>(&'a self, target: &'a Target) -> Result<&'a Namespace, Failure> {
+        match &self.collection {
+            Some(collection) => Ok(collection.ns()),
+            None => target.name(),
+        }
+    }
+
+    /// What the query language reads.
+    pub(crate) fn source(&self) -> &dyn Source {
+        &*self.source
+    }
+
+    /// The source alone.
+    pub(super) fn into_source(self) -> Box<dyn Source> {
+        self.source
+    }
+
+    /// True if there is neither a collection nor any document.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(&self.subject, Subject::Documents(docs) if docs.is_empty())
+    }
+
+    /// True if old records go away by themselves: the oplog, and capped collections.
+    pub(crate) fn is_capped(&self) -> bool {
+        let capped = self.collection.as_ref().is_some_and(|own| own.capped().is_some());
+        capped || matches!(self.subject, Subject::Oplog(..))
+    }
+
+    /// The surroundings of one batch of a query over this view.
+    pub(crate) fn context(&self, call: &Call, surroundings: &Surroundings) -> Context {
+        surroundings.context_over(call, &self.view)
+    }
+
+    /// Holds a request to the indexes of the index filter of its shape. True if there is one: then no hint counts.
+    pub(crate) fn restrict(
+        &self,
+        node: &Node,
+        request: &mut Request,
+        projection: Option<&RawDocument>,
+        collator: Option<&Collator>,
+    ) -> bool {
+        self.collection.as_ref().is_some_and(|own| {
+            let indexes = self.source.indexes();
+            node.index_filters.restrict(own.uuid(), request, projection, collator, indexes)
+        })
+    }
+
+    /// Holds a request to the index or the natural order that a hint names. Nothing is hinted at where no index can be.
+    pub(crate) fn hint(
+        &self,
+        request: &mut Request,
+        hint: Option<RawBsonRef<'_>>,
+    ) -> Result<(), Failure> {
+        let Some(hint) = hint else { return Ok(()) };
+        if let RawBsonRef::Document(doc) = hint
+            && let Some(direction) = planner::natural(doc, "hint")?
+        {
+            request.natural = Some(direction);
+            return Ok(());
+        }
+        if let Some(hint) = Value::from_raw(hint)
+            && !matches!(self.subject, Subject::Documents(_))
+        {
+            let index = planner::resolve_hint(hint, self.source.indexes());
+            let index = index.ok_or_else(|| planner::hint_not_found(&self.source.namespace()))?;
+            request.hint = Some(index);
+        }
+        Ok(())
+    }
+
+    /// [`Self::restrict`], or else [`Self::hint`].
+    pub(crate) fn restrict_or_hint(
+        &self,
+        node: &Node,
+        request: &mut Request,
+        hint: Option<&RawDoc>,
+        collator: Option<&Collator>,
+    ) -> Result<(), Failure> {
+        if self.restrict(node, request, None, collator) {
+            return Ok(());
+        }
+        self.hint(request, hint.and_then(|hint| hint.get("").ok().flatten()))
+    }
+
+    /// The way to the documents.
+    pub(crate) fn plan(&self, request: Request, context: &Context) -> Result<Planned, QueryError> {
+        if self.is_absent() {
+            return Ok(Planned::from(Pipeline::new(Access::Nothing, Vec::new())));
+        }
+        let (pipeline, chosen) = planner::plan(request, self.source(), context)?;
+        let names = index_use::names(&chosen.access, self.source.indexes());
+        let used = self.collection.as_ref().map(|own| (own.uuid(), names));
+        Ok(Planned { pipeline, used })
+    }
+
+    /// Runs a query to its end, for commands that give no cursor.
+    pub(crate) fn each(
+        &self,
+        call: &Call,
+        mut planned: Planned,
+        context: &Context,
+        mut take: impl FnMut(&RawDoc) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        planned.note(call);
+        let mut input = Input::new(self.source(), context);
+        while let Some(doc) = planned.pipeline.next(&mut input)? {
+            take(&doc)?;
+        }
+        Ok(())
+    }
+
+    /// Fills the first batch of a query from this view, and keeps a cursor if there is more.
+    pub(crate) fn cursor(
+        &self,
+        call: &Call,
+        (ns, time): (Namespace, ReadTime),
+        mut planned: Planned,
+        (surroundings, context): (Surroundings, &Context),
+        first: &First,
+    ) -> Outcome {
+        let used = planned.used.take();
+        let reading = QueryReading::new(self.subject.clone(), time, planned.pipeline, surroundings);
+        let filled = first_batch(call, ns, reading, first, |reading, batch, limit| {
+            reading.fill_from(call, (self.source(), context), batch, limit)
+        });
+        note(call, used);
+        filled
+    }
+}
+
+/// A query on its way, and which indexes of which collection it uses.
+pub(crate) struct Planned {
+    pub(crate) pipeline: Pipeline,
+    used: Option<(Uuid, Vec<String>)>,
+}
+
+impl From<Pipeline> for Planned {
+    /// A query that uses no index.
+    fn from(pipeline: Pipeline) -> Self {
+        Self { pipeline, used: None }
+    }
+}
+
+impl Planned {
+    /// Counts the indexes as used.
+    pub(crate) fn note(&mut self, call: &Call) {
+        note(call, self.used.take());
+    }
+}
+
+/// What is begun anew on another thread counts once.
+fn note(call: &Call, used: Option<(Uuid, Vec<String>)>) {
+    if let Some((collection, names)) = used
+        && !call.leash.as_ref().is_some_and(|leash| leash.is_broken())
+    {
+        call.node().index_use.note(collection, names);
+    }
+}
