@@ -66,6 +66,9 @@ pub enum ConfigError {
     /// A value out of its range.
     #[error("{0}")]
     Value(String),
+    /// More than one of these.
+    #[error("{}", listed(.0))]
+    Several(Vec<ConfigError>),
     /// An option of mongod that this server does not have.
     #[error("Option '{name}' is an option of mongod that this server does not support: {why}")]
     Unsupported {
@@ -74,6 +77,11 @@ pub enum ConfigError {
         /// What to do instead.
         why: &'static str,
     },
+}
+
+/// One line each.
+fn listed(wrong: &[ConfigError]) -> String {
+    wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// Reads the command line, and the file it names.

@@ -18,7 +18,7 @@ use std::{
 use bson::{RawDocumentBuf, oid::ObjectId, rawdoc};
 use parking_lot::Mutex;
 use protocol::{Compressor, Compressors, DocSequence, ErrorCode, Profile, RawDoc, Timestamp};
-use repl::{Repl, io::delay::Delay};
+use repl::{MemberState, Repl, io::delay::Delay};
 use storage::Store;
 use uuid::Uuid;
 
@@ -172,6 +172,14 @@ impl Node {
     /// True where no write could ever succeed: alone, without a set to follow.
     pub fn is_read_only(&self) -> bool {
         self.repl.is_none()
+    }
+
+    /// Whether clients are given time to leave before the end. As with a mongod: only by a secondary, because nobody
+    /// is sent to a node that has no config or no data yet.
+    pub fn quiesces(&self) -> bool {
+        let secondary =
+            self.repl.as_ref().is_some_and(|repl| repl.snapshot().state == MemberState::Secondary);
+        secondary && self.profile().quiesces
     }
 
     /// `topologyVersion.counter`. The quiesce before the end is the last change.

@@ -23,6 +23,7 @@ pub mod compare;
 pub mod differential;
 pub mod driver;
 pub mod fetch;
+pub mod golden;
 pub mod hashes;
 pub mod logs;
 pub mod mongod;

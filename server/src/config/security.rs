@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{ConfigError, options::Given};
 
 /// Access control as it was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecuritySettings {
     /// Commands are refused to those who may not run them.
     pub authorization: bool,
