@@ -1,6 +1,6 @@
 //! What goes wrong in a query, with mongod's code and text.
 
-use protocol::ErrorCode;
+use protocol::{ErrorCode, Release};
 
 /// An error of the query language. Clients read both the code and the text, so both are mongod's.
 ///
@@ -13,12 +13,29 @@ pub struct QueryError {
     pub code: ErrorCode,
     /// mongod's text.
     pub message: String,
+    /// The newest release that has another code for it, and that code.
+    pub older: Option<(Release, ErrorCode)>,
 }
 
 impl QueryError {
     /// An error with a code that has a name.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), older: None }
+    }
+
+    /// The same, with the code that it has up to this release.
+    #[must_use]
+    pub fn until(mut self, newest: Release, code: i32) -> Self {
+        self.older = Some((newest, ErrorCode::from_code(code)));
+        self
+    }
+
+    /// The code that a release has for it.
+    pub fn code_on(&self, release: Release) -> ErrorCode {
+        match self.older {
+            Some((newest, code)) if release <= newest => code,
+            _ => self.code,
+        }
     }
 
     /// An error with a bare number for a code.

@@ -194,6 +194,11 @@ pub enum DataEvent {
     },
     /// The rollback id of this node has changed: a rollback is about to change data.
     RollbackId(i32),
+    /// A file of the store is damaged: what was acknowledged may be gone.
+    Damaged {
+        /// Which file and what to do.
+        why: String,
+    },
     /// Replication cannot go on, outside of any task (an entry that cannot be applied).
     Halted {
         /// Which entry and what to do.
@@ -451,4 +456,6 @@ pub struct Start {
     pub rbid: i32,
     /// Entries up to here were acknowledged once, and the disk lost them.
     pub lost_tail: Option<OpTime>,
+    /// What is known to be damaged in the store, and what to do.
+    pub damage: Option<String>,
 }

@@ -151,26 +151,22 @@ impl Failure {
     pub fn wire_code(&self, profile: &Profile) -> Option<ErrorCode> {
         match self {
             Self::Parameter { .. } if !profile.parameter_errors_have_codes => None,
-            failure => Some(failure.older_code(profile).unwrap_or_else(|| failure.code())),
+            failure => Some(failure.code_on(profile.release)),
         }
     }
 
-    /// The code that an older version gives, where it differs.
-    fn older_code(&self, profile: &Profile) -> Option<ErrorCode> {
-        if profile.release > Release::V5_0 {
-            return None;
+    /// The code of a release.
+    fn code_on(&self, release: Release) -> ErrorCode {
+        match self {
+            Self::Field(FieldError::OutOfBounds { .. }) if release <= Release::V5_0 => {
+                ErrorCode::from_code(51_024)
+            }
+            Self::Query(error) => error.code_on(release),
+            other => other.code(),
         }
-        if let Self::Field(FieldError::OutOfBounds { .. }) = self {
-            return Some(ErrorCode::from_code(51_024));
-        }
-        let Self::Query(error) = self else { return None };
-        let renamed = OLDER_CODES.iter().find(|(newest, code, text, _)| {
-            profile.release <= *newest && error.code.code() == *code && error.message.contains(text)
-        });
-        renamed.map(|(_, _, _, older)| ErrorCode::from_code(*older))
     }
 
-    /// The code, where all versions agree.
+    /// The code of the newest release.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::UnknownCommand(_) => ErrorCode::CommandNotFound,
@@ -234,15 +230,6 @@ impl Failure {
         }
     }
 }
-
-/// Errors of the query language that had another code: up to which version, today's code, words of the text, the code.
-const OLDER_CODES: &[(Release, i32, &str, i32)] = &[
-    (Release::V5_0, 14, "$add only supports numeric or date types", 16_554),
-    (Release::V5_0, 291, "When using min()/max() a hint", 51_173),
-    (Release::V4_4, 2, "can't $divide by zero", 16_608),
-    (Release::V4_4, 5_107_200, "invalid argument to $skip stage", 15_972),
-    (Release::V4_4, 5_107_201, "invalid argument to $limit stage", 15_957),
-];
 
 impl From<StorageError> for Failure {
     fn from(error: StorageError) -> Self {

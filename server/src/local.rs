@@ -84,6 +84,11 @@ pub fn options(coll: &str) -> RawDocumentBuf {
     }
 }
 
+/// True if the oldest documents of a node collection go away by themselves.
+pub fn is_capped(ns: &str) -> bool {
+    ns.strip_prefix("local.") == Some(STARTUP_LOG)
+}
+
 /// How the server is started.
 pub struct Start<'a> {
     /// When.

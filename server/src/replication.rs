@@ -68,6 +68,7 @@ impl Recovered {
                 positions,
                 initial_sync_done: synced,
                 lost_tail: store.lost_tail(),
+                damage: store.damage(),
                 connect: ConnectOptions { compressors, ..connect },
             },
             Arc::new(store.clone()),

@@ -7,8 +7,9 @@ use bson::oid::ObjectId;
 use protocol::client::{
     Authenticator, ConnectOptions, ScramAuthenticator, TlsConnector, X509Authenticator,
 };
+use repl::DataEvent;
 use rustix::fs::Mode;
-use storage::{Store, StoreOptions};
+use storage::{EngineKind, Store, StoreOptions};
 use tokio::{
     runtime::Handle,
     signal::unix::{SignalKind, signal},
@@ -36,6 +37,8 @@ const EXIT_BAD_OPTIONS: u8 = 2;
 const EXIT_NET_ERROR: u8 = 48;
 /// mongod's exit code for everything else.
 const EXIT_ABRUPT: u8 = 14;
+/// What mongod ends with when its data directory is not there.
+const EXIT_UNCAUGHT: u8 = 100;
 
 /// The whole life of the process.
 pub fn run(argv: &[String]) -> ExitCode {
@@ -74,8 +77,13 @@ pub fn run(argv: &[String]) -> ExitCode {
         Err(error) => {
             tracing::error!(target: "CONTROL", id = 20557, ctx = "initandlisten",
                 error = format!("{error:#}"), "Error during startup, terminating");
-            let net = error.downcast_ref::<CannotListen>().is_some();
-            ExitCode::from(if net { EXIT_NET_ERROR } else { EXIT_ABRUPT })
+            ExitCode::from(if error.is::<CannotListen>() {
+                EXIT_NET_ERROR
+            } else if error.is::<NoDataDirectory>() {
+                EXIT_UNCAUGHT
+            } else {
+                EXIT_ABRUPT
+            })
         }
     }
 }
@@ -83,6 +91,14 @@ pub fn run(argv: &[String]) -> ExitCode {
 #[derive(Debug, thiserror::Error)]
 #[error("Failed to set up listener: {0}")]
 struct CannotListen(std::io::Error);
+
+/// A disk that is not mounted must not look like an empty one.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "NonExistentPath: Data directory {} not found. Make it, or name another one by --dbpath or by storage.dbPath in \
+     the config file.", .0.display()
+)]
+struct NoDataDirectory(std::path::PathBuf);
 
 fn serve(settings: Settings, log: Log) -> anyhow::Result<()> {
     let lanes = Lanes::new()?;
@@ -218,9 +234,9 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
     options.oplog_min_retention = settings.oplog_min_retention;
     // What history can still show, the oplog tells of, unless its size was chosen.
     options.oplog_follows_history = settings.oplog_size_mb.is_none();
-    std::fs::create_dir_all(&settings.db_path).with_context(|| {
-        format!("Data directory {} cannot be created", settings.db_path.display())
-    })?;
+    if options.engine != EngineKind::Memory && !settings.db_path.exists() {
+        return Err(NoDataDirectory(settings.db_path.clone()).into());
+    }
     crate::read::spill::clear(&settings.db_path)
         .with_context(|| format!("Cannot remove spilled data in {}", settings.db_path.display()))?;
     let store = Store::open(&settings.db_path, options)
@@ -248,10 +264,17 @@ async fn upkeep(node: Arc<Node>) {
         warner.look(&window, &store);
         let done = tokio::task::spawn_blocking(move || store.maintain(bson::DateTime::now())).await;
         match done {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => tell_of_damage(&node),
             Ok(Err(error)) => end_process(&error.to_string()),
             Err(error) => end_process(&error.to_string()),
         }
+    }
+}
+
+/// A store that is known to be damaged is not read, has no vote and acknowledges nothing.
+fn tell_of_damage(node: &Node) {
+    if let (Some(repl), Some(why)) = (node.repl(), node.store().ok().and_then(Store::damage)) {
+        repl.tell(DataEvent::Damaged { why });
     }
 }
 

@@ -1,10 +1,11 @@
-//! Why fjall: the same load, batches, reads and scan on the engines that were considered, each by its own best path.
+//! Compares the engines that were considered: the same load, batches, reads and scan, each through the engine's
+//! fastest API.
 //!
-//! `cargo bench -p storage --bench engines` runs it; `N` sets the documents, `BATCHES` the batches, `READS` the reads.
-//! Every engine has a cache of 32 MiB and syncs once a batch; documents and keys are made before the clock starts. The
-//! three key ranges (documents, two indexes) are one table with a prefix each, as the store has them. docs/measurements.md
-//! shows a run. RocksDB is left out here because it needs a C++ toolchain and minutes to build, sled because it has had no
-//! stable release since 2021.
+//! `cargo bench -p storage --bench engines` runs it; `N` sets the number of documents, `BATCHES` the batches, `READS`
+//! the reads. Every engine has a cache of 32 MiB and syncs once per batch; documents and keys are made before the
+//! clock starts. The three key ranges (documents, two indexes) are one table with a prefix each, as in the store.
+//! docs/measurements.md shows a run. RocksDB is not included because it needs a C++ toolchain and minutes to build,
+//! sled because it has had no stable release since 2021.
 
 #[allow(dead_code, reason = "each benchmark uses a part")]
 mod shared;
@@ -68,7 +69,7 @@ fn run(
     end(path);
 }
 
-/// A table as docs/measurements.md has it: what, then each engine with its ratio to the first.
+/// Prints a table as in docs/measurements.md: each row has a value per engine and its ratio to the first.
 fn table(sides: &[Side; 2]) {
     println!(
         "{} documents of 400 bytes, two indexes; {} batches of {BATCH}",
@@ -92,7 +93,7 @@ fn table(sides: &[Side; 2]) {
     println!("| on disk, MiB | {} |", sides.each_ref().map(|s| s.disk.to_string()).join(" | "));
 }
 
-/// All rows of a load in key order, as a bulk path wants them.
+/// All rows of a load in key order, as bulk loading needs them.
 fn sorted_rows(n: u32) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     let mut entries: Vec<Vec<u8>> = (0..n)
         .flat_map(|id| {

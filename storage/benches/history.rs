@@ -1,6 +1,8 @@
-//! What the past costs: apply with and without a window, bytes per kept version, reads at T, pauses while it is trimmed.
+//! Measures the cost of history: apply with and without a window, bytes per kept version, reads at a timestamp,
+//! pauses while history is trimmed.
 //!
-//! `cargo bench -p storage --bench history` runs it. `N` sets the documents, `VERSIONS` how often each is changed.
+//! `cargo bench -p storage --bench history` runs it. `N` sets the number of documents, `VERSIONS` how often each is
+//! changed.
 
 #[allow(dead_code, reason = "each benchmark uses a part")]
 mod shared;
@@ -42,13 +44,13 @@ fn main() {
 
 #[derive(Clone, Copy, Debug)]
 enum Body {
-    /// Compresses well.
+    /// Text that compresses well.
     Words,
-    /// Does not.
+    /// Data that does not compress.
     Noise,
 }
 
-/// 1 KiB, of which the version is the one field that changes.
+/// A document of 1 KiB in which only the field `version` changes.
 fn document(id: u32, version: u32, body: Body) -> RawDocumentBuf {
     let mut rng = StdRng::seed_from_u64(u64::from(id));
     match body {
@@ -102,7 +104,7 @@ fn batch(store: &Store, ts: Timestamp, documents: Vec<RawDocumentBuf>) -> Durati
     took
 }
 
-/// Every document once, batch by batch; all batches of a version within one second.
+/// Writes every document once, batch by batch; all batches of a version have timestamps within one second.
 fn round(
     store: &Store,
     n: u32,
@@ -118,11 +120,12 @@ fn round(
     }
 }
 
-/// The same batches in turn to a store that keeps a day and to one that keeps what a rollback needs.
+/// Applies the same batches in turn to a store that keeps a day of history, one that keeps what a rollback needs, and
+/// one that keeps none.
 fn window_against_none(n: u32, versions: u32) {
     let dir = tempfile::tempdir().expect("a directory");
     let day = open(&dir.path().join("day"), DAY);
-    // What the server makes of --historyWindow 0: what a rollback needs.
+    // The server uses this window for --historyWindow 0: just what a rollback needs.
     let zero = open(&dir.path().join("zero"), Duration::from_secs(1));
     let never = open(&dir.path().join("never"), Duration::ZERO);
     let mut took = [Duration::ZERO; 3];
@@ -146,12 +149,12 @@ fn window_against_none(n: u32, versions: u32) {
     );
 }
 
-/// What history takes on disk, and what a read one hour back takes.
+/// Measures the size of history on disk, and reads one hour back.
 fn kept_versions(n: u32, versions: u32, body: Body) {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(&dir.path().join("db"), DAY);
     for version in 0..=versions {
-        // The last version is an hour younger than the others.
+        // The last version is an hour newer than the others.
         let secs = BEGIN + version * 300 + if version == versions { HOUR } else { 0 };
         round(&store, n, version, secs, body, |_| ());
     }
@@ -175,7 +178,7 @@ fn kept_versions(n: u32, versions: u32, body: Body) {
     );
 }
 
-/// Everything in files: a checkpoint flushes.
+/// Flushes everything to files by taking a checkpoint.
 fn settle(store: &Store, into: &Path) {
     let wanted =
         storage::Checkpoint { into: into.to_owned(), link: true, ..storage::Checkpoint::default() };
@@ -203,7 +206,7 @@ fn scan(store: &Store, when: ReadAt) -> Duration {
     before.elapsed()
 }
 
-/// The same versions in the engine alone, with other block sizes: keys as history has them.
+/// Writes the same versions to the plain engine with other block sizes, under the same keys as in history.
 fn block_sizes(n: u32, versions: u32, body: Body) {
     for kib in [4, 8, 16, 32, 64] {
         let dir = tempfile::tempdir().expect("a directory");
@@ -241,7 +244,7 @@ fn block_sizes(n: u32, versions: u32, body: Body) {
     }
 }
 
-/// The longest batch while epochs are dropped again and again, beside the longest without.
+/// Compares the longest batch while epochs are dropped continuously with the longest batch without.
 fn trimming(n: u32, versions: u32) {
     for (what, window) in
         [("a day is kept", DAY), ("trimmed all the time", Duration::from_secs(60))]

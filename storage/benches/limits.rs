@@ -1,8 +1,8 @@
-//! The store at its limits: a catalog of 20,000 collections with 60,000 indexes, and documents of 16 MiB.
+//! Measures the store at its limits: a catalog of 20,000 collections with 60,000 indexes, and documents of 16 MiB.
 //!
-//! `cargo bench -p storage --bench limits` runs both, each in a process of its own. `COLLECTIONS` and `UPDATES` set the
-//! sizes. `DUMP=dir` instead writes the documents of the other benchmarks as a dump that `mongorestore` loads, to weigh
-//! a mongod's files beside ours.
+//! `cargo bench -p storage --bench limits` runs both, each in its own process. `COLLECTIONS` and `UPDATES` set the
+//! sizes. `DUMP=dir` instead writes the documents of the other benchmarks as a dump for `mongorestore`, to compare
+//! the size of a mongod's files with ours.
 
 #[allow(dead_code, reason = "each benchmark uses a part")]
 mod shared;
@@ -43,7 +43,7 @@ fn at(ts: Timestamp) -> OpTimeAndWall {
     OpTimeAndWall { op_time: OpTime::new(ts, 1), wall: bson::DateTime::from_millis(0) }
 }
 
-/// Makes the collections with three indexes each, closes, opens, and looks each up by name.
+/// Creates the collections with three indexes each, closes, reopens, and looks each up by name.
 fn catalog(path: &Path) {
     let collections = number("COLLECTIONS", 20_000);
     let name = |n: u32| Namespace::new(&format!("db{}", n % 50), &format!("collection{n}"));
@@ -90,7 +90,7 @@ fn catalog(path: &Path) {
     end(path);
 }
 
-/// Documents of 16 MiB, put and updated, with their oplog entries, as a secondary would.
+/// Inserts and updates documents of 16 MiB with their oplog entries, as a secondary would.
 fn large(path: &Path) {
     let updates = number("UPDATES", 120);
     let store = Store::open(path, StoreOptions::default()).expect("a store");
@@ -99,7 +99,7 @@ fn large(path: &Path) {
     let ts = Timestamp::new(1, 1);
     apply.create(ts, &Namespace::new("bench", "c"), uuid, &rawdoc! {}, None).expect("c");
     apply.commit(at(ts)).expect("a commit");
-    // Noise that no compression shrinks.
+    // Random data that does not compress.
     let mut noise = vec![0u8; (16 << 20) - 100];
     let mut state = 88_172_645_463_325_252u64;
     for chunk in noise.chunks_mut(8) {
@@ -136,7 +136,7 @@ fn large(path: &Path) {
     end(path);
 }
 
-/// `bench.c` with its two indexes, as mongodump writes it.
+/// Writes `bench.c` with its two indexes in mongodump's format.
 fn dump(dir: &Path) {
     let dir = dir.join("bench");
     std::fs::create_dir_all(&dir).expect("a directory");

@@ -1,21 +1,21 @@
-//! The store beside the raw engine doing the same puts: load, apply, reads, now and at T.
+//! Compares the store with the raw engine doing the same writes: load, apply, reads of the present and of the past.
 //!
-//! `cargo bench -p storage --bench store` runs it. `N` sets the documents, `BATCHES` the batches applied, `VERSIONED`
-//! how many documents get ten versions, `HISTORY=0` keeps none, `CACHE_MIB` sets the cache of both sides (32).
-//! `SIDE=ours SCANS=n` stops after n scans of the loaded documents, for a profiler.
+//! `cargo bench -p storage --bench store` runs it. `N` sets the number of documents, `BATCHES` the batches applied,
+//! `VERSIONED` how many documents get ten versions, `HISTORY=0` disables history, `CACHE_MIB` sets the cache of both
+//! sides (32). `SIDE=ours SCANS=n` stops after n scans of the loaded documents, for a profiler.
 //!
-//! What is compared. The raw engine has the store's own settings: cache, journal, worker, and for each keyspace memtable,
-//! blocks, compression and blobs. Its documents and keys are made before the clock starts, the store makes its keys
-//! within. Both write a batch of 1,000 operations at once and sync it once.
-//! - "raw" writes present rows blindly: three puts for an insert or an update, three removals for a delete.
-//! - "raw, all keys" writes all that the store writes for the same operations, told beforehand what the store has to
-//!   read: as many puts and removals, in the same keyspaces, of about as many bytes; with history that is every
-//!   version that ends, once more, and what a rollback needs.
+//! The raw engine has the store's settings: cache, journal, worker, and for each keyspace memtable, blocks,
+//! compression and blobs. Its documents and keys are made before the clock starts; the store makes its keys while
+//! measured. Both write a batch of 1,000 operations at once and sync it once.
+//! - "raw" writes present rows without reading: three puts for an insert or an update, three removals for a delete.
+//! - "raw, all keys" does all the writes that the store does for the same operations, without its reads: as many puts
+//!   and removals in the same keyspaces, of about as many bytes. With history that includes every ended version and
+//!   the undo rows for rollback.
 //!
-//! 60 batches are some 25 MiB of present rows: three flushes of `current`, of both sides, and no more than the first
-//! compaction. With 300 both compact all the time. The store holds back writers while memtables wait for their flush,
-//! the raw engine only at four of them: what it still has to do when the clock stops is not counted.
-//! The processor's time counts all threads for load and apply, the reader's alone for reads.
+//! 60 batches are some 25 MiB of present rows: three flushes of `current` on both sides, and at most the first
+//! compaction. With 300 batches both compact continuously. The store blocks writers while a memtable waits for its
+//! flush, the raw engine only when four are waiting: work that it still has to do when the clock stops is not
+//! counted. CPU time counts all threads for load and apply, only the reader's thread for reads.
 
 #[allow(dead_code, reason = "each benchmark uses a part")]
 mod shared;
@@ -204,7 +204,7 @@ impl Ours {
         took
     }
 
-    /// One batch a second, from `first` seconds after the load.
+    /// Applies one batch per second, starting `first` seconds after the load.
     fn apply(&self, n: u32, batches: u32, first: u32) -> Took {
         let mut took = Took::default();
         for batch in 0..batches {
@@ -239,7 +239,7 @@ impl Ours {
         apply.commit(at(ts)).expect("a commit");
         self.store.oplog().sync().expect("a sync");
         let took = before.elapsed();
-        // As in a set that keeps up.
+        // The commit point advances, as in a set that keeps up.
         self.store.watermarks().set_commit_point(at(ts));
         took
     }
@@ -268,7 +268,7 @@ impl Ours {
         (before.elapsed(), seen)
     }
 
-    /// Entries of the index on `group` with their documents.
+    /// Reads the entries of the index on `group` with their documents.
     fn index_scan(&self, when: ReadAt) -> (Took, u32) {
         let view = self.store.view(when).expect("a view");
         let coll = view.catalog().by_uuid(self.uuid).expect("c");
@@ -284,7 +284,7 @@ impl Ours {
         (before.elapsed(), seen)
     }
 
-    /// Ten versions of each of the first documents within an hour, read at moments between.
+    /// Writes ten versions of each of the first documents within an hour, and reads at times between them.
     fn past(&self, some: u32) {
         let base = self.store.watermarks().applied().op_time.ts.secs() + 10;
         for round in 0..10u32 {

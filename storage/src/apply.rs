@@ -1,12 +1,14 @@
-//! One batch of changes: documents, index entries, catalog, counts and the "applied through" mark, together or not
-//! at all.
+//! One batch of changes: documents, index entries, catalog, counts and the "applied through" mark, written
+//! atomically.
 //!
-//! A batch sees its own writes. Readers see none of them before [`Apply::commit`], and then all. It is not synced:
-//! what a crash takes is replayed from the oplog, from the mark on, and mark and effects cannot be separated.
+//! A batch sees its own writes. Readers see none of them before [`Apply::commit`], and all of them after it. The
+//! batch is not synced: after a crash it is replayed from the oplog, starting at the mark. Mark and effects are in
+//! one engine batch, so they are lost or kept together.
 //!
-//! A1 Writes come in the order of their timestamps, all after `applied`. Several at one ts leave only the last.
-//! A2 Every document of a collection has its keys in each index that keeps keys, and no index has others.
-//! A3 Counts are those of the documents.
+//! A1 Writes come in timestamp order, all after `applied`. Of several writes to a row at one timestamp only the last
+//!    remains.
+//! A2 Every document of a collection has its keys in each index that keeps keys, and no index has other keys.
+//! A3 The counts equal the number and size of the documents.
 
 mod ddl;
 pub(crate) mod documents;
@@ -33,13 +35,13 @@ use crate::{
     store::{Counts, Inner, applied_value, mark_key},
 };
 
-/// After a batch beyond this the engine writes its memory out before the next: documents of 16 MiB then stay at
-/// 263 MiB resident (measured).
+/// After a batch larger than this the engine flushes its memory before the next batch: with documents of 16 MiB,
+/// resident memory then stays at 263 MiB (measured).
 const SETTLE_BYTES: u64 = 8 << 20;
-/// How many bytes of undo rows stand in one value.
+/// Maximum bytes of undo rows in one value.
 const UNDO_VALUE_BYTES: usize = 32 << 10;
 
-/// A batch. Dropped without [`Self::commit`], nothing happened.
+/// A batch. If it is dropped without [`Self::commit`], none of it is visible.
 pub struct Apply {
     store: Arc<Inner>,
     pub(crate) changes: Changes,
@@ -47,18 +49,18 @@ pub struct Apply {
     catalog_changed: bool,
     counts: HashMap<TableId, Counts>,
     count_log: HashMap<TableId, CountLog>,
-    /// What this batch did to prepared transactions: held, or let go.
+    /// Prepared transactions that this batch prepared (`Some`), committed or aborted (`None`).
     prepared: HashMap<TxnId, Option<Prepared>>,
-    /// Plain writes that go along.
+    /// Rows of `meta` that are written with the batch.
     meta: Batch,
-    /// The timestamp of all writes so far, and whether there were others.
+    /// The timestamp of the first write; `several` is set if writes have different timestamps.
     only: Option<Timestamp>,
     several: bool,
-    /// The catalog was changed: such a batch stays in one piece.
+    /// The catalog was changed: such a batch is not written in parts.
     writes_elsewhere: bool,
-    /// A part is in the engine already, beyond `applied`.
+    /// A part was written to the engine beyond `applied` and must be replayed if the batch is not committed.
     spilled: bool,
-    /// The same, wherever it is.
+    /// A part was written to the engine, here or during an initial sync.
     in_parts: bool,
     undo_values: u32,
 }
@@ -90,42 +92,42 @@ impl Apply {
         }
     }
 
-    /// The collection with that identity, as this batch leaves it so far.
+    /// The collection with this UUID, including this batch's changes.
     pub fn collection(&self, uuid: Uuid) -> Option<Arc<Collection>> {
         self.catalog.by_uuid(uuid)
     }
 
-    /// The collection of that name, as this batch leaves it so far.
+    /// The collection with this name, including this batch's changes.
     pub fn collection_by_name(&self, ns: &Namespace) -> Option<Arc<Collection>> {
         self.catalog.collection(ns)
     }
 
-    /// The collections of a database, as this batch leaves them so far.
+    /// The collections of a database, including this batch's changes.
     pub fn collections(&self, db: &str) -> Vec<Arc<Collection>> {
         self.catalog.list(db).collect()
     }
 
-    /// The catalog as this batch leaves it so far.
+    /// The catalog, including this batch's changes.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
-    /// Sets a node document together with this batch.
+    /// Writes a node document with this batch.
     pub fn put_meta(&mut self, name: &str, doc: &RawDocument) {
         self.meta.put(Keyspace::Meta, meta_key(b'd', &[name.as_bytes()]), doc.as_bytes());
     }
 
-    /// Bytes that this batch will write, about.
+    /// Approximate size of the batch in bytes.
     pub fn bytes(&self) -> u64 {
         self.changes.bytes() + self.meta.bytes
     }
 
-    /// Makes everything visible at once, with the mark that says how far the oplog is applied. Moves `applied`.
+    /// Makes everything visible at once, with the mark that says how far the oplog is applied. Advances `applied`.
     pub fn commit(self, through: OpTimeAndWall) -> Result<(), StorageError> {
         self.commit_then(through, || ())
     }
 
-    /// Commits, and does something more before the next batch may begin.
+    /// Commits, and runs `then` before the next batch may begin.
     pub(crate) fn commit_then<T>(
         mut self,
         through: OpTimeAndWall,
@@ -170,12 +172,12 @@ impl Apply {
         Ok(then())
     }
 
-    /// Writes what there is so far, when an entry's effects are too large for one engine batch.
+    /// Writes the changes so far to the engine if the effects of an entry are too large for one engine batch.
     ///
-    /// Nobody sees it: readers of the present hold the snapshot of the batch before. After a crash the mark
-    /// `partial` says that rows may lie beyond `applied`: then everybody reads at `applied`, this replay too, and the
-    /// replay writes the same rows again. Counts go with the last part only. That needs history and one ts, or an initial
-    /// sync.
+    /// Readers do not see them: they hold the snapshot of the previous batch. After a crash the mark `partial` says
+    /// that rows may exist beyond `applied`. Then all readers read at `applied`, including the replay of this batch,
+    /// which writes the same rows again. Counts are written with the last part only. This requires history and a
+    /// single timestamp, or an initial sync.
     fn spill_if_large(&mut self, when: When) -> Result<(), StorageError> {
         let alone = *self.only.get_or_insert(when.ts) == when.ts;
         self.several |= !alone;
@@ -183,7 +185,7 @@ impl Apply {
         if !large || self.writes_elsewhere {
             return Ok(());
         }
-        // Nobody reads an unfinished copy, and a crash throws it away: there a part needs no mark.
+        // Nobody reads an unfinished initial sync, and a crash discards it, so a part needs no mark.
         if self.store.initial_sync.load(Ordering::SeqCst) {
             let mut batch = Batch::default();
             self.take_changes().into_batch(&mut batch);
@@ -196,7 +198,7 @@ impl Apply {
         let through = when.durable.unwrap_or(when.ts);
         batch.put(Keyspace::Meta, mark_key("partial"), numbers([through.as_u64()]));
         let undo = self.take_changes().into_batch(&mut batch);
-        // In a replay rows of the first attempt are left over: only those written again are this batch's own.
+        // In a replay, rows of the first attempt remain. Only those that were written again belong to this batch.
         if self.changes.reader.at.is_some() {
             self.changes.note_own(&batch);
         }
@@ -206,7 +208,7 @@ impl Apply {
         self.write_part(batch)
     }
 
-    /// What is written is part of what this batch sees from then on.
+    /// Writes a part; this batch's reads see it from then on.
     fn write_part(&mut self, batch: Batch) -> Result<(), StorageError> {
         self.in_parts = true;
         self.store.low.lower(&batch);
@@ -222,7 +224,7 @@ impl Apply {
         std::mem::replace(&mut self.changes, fresh)
     }
 
-    /// The handle as this batch has it now, if a change of the catalog made the caller's old.
+    /// The current handle of a collection, if a catalog change of this batch made the caller's handle outdated.
     fn current(&self, coll: &Collection) -> Result<Option<Arc<Collection>>, StorageError> {
         if !self.catalog_changed {
             return Ok(None);
@@ -231,7 +233,7 @@ impl Apply {
         self.catalog.by_uuid(uuid).map(Some).ok_or(StorageError::NoCollection(uuid))
     }
 
-    /// A3
+    /// Maintains A3.
     fn count(&mut self, when: When, table: TableId, documents: i64, bytes: i64) {
         let before = *self.counts(table);
         if self.changes.keeps_history() {
@@ -251,15 +253,16 @@ impl Apply {
 impl Drop for Apply {
     fn drop(&mut self) {
         if self.spilled {
-            // Half of it is there and cannot be taken back here: read at `applied` until it is applied again.
+            // Part of the batch is in the engine and cannot be removed here: readers read at `applied` until the
+            // batch is applied again.
             self.store.partial.store(true, Ordering::SeqCst);
         }
         self.store.turn.give_back();
     }
 }
 
-/// The rows that a rollback must look at, in values of bounded size: `flags(1) [ts(8)] length(4) row`, repeated.
-/// Returns the number of the next value.
+/// Writes the rows that a rollback must examine, in values of bounded size: `flags(1) [ts(8)] length(4) row`,
+/// repeated. Returns the number of the next value.
 pub(crate) fn put_undo(undo: Vec<Undo>, through: Timestamp, first: u32, batch: &mut Batch) -> u32 {
     let mut value = Vec::new();
     let mut n = first;

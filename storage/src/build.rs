@@ -1,13 +1,13 @@
-//! Building indexes beside writes, as `startIndexBuild` asks.
+//! Builds indexes concurrently with writes, for `startIndexBuild`.
 //!
 //! ```text
 //!   startIndexBuild        build_indexes                                      commitIndexBuild
 //!   row: building    cut --> scan at the cut, sort, ingest --> drain ... drain --> final drain, row: ready
 //!                     \___ writes after the cut wait in the side table, in order __/
 //! ```
-//! B1 Everything before the cut is in the scan, everything after it in the side table, nothing in both.
-//! B2 The table's entries mean nothing before the index is ready: no reader uses it, no history is kept of it.
-//! B3 A build that is started again (a restart, a rollback) takes new tables and a new cut.
+//! B1 Every write before the cut is in the scan, every write after it in the side table, none in both.
+//! B2 The index's entries have no meaning before it is ready: no reader uses it and no history of it is kept.
+//! B3 A build that is started again (after a restart or a rollback) gets new tables and a new cut.
 
 use std::{
     ops::Bound,
@@ -35,12 +35,12 @@ use crate::{
 const MEMORY_BYTES: usize = 32 << 20;
 /// Documents read under one engine snapshot.
 const SCAN_CHUNK: usize = 20_000;
-/// Waiting writes moved in one turn.
+/// Maximum queued writes to move while holding the applier's turn.
 const DRAIN_CHUNK: usize = 5_000;
 
 impl Store {
-    /// Builds the indexes that `build_uuid` started on a collection, up to the first drain: then the node may
-    /// vote, and [`Apply::set_index_ready`] may finish them. Blocks; `cancel` ends it early.
+    /// Builds the indexes of `build_uuid` on a collection up to the first drain. Then the node may vote, and
+    /// [`Apply::set_index_ready`] may finish them. Blocks; `cancel` ends it early.
     pub fn build_indexes(
         &self,
         uuid: Uuid,
@@ -73,7 +73,7 @@ impl Store {
         Ok(())
     }
 
-    /// B3, B1: new tables, and the moment at which the scan reads.
+    /// Allocates new tables (B3) and opens the view that the scan reads (B1).
     #[allow(clippy::type_complexity, reason = "three parts of one moment")]
     fn cut(
         &self,
@@ -94,7 +94,7 @@ impl Store {
         }
         let applied = self.0.marks.applied();
         let store = Arc::clone(&self.0);
-        // The turn is still held while the view is taken.
+        // The applier's turn is still held while the view is opened.
         let view = apply.commit_then(applied, || View::open(&store, ReadAt::Newest))??;
         let Some(coll) = view.catalog().by_uuid(uuid) else { return Ok(None) };
         let indexes: Vec<_> = coll
@@ -114,7 +114,7 @@ impl Store {
         cancel: &AtomicBool,
     ) -> Result<(), StorageError> {
         let ts = first.ts();
-        // With history the scan can go on at its moment without holding an engine snapshot all the time.
+        // With history the scan can continue at its timestamp without holding an engine snapshot all the time.
         let renewable = self.0.history.keeps() && !self.initial_sync_pending();
         let _pin = renewable.then(|| self.pin(ts)).transpose()?;
         let mut view = first;
@@ -146,7 +146,7 @@ impl Store {
         }
     }
 
-    /// Moves waiting writes from the side table into the index; returns how many there were.
+    /// Moves queued writes from the side table into the index; returns their number.
     fn drain_some(&self, index: &Index) -> Result<usize, StorageError> {
         let inner = &self.0;
         inner.turn.take();
@@ -189,8 +189,8 @@ impl Inner {
 }
 
 impl Apply {
-    /// Finishes an index that [`Store::build_indexes`] has built: moves the last waiting writes and makes it ready
-    /// at `ts`.
+    /// Finishes an index that [`Store::build_indexes`] has built: moves the last queued writes and makes it ready at
+    /// `ts`.
     pub fn set_index_ready(
         &mut self,
         ts: Timestamp,

@@ -1,13 +1,12 @@
 //! Collections and their indexes, versioned like data.
 //!
-//! Each collection is one row of the catalog's table: UUID -> name, options, tables, indexes. The present catalog
-//! stands in memory as an immutable snapshot with shared structure, so that a reader takes it with one clone and
-//! a change copies only its path. The catalog at an earlier T is the present one with the rows that changed since
-//! put back, read from history.
+//! Each collection is one row of the catalog's table: UUID -> name, options, tables, indexes. The present catalog is
+//! kept in memory as an immutable snapshot with shared structure, so that a reader takes it with one clone and a
+//! change copies only the path to the changed node. The catalog at an earlier T is read from history.
 //!
 //! C1 Options and index specs are kept byte for byte as the primary sent them.
 //! C2 A table id is never used twice.
-//! C3 Among the collections of one moment each name is taken once.
+//! C3 At any timestamp each collection name is used once.
 
 mod row;
 
@@ -29,7 +28,7 @@ use crate::{
     mvcc::{Direction, Reader},
 };
 
-/// A collection as one moment has it.
+/// A collection at one timestamp.
 #[derive(Debug)]
 pub struct Collection {
     pub(crate) uuid: Uuid,
@@ -37,7 +36,8 @@ pub struct Collection {
     pub(crate) options: RawDoc,
     pub(crate) id_index: Option<RawDoc>,
     pub(crate) table: TableId,
-    /// Capped: `_id` -> record. With a collation: `_id` in collated order. Else the documents are their own `_id` index.
+    /// The table of the `_id` index. Capped: `_id` -> record. With a collation: `_id` in collated order. Otherwise
+    /// there is none, since the documents themselves are stored in `_id` order.
     pub(crate) id_table: Option<TableId>,
     pub(crate) indexes: Vec<Arc<Index>>,
     pub(crate) start: Timestamp,
@@ -48,19 +48,19 @@ pub struct Collection {
 /// The limits of a capped collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capped {
-    /// Bytes.
+    /// Maximum size in bytes.
     pub size: u64,
-    /// Documents, if limited.
+    /// Maximum number of documents, if limited.
     pub max: Option<u64>,
 }
 
 impl Collection {
-    /// Its identity.
+    /// The UUID.
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
 
-    /// Its name at this moment.
+    /// The name.
     pub fn ns(&self) -> &Namespace {
         &self.ns
     }
@@ -75,12 +75,12 @@ impl Collection {
         self.id_index.as_deref()
     }
 
-    /// The indexes besides the one on `_id`, in the order of their creation, unfinished ones included.
+    /// The indexes besides the one on `_id`, in creation order, including unfinished ones.
     pub fn indexes(&self) -> &[Arc<Index>] {
         &self.indexes
     }
 
-    /// The index of that name.
+    /// The index with this name.
     pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
         self.indexes.iter().find(|index| index.name() == name)
     }
@@ -90,7 +90,7 @@ impl Collection {
         self.capped
     }
 
-    /// True when its documents are clustered by `_id` by the user's wish.
+    /// True if the user asked for clustering by `_id` (`clusteredIndex`).
     pub fn is_clustered(&self) -> bool {
         self.options.get("clusteredIndex").is_ok_and(|found| found.is_some())
     }
@@ -120,7 +120,7 @@ impl Collection {
     }
 }
 
-/// What a [`Collection`] is made of.
+/// The parts that a [`Collection`] is made from.
 pub(crate) struct Parts {
     pub(crate) uuid: Uuid,
     pub(crate) ns: Namespace,
@@ -132,8 +132,8 @@ pub(crate) struct Parts {
     pub(crate) start: Timestamp,
 }
 
-/// True when `_id` needs a table besides the documents: capped ones are keyed by insertion order, and a collation
-/// orders differently.
+/// True if the `_id` index needs a table of its own: capped collections are stored in insertion order, and a
+/// collation changes the order.
 pub(crate) fn needs_id_table(options: &RawDocument) -> bool {
     capped(options).is_some() || collator(options).is_some()
 }
@@ -160,35 +160,35 @@ fn capped(options: &RawDocument) -> Option<Capped> {
     })
 }
 
-/// The collation that a document's `collation` field asks for; a broken one was refused by the primary.
+/// The collation in a document's `collation` field. An invalid one cannot occur, since the primary refuses it.
 pub(crate) fn collator(options: &RawDocument) -> Option<Arc<Collator>> {
     let spec = options.get_document("collation").ok()?;
     let spec = CollationSpec::parse(spec).ok()??;
     Collator::new(spec).ok().map(Arc::new)
 }
 
-/// Where an index stands.
+/// The state of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexState {
-    /// It answers.
+    /// Complete; queries may use it.
     Ready,
-    /// It is being built; `startIndexBuild` named this build.
+    /// It is being built by the build that `startIndexBuild` named.
     Building {
         /// `indexBuildUUID`.
         build_uuid: Uuid,
     },
 }
 
-/// An index as one moment has it.
+/// An index at one timestamp.
 #[derive(Debug)]
 pub struct Index {
     pub(crate) spec: RawDoc,
     pub(crate) name: String,
     pub(crate) table: TableId,
-    /// While building: writes that happened meanwhile wait here.
+    /// The side table: while building, concurrent writes are queued here.
     pub(crate) side: TableId,
     pub(crate) state: IndexState,
-    /// For each field of the key: the path components at which an array was seen.
+    /// The multikey paths: for each field of the key, the path components at which an array was seen.
     pub(crate) multikey: Vec<Vec<u32>>,
     pub(crate) keygen: KeyGen,
 }
@@ -221,47 +221,48 @@ impl Index {
         self.spec.get_document("key").ok()
     }
 
-    /// What kind it is.
+    /// The kind of index.
     pub fn kind(&self) -> crate::IndexKind {
         self.keygen.kind()
     }
 
-    /// Ready or building.
+    /// The state: ready or building.
     pub fn state(&self) -> IndexState {
         self.state
     }
 
-    /// True when it holds a key for every document it should, and can answer.
+    /// True if it is ready and keeps keys, so that queries may use it.
     pub fn usable(&self) -> bool {
         self.state == IndexState::Ready && self.keygen.has_keys()
     }
 
-    /// True when some document has several keys.
+    /// True if some document has several keys.
     pub fn is_multikey(&self) -> bool {
         self.multikey.iter().any(|paths| !paths.is_empty())
     }
 
-    /// For each field of the key pattern: the components of its path (0 is the first) at which an array was seen.
+    /// The multikey paths: for each field of the key pattern, the path components (0 is the first) at which an array
+    /// was seen.
     pub fn multikey_paths(&self) -> &[Vec<u32>] {
         &self.multikey
     }
 
-    /// `unique`.
+    /// The spec's `unique`.
     pub fn unique(&self) -> bool {
         self.spec.get_bool("unique").unwrap_or(false)
     }
 
-    /// `sparse`.
+    /// The spec's `sparse`.
     pub fn sparse(&self) -> bool {
         self.keygen.sparse()
     }
 
-    /// `partialFilterExpression`.
+    /// The spec's `partialFilterExpression`.
     pub fn partial_filter(&self) -> Option<&RawDocument> {
         self.spec.get_document("partialFilterExpression").ok()
     }
 
-    /// `partialFilterExpression`, parsed.
+    /// The parsed `partialFilterExpression`.
     pub fn partial_matcher(&self) -> Option<&query::matcher::Matcher> {
         self.keygen.partial()
     }
@@ -271,7 +272,7 @@ impl Index {
         self.keygen.collator()
     }
 
-    /// For each field of the key pattern, whether it descends.
+    /// For each field of the key pattern, whether it is descending.
     pub fn descending(&self) -> Vec<bool> {
         self.keygen.descending()
     }
@@ -280,35 +281,35 @@ impl Index {
         self.revised(self.spec.clone(), state, multikey)
     }
 
-    /// The same tables under another spec.
+    /// The same index and tables with a changed spec.
     pub(crate) fn revised(&self, spec: RawDoc, state: IndexState, multikey: Vec<Vec<u32>>) -> Self {
         let revised = Self::new(spec, self.table, self.side, state, multikey);
         if self.keygen.has_keys() { revised } else { revised.without_keys() }
     }
 
-    /// An index whose table was never filled.
+    /// Marks an index whose table was never filled.
     pub(crate) fn without_keys(mut self) -> Self {
         self.keygen.forget();
         self
     }
 }
 
-/// All collections of one moment. Cheap to clone.
+/// All collections at one timestamp. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Catalog {
     by_uuid: RedBlackTreeMapSync<Uuid, Arc<Collection>>,
     by_name: RedBlackTreeMapSync<Namespace, Arc<Collection>>,
-    /// The newest change in it.
+    /// Timestamp of the newest change.
     changed: Timestamp,
 }
 
 impl Catalog {
-    /// The collection of that name.
+    /// The collection with this name.
     pub fn collection(&self, ns: &Namespace) -> Option<Arc<Collection>> {
         self.by_name.get(ns).cloned()
     }
 
-    /// The collection with that identity.
+    /// The collection with this UUID.
     pub fn by_uuid(&self, uuid: Uuid) -> Option<Arc<Collection>> {
         self.by_uuid.get(&uuid).cloned()
     }
@@ -334,7 +335,7 @@ impl Catalog {
         let mut next = self.by_name.keys().next();
         while let Some(ns) = next {
             out.push(ns.db().to_owned());
-            // '/' follows '.': the first name that is not of this database's prefix.
+            // Find the first collection of the next database.
             let db = ns.db().to_owned();
             next = self
                 .by_name
@@ -347,12 +348,12 @@ impl Catalog {
         out
     }
 
-    /// How many collections there are.
+    /// Number of collections.
     pub fn len(&self) -> usize {
         self.by_uuid.size()
     }
 
-    /// True without collections.
+    /// True if there are no collections.
     pub fn is_empty(&self) -> bool {
         self.by_uuid.is_empty()
     }
@@ -381,7 +382,7 @@ impl Catalog {
         self.changed = self.changed.max(ts);
     }
 
-    /// Reads the catalog of a reader's moment.
+    /// Reads the catalog at the reader's timestamp.
     pub(crate) fn read(reader: &Reader) -> Result<Self, StorageError> {
         use std::ops::Bound::Unbounded;
         let mut catalog = Self::default();

@@ -26,7 +26,7 @@ use std::{
 use protocol::OpTime;
 
 use self::{
-    files::{Target, check_place},
+    files::{Target, check_place, check_root},
     manifest::{FileEntry, Manifest},
 };
 use crate::{
@@ -48,6 +48,8 @@ pub struct Checkpoint {
     pub link: bool,
     /// The name of the set, for the manifest.
     pub set_name: String,
+    /// Backups are written and looked for below this directory alone.
+    pub root: Option<PathBuf>,
 }
 
 /// What was written.
@@ -73,6 +75,9 @@ pub enum BackupError {
     /// Where the process happens to stand is nobody's business.
     #[error("{} is not an absolute path; name the directory from the root on", .0.display())]
     Relative(PathBuf),
+    /// The operator allows one place only.
+    #[error("{} does not lie below {}, where backups of this node go (--backupRoot)", .0.display(), .1.display())]
+    Outside(PathBuf, PathBuf),
     /// There is something already.
     #[error("{} is not empty; name a directory that is not there yet, or is empty", .0.display())]
     NotEmpty(PathBuf),
@@ -130,6 +135,9 @@ pub enum BackupError {
     /// There is nothing whole to copy yet.
     #[error("the initial sync is not done; take the backup when this node is a secondary")]
     InitialSync,
+    /// There is nothing at all.
+    #[error("this node holds no data yet; take the backup when it is a secondary")]
+    NoData,
     /// The caller said stop.
     #[error("the backup was cancelled; nothing is left of it")]
     Cancelled,
@@ -166,6 +174,12 @@ impl Store {
         let _alone = self.0.backup.try_lock().ok_or(BackupError::OneAtATime)?;
         if self.initial_sync_pending() {
             return Err(BackupError::InitialSync);
+        }
+        if self.watermarks().applied().op_time.is_null() {
+            return Err(BackupError::NoData);
+        }
+        for path in [Some(&wanted.into), wanted.since.as_ref()].into_iter().flatten() {
+            check_root(path, wanted.root.as_deref())?;
         }
         check_place(&wanted.into, self.dbpath())?;
         let since = wanted.since.as_deref().map(Since::open).transpose()?;
@@ -298,15 +312,9 @@ impl Work<'_> {
                     Some(since) => self.link_to(since, &name, *sum, bytes, report)?,
                     None => None,
                 };
-                let (bytes, sha256) = match shared {
-                    Some(sha256) => (bytes, sha256),
-                    None if self.wanted.link => {
-                        report.linked_files += 1;
-                        report.linked_bytes += bytes;
-                        self.target.link(path, &name)?;
-                        files::sha256(path, self.go_on)?
-                    }
-                    None => self.target.copy(path, &name, self.go_on)?,
+                let sha256 = match shared {
+                    Some(sha256) => sha256,
+                    None => self.take_ours(path, *sum, &name, report)?,
                 };
                 (bytes, sha256, *sum)
             }
@@ -314,6 +322,30 @@ impl Work<'_> {
         let engine_sum = sum.map(|sum| format!("{sum:032x}"));
         report.manifest.files.push(FileEntry { path: name, bytes, sha256, engine_sum });
         Ok(())
+    }
+
+    /// Copies a file of the store, or links to it. What is rotten is no backup: the engine knows a checksum of each.
+    fn take_ours(
+        &self,
+        path: &Path,
+        sum: Option<u128>,
+        name: &str,
+        report: &mut CheckpointReport,
+    ) -> Result<String, BackupError> {
+        let sums = if self.wanted.link {
+            self.target.link(path, name)?;
+            let sums = files::sums(path, self.go_on)?;
+            report.linked_files += 1;
+            report.linked_bytes += sums.bytes;
+            sums
+        } else {
+            self.target.copy(path, name, self.go_on)?
+        };
+        if sums.agree_with(sum) {
+            return Ok(sums.sha256);
+        }
+        let why = "its checksum is wrong";
+        Err(StorageError::corrupt(path.display().to_string(), why).into())
     }
 
     /// Links to the same file of the earlier backup, once it was read there and is whole.
@@ -327,8 +359,8 @@ impl Work<'_> {
     ) -> Result<Option<String>, BackupError> {
         let Some(entry) = since.same(name, sum, bytes) else { return Ok(None) };
         let path = since.path.join(name);
-        match files::sha256(&path, self.go_on) {
-            Ok((_, sha256)) if sha256 == entry.sha256 => {}
+        match files::sums(&path, self.go_on) {
+            Ok(sums) if sums.sha256 == entry.sha256 && sums.agree_with(sum) => {}
             Err(BackupError::Cancelled) => return Err(BackupError::Cancelled),
             _ => {
                 report.damaged_since.push(name.to_owned());
@@ -346,7 +378,7 @@ impl Work<'_> {
         for name in node_files::IN_BACKUPS {
             let path = self.store.dbpath().join(name);
             let content = match std::fs::read(&path) {
-                Ok(content) => content,
+                Ok(content) => node_files::whole(&path, content)?,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(BackupError::io(&path)(e)),
             };

@@ -1,11 +1,11 @@
-//! How many documents a collection held, at every moment that can be read.
+//! The number of documents of a collection at every readable timestamp.
 //!
-//! The newest counts stand in `meta`. Each batch leaves in `history` one row for each collection that it changed: the
-//! counts before it, and every change with its time. What a moment T counts is read from the first batch that ends
-//! after T; the row goes with its epoch, like any version.
+//! The newest counts are in `meta`. Each batch writes one row per changed collection to `history`: the counts before
+//! the batch, and every change with its timestamp. The count at T is computed from the first batch that ends after T.
+//! The row is dropped with its epoch, like any version.
 //!
-//! Commits of prepared transactions have times before batches that are there already: they are listed once more in a
-//! table of their own, which is nearly always empty.
+//! Commits of prepared transactions may have timestamps before batches that already exist. They are also listed in a
+//! separate table, which is nearly always empty.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -21,7 +21,7 @@ use crate::{
     store::Counts,
 };
 
-/// What one batch does to the counts of one collection.
+/// The changes of one batch to the counts of one collection.
 pub(crate) struct CountLog {
     documents: u64,
     bytes: u64,
@@ -31,7 +31,7 @@ pub(crate) struct CountLog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     ts: Timestamp,
-    /// For rollback: the commit entry's time of a prepared transaction.
+    /// For rollback: the timestamp of a prepared transaction's commit entry.
     durable: Option<Timestamp>,
     documents: i64,
     bytes: i64,
@@ -42,7 +42,7 @@ impl CountLog {
         Self { documents: before.documents, bytes: before.bytes, steps: Vec::new() }
     }
 
-    /// Notes a change.
+    /// Records a change.
     pub(crate) fn push(&mut self, when: When, documents: i64, bytes: i64) {
         match self.steps.last_mut() {
             Some(last) if last.ts == when.ts && last.durable == when.durable => {
@@ -53,7 +53,7 @@ impl CountLog {
         }
     }
 
-    /// Joins the batch that ends at `end`.
+    /// Adds the row to the batch that ends at `end`.
     pub(crate) fn save(self, table: TableId, end: Timestamp, history: &History, batch: &mut Batch) {
         let late: Vec<Step> =
             self.steps.iter().copied().filter(|step| step.durable.is_some()).collect();
@@ -81,8 +81,8 @@ impl CountLog {
         batch.put(Keyspace::History, key, value.bytes().clone());
     }
 
-    /// `documents(8) bytes(8)`, then of each step: whether it is late, seconds back from the batch's end and
-    /// increment of its times, documents and bytes more or less.
+    /// `documents(8) bytes(8)`, then for each step: whether it is a prepared commit, its timestamps as (seconds
+    /// before the batch's end, increment), and the changes of documents and bytes.
     fn encode(&self, end: Timestamp) -> Vec<u8> {
         let mut out = numbers([self.documents, self.bytes]).to_vec();
         let mut push = |number: u64| {
@@ -139,7 +139,7 @@ fn unzigzag(n: usize) -> i64 {
     (n >> 1).cast_signed() ^ -((n & 1).cast_signed())
 }
 
-/// The counts of a table at the reader's moment; `newest` are those of its snapshot.
+/// The counts of a table at the reader's timestamp; `newest` are the counts in its snapshot.
 pub(crate) fn counts_at(
     reader: &Reader,
     table: TableId,
@@ -158,7 +158,7 @@ pub(crate) fn counts_at(
     Ok(counts)
 }
 
-/// The rows of a table's batches that end after `at`, in their order.
+/// A table's rows of the batches that end after `at`, in order.
 fn rows_after(
     reader: &Reader,
     kind: TableId,
@@ -178,12 +178,12 @@ fn rows_after(
     })
 }
 
-/// True for rows of `history` that are no versions of anything.
+/// True for tables of count rows, which hold no versions.
 pub(crate) fn is_ours(table: TableId) -> bool {
     table == TableId::COUNTS || table == TableId::LATE_COUNTS
 }
 
-/// After a rollback: the rows of batches after `common` go; of one that spans it, what happened before stays.
+/// Rolls back to `common`: removes the rows of later batches; of a batch that spans `common`, the earlier steps stay.
 pub(crate) fn roll_back(
     snapshot: &dyn Snapshot,
     history: &History,

@@ -1,39 +1,39 @@
-//! What can go wrong in the store, each with the way out.
+//! Errors of the store, each with a remedy.
 
 use std::{io, path::PathBuf};
 
 use protocol::{ErrorCode, Timestamp};
 use uuid::Uuid;
 
-/// A failure of the store. The text is written for the operator.
+/// An error of the store. The text is written for the operator.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// A read asked for a moment that the history window has let go.
+    /// A read asked for a timestamp that is older than the history window.
     #[error("the history before {oldest} is gone; a read at {ts} is no longer possible")]
     HistoryGone {
-        /// The moment asked for.
+        /// The requested timestamp.
         ts: Timestamp,
-        /// The oldest moment that can be read.
+        /// The oldest timestamp that can be read.
         oldest: Timestamp,
     },
-    /// A read asked for a moment that is not there yet.
+    /// A read asked for a timestamp that is not applied yet.
     #[error("{ts} is not applied yet; the newest readable moment is {applied}")]
     NotYetApplied {
-        /// The moment asked for.
+        /// The requested timestamp.
         ts: Timestamp,
-        /// The newest readable moment.
+        /// The newest timestamp that can be read.
         applied: Timestamp,
     },
     /// Oplog entries must ascend.
     #[error("oplog entry {next} does not come after {last}")]
     OutOfOrder {
-        /// The last entry there is.
+        /// The last entry of the oplog.
         last: Timestamp,
-        /// The entry refused.
+        /// The refused entry.
         next: Timestamp,
     },
-    /// A document that cannot be stored: no `_id`, broken BSON, nested too deeply.
+    /// A document that cannot be stored: no `_id`, malformed BSON, nested too deeply.
     #[error("a document cannot be stored: {why}")]
     BadDocument {
         /// What is wrong with it.
@@ -47,21 +47,21 @@ pub enum StorageError {
     NoIndex {
         /// The collection.
         uuid: Uuid,
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// The name is taken by another collection.
+    /// Another collection already has the name.
     #[error("{ns} exists already, with UUID {uuid}")]
     NameTaken {
         /// The name.
         ns: String,
-        /// Who has it.
+        /// The collection that has it.
         uuid: Uuid,
     },
-    /// The prepared transaction is not known here.
+    /// The prepared transaction is unknown.
     #[error("no prepared transaction {0} is held")]
     NoPrepared(String),
-    /// `commitIndexBuild` came before the build was done here.
+    /// `commitIndexBuild` was applied before this node finished the build.
     #[error("index {name} is not built yet; build_indexes must have returned for {build_uuid}")]
     NotBuilt {
         /// The index.
@@ -69,50 +69,50 @@ pub enum StorageError {
         /// Its build.
         build_uuid: Uuid,
     },
-    /// An index build was asked to stop.
+    /// An index build was cancelled.
     #[error("the index build was cancelled")]
     Cancelled,
-    /// The directory belongs to another process.
+    /// Another process uses the directory.
     #[error("{path} is locked by another process; one process at a time may use a dbpath")]
     Locked {
         /// The lock file.
         path: PathBuf,
     },
-    /// The directory was made by another engine.
+    /// The directory was created by another storage engine.
     #[error(
         "{path} says this dbpath was made by storage engine {found}, not {wanted}; \
          start with --storageEngine {found}, or with an empty dbpath to sync anew"
     )]
     OtherEngine {
-        /// The file that says so.
+        /// The file that names the engine.
         path: PathBuf,
-        /// The engine that made it.
+        /// The engine that created it.
         found: String,
-        /// The engine asked for.
+        /// The configured engine.
         wanted: String,
     },
-    /// The directory was made by another version of this program.
+    /// The directory was created by another version of this program.
     #[error(
         "{path} says this dbpath has format {found}, this program reads format {known}; \
          use the program that wrote it, or an empty dbpath to sync anew"
     )]
     OtherFormat {
-        /// The file that says so.
+        /// The file that names the format.
         path: PathBuf,
-        /// The format found.
+        /// The format of the directory.
         found: u32,
-        /// The format known.
+        /// The format that this program reads.
         known: u32,
     },
-    /// The directory holds something that is not ours.
+    /// The directory holds files that are not a store of ours.
     #[error("{path} is not a dbpath of this program ({why}); choose an empty directory")]
     NotOurs {
         /// The directory.
         path: PathBuf,
-        /// Why we think so.
+        /// The reason.
         why: String,
     },
-    /// A node was told to start from a backup that is not whole.
+    /// The node was started from an incomplete backup.
     #[error(
         "{path} is a damaged backup: {why}; nothing was changed: \
          start from another backup, or with an empty dbpath to sync anew"
@@ -123,7 +123,7 @@ pub enum StorageError {
         /// What is wrong with it.
         why: String,
     },
-    /// What is on disk cannot be right.
+    /// Data on disk is invalid.
     #[error(
         "{what} is damaged: {why}; the data of this node cannot be trusted: \
          move its dbpath away and start with an empty one, it will sync from the set"
@@ -134,7 +134,7 @@ pub enum StorageError {
         /// What was found.
         why: String,
     },
-    /// A file of the store is missing or damaged, which was seen before anything was opened.
+    /// A file of the store is missing or damaged; detected before anything was opened.
     #[error(
         "{path} {why}; nothing was changed: restore a backup, \
          or move the dbpath away and start with an empty one, it will sync from the set"
@@ -145,54 +145,54 @@ pub enum StorageError {
         /// What is wrong with it, beginning with a verb.
         why: String,
     },
-    /// A journal is not whole.
+    /// A journal is damaged.
     #[error(
         "the journal {path} is damaged ({why}); nothing was changed: restore a backup, \
          or move the dbpath away and start with an empty one, it will sync from the set"
     )]
     JournalDamaged {
-        /// The journal's file, or their directory where there are several.
+        /// The journal's file, or the directory if several are concerned.
         path: PathBuf,
-        /// The engine's word.
+        /// The reason.
         why: String,
     },
-    /// The disk said no.
+    /// A file system operation failed.
     #[error("{what}: {source}{}", way_out(source))]
     Io {
-        /// The file or the act.
+        /// The file or the operation.
         what: String,
-        /// The system's word.
+        /// The system's error.
         source: io::Error,
     },
-    /// An earlier write or sync failed; only a restart brings the store back to what is durable.
+    /// An earlier write or sync failed; only a restart returns the store to its durable state.
     #[error(
         "the store stopped after a failed write ({0}); restart the process; if it stops again, \
          `understudy-tools inspect <dbpath> validate` names what is damaged"
     )]
     Poisoned(String),
-    /// A failure put there by a test.
+    /// A failure that a test injected.
     #[error("injected failure: {0}")]
     Injected(&'static str),
 }
 
 impl StorageError {
-    /// For `map_err` on file operations: names the file.
+    /// For `map_err` on file operations: adds the name of the file.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
     }
 
-    /// Something on disk has a shape that we never write.
+    /// Data on disk has a form that we never write.
     pub(crate) fn corrupt(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Corrupt { what: what.into(), why: why.into() }
     }
 
-    /// A document that we refuse.
+    /// A document that cannot be stored.
     pub(crate) fn bad_document(why: impl ToString) -> Self {
         Self::BadDocument { why: why.to_string() }
     }
 
-    /// The code by which clients know it.
+    /// The error code for clients.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::HistoryGone { .. } => ErrorCode::SnapshotTooOld,
@@ -218,7 +218,7 @@ impl StorageError {
         }
     }
 
-    /// What clients are told: mongod's words where it has some for this.
+    /// The error text for clients: mongod's own text where it has one.
     pub fn text_for_clients(&self) -> String {
         match self {
             Self::HistoryGone { ts, .. } => {
@@ -228,7 +228,7 @@ impl StorageError {
         }
     }
 
-    /// True where the process must end: what was written is not known any more.
+    /// True if the process must end, because it is unknown what was written.
     pub fn is_fatal(&self) -> bool {
         matches!(
             self,
@@ -242,7 +242,7 @@ impl StorageError {
     }
 }
 
-/// What an operator can do about a failure of the file system, where there is something.
+/// Advice to the operator for a file system error, if there is any.
 fn way_out(error: &io::Error) -> &'static str {
     use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     match error.kind() {

@@ -1,4 +1,4 @@
-//! Every write that can fail, fails once: nothing durable is lost, and a reopened store goes on.
+//! Lets each write that can fail fail once: nothing durable is lost, and the reopened store continues.
 
 use std::{ops::Bound::Unbounded, path::Path, sync::Arc};
 
@@ -33,7 +33,7 @@ fn open(engine: &Arc<dyn Engine>, faults: Option<Faults>) -> Result<Store, Stora
     Store::open_engine(Path::new(""), options, Arc::clone(engine), None, faults)
 }
 
-/// Entry `n` puts one document, drops another, and now and then changes the catalog.
+/// Applies entry `n`: puts one document, deletes another, and sometimes changes the catalog.
 fn apply_one(store: &Store, secs: u32) -> Result<(), StorageError> {
     let ts = Timestamp::new(secs, 1);
     let mut apply = store.begin_apply();
@@ -51,7 +51,7 @@ fn apply_one(store: &Store, secs: u32) -> Result<(), StorageError> {
     apply.commit(at(secs))
 }
 
-/// Goes on from wherever the store stands; `durable` is what was reported on the way.
+/// Continues from the store's position; `durable` is the highest position reported as durable.
 fn go_on(store: &Store, to: u32, durable: &mut u32) -> Result<(), StorageError> {
     for secs in store.watermarks().written().op_time.ts.secs() + 1..=to {
         store.oplog().append(&[entry(secs)])?;

@@ -1,4 +1,4 @@
-//! What must hold of any bytes: the bodies of the fuzz targets, and of a seeded test where there is no fuzzer.
+//! Invariants for arbitrary bytes: the bodies of the fuzz targets, also run by a seeded test without a fuzzer.
 
 use std::cmp::Ordering;
 
@@ -21,7 +21,7 @@ use crate::{
     store::Counts,
 };
 
-/// Any bytes as any row of ours: read or refused, never more than is there.
+/// Decodes arbitrary bytes as each kind of row: accepted or refused, never reading beyond the end.
 pub fn rows(data: &[u8]) {
     let _ = split_history_key(data);
     let _ = Counts::parse(data);
@@ -37,7 +37,7 @@ pub fn rows(data: &[u8]) {
     let _ = entry::split(&Slice::from(data), &version);
 }
 
-/// The fields of any document: their keys order as the values do, and no key is the beginning of another.
+/// The KeyStrings of any document's fields sort like the values, and no key is a prefix of another.
 pub fn order(data: &[u8]) {
     let Some(doc) = document(data) else { return };
     let values: Vec<_> = Elements::new(doc).take(8).map(|element| element.value()).collect();
@@ -52,8 +52,8 @@ pub fn order(data: &[u8]) {
     }
 }
 
-/// The keys of any document in an index of any kind: each once, in order, and what they give back is what they were made
-/// of.
+/// The keys of any document in an index of any kind are unique and sorted, and decode to the values they were made
+/// from.
 pub fn index_keys(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     let Some(doc) = document(rest) else { return };
@@ -76,14 +76,14 @@ pub fn index_keys(data: &[u8]) {
     if matches!(kind % 8, 0 | 1 | 5 | 6) {
         found.keys.iter().for_each(|key| gives_back(key, kind % 8 == 1));
     }
-    // Bytes that no index has.
+    // Bytes that no index contains.
     let mut marks = Marks::NONE;
     marks.note(0, Elements::new(doc).next().map_or(Value::Null, |element| element.value()));
     let mut any = Components::new(rest, marks);
     while any.next(kind % 2 == 0).is_some() {}
 }
 
-/// The values of a key make that key again, as far as it gives them back.
+/// Encoding the decoded values of a key gives the same key, as far as the key can be decoded.
 fn gives_back(key: &Key, first_descends: bool) {
     let mut components = Components::new(&key.bytes, key.marks);
     let mut rest = key.bytes.as_slice();
@@ -100,7 +100,7 @@ fn gives_back(key: &Key, first_descends: bool) {
     }
 }
 
-/// A document as it may arrive from a primary.
+/// A document that passes the check for incoming documents.
 fn document(data: &[u8]) -> Option<&RawDocument> {
     check_bson(data).ok()?;
     RawDocument::from_bytes(data).ok()
@@ -136,7 +136,7 @@ mod tests {
         (0..len).map(|_| (names[rng.random_range(0..5)].to_owned(), value(rng, depth))).collect()
     }
 
-    /// Whole documents, and the same with a few bytes changed or the end cut off.
+    /// Decodes valid documents, and the same with a few bytes changed or the end cut off.
     #[test]
     fn any_bytes_are_read_or_refused() {
         let seed = std::env::var("SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);

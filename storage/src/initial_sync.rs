@@ -1,4 +1,4 @@
-//! The frame around an initial sync: everything goes, a flag stands while it runs, history begins at its end.
+//! Start and end of an initial sync: all data is dropped, a flag is set while it runs, and history begins at its end.
 
 use std::{ops::Bound, sync::atomic::Ordering};
 
@@ -17,8 +17,8 @@ use crate::{
 const CLEAR_BATCH: usize = 10_000;
 
 impl Store {
-    /// Drops all data, the oplog and all history, and sets the flag that says so; node documents and the vote
-    /// stay. A store with the flag must start its initial sync anew.
+    /// Drops all data, the oplog and all history, and sets the flag; node documents and the vote are kept. A store
+    /// with the flag must restart its initial sync.
     pub fn begin_initial_sync(&self) -> Result<(), StorageError> {
         let inner = &self.0;
         inner.turn.take();
@@ -27,7 +27,8 @@ impl Store {
         result
     }
 
-    /// The clone is consistent at `applied`: history begins here, and the flag goes. On disk when it returns.
+    /// Ends an initial sync that is consistent at `applied`: history begins here, and the flag is removed. Synced
+    /// when it returns.
     pub fn finish_initial_sync(&self, applied: OpTimeAndWall) -> Result<(), StorageError> {
         let inner = &self.0;
         inner.turn.take();
@@ -36,8 +37,8 @@ impl Store {
         result
     }
 
-    /// Fills an empty collection and its indexes, in bulk; the documents may come in any order, the later of two
-    /// with one `_id` counts. Blocks while it waits for them.
+    /// Bulk-loads an empty collection and its indexes. The documents may come in any order; of two with the same
+    /// `_id` the later one wins. Blocks while it waits for them.
     pub fn load(
         &self,
         uuid: Uuid,
@@ -49,7 +50,7 @@ impl Store {
     }
 }
 
-/// The tables before `first` belong to data of before the last initial sync.
+/// Removes the tables before `first`, which held data from before the last initial sync.
 pub(crate) fn forget_tables(engine: &dyn Engine, first: TableId) -> Result<(), StorageError> {
     let from = TableId(TableId::FIRST_FREE).key(&[]);
     if first.0 <= TableId::FIRST_FREE {
@@ -60,24 +61,24 @@ pub(crate) fn forget_tables(engine: &dyn Engine, first: TableId) -> Result<(), S
 
 impl Inner {
     fn clear(&self) -> Result<(), StorageError> {
-        // The flag first: from here on nothing that is left means anything.
+        // Set the flag first: from here on the remaining data is meaningless.
         let mut batch = Batch::default();
         batch.put(Keyspace::Meta, mark_key("initialSync"), numbers([1]));
         self.engine.commit(batch, Sync::Yes)?;
         self.initial_sync.store(true, Ordering::SeqCst);
-        // Tables and epochs go as ranges: their numbers are never used again. The engine's own `clear` would do it in
-        // one step, but its replay from the journal takes what was ingested later with it.
+        // Tables and epochs are removed as key ranges, since their numbers are never reused. The engine's own `clear`
+        // would be a single step, but its replay from the journal would also remove data ingested later.
         let next_table = TableId(self.next_table.load(Ordering::SeqCst));
         forget_tables(&*self.engine, next_table)?;
         let next_epoch = self.history.reset();
         self.engine.forget(Keyspace::History, &[], &next_epoch.prefix())?;
-        // These keys may come again.
+        // These keys may be used again, so they are removed individually.
         let user_tables = TableId(TableId::FIRST_FREE).key(&[]);
         self.clear_range(Keyspace::Current, Bound::Unbounded, Bound::Excluded(&user_tables))?;
         for ks in [Keyspace::Prepared, Keyspace::Oplog] {
             self.clear_range(ks, Bound::Unbounded, Bound::Unbounded)?;
         }
-        // Another set, or a restored one, may bring timestamps that were let go before.
+        // Another set, or a restored one, may have timestamps that were trimmed before.
         for ks in [Keyspace::Prepared, Keyspace::Oplog, Keyspace::Meta] {
             self.engine.recall(ks);
         }
@@ -108,7 +109,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes keys one by one.
+    /// Removes the keys of a range individually.
     fn clear_range(
         &self,
         ks: Keyspace,

@@ -1,4 +1,4 @@
-//! KeyString: any BSON value as bytes whose memory order is MongoDB's comparison order.
+//! KeyString: encodes any BSON value as bytes whose byte order is MongoDB's comparison order.
 //!
 //! ```text
 //!   type  what follows
@@ -8,12 +8,12 @@
 //!   84    false  85 true    88 date            8C timestamp      90 regex      94 DBPointer
 //!   98    code   9C code with scope            E0 MaxKey
 //! ```
-//! K1 `a < b` by comparison if and only if `key(a) < key(b)` by bytes, and equal exactly when equal.
-//! K2 No key is the beginning of another: keys can be put one after the other.
+//! K1 `a < b` by comparison if and only if `key(a) < key(b)` by bytes; equal values have equal keys and vice versa.
+//! K2 No key is a prefix of another, so keys can be concatenated.
 //! K3 A descending component has all its bytes inverted.
 //!
-//! Text: 00 becomes 00 FF, the end is 00 01. With a collation text is replaced by its sort key. Names and
-//! patterns have no zeros inside; their end is 00.
+//! Text: 00 is encoded as 00 FF, the end as 00 01. With a collation, text is replaced by its sort key. Names and
+//! patterns contain no zeros; they end with 00.
 
 mod decode;
 mod marks;
@@ -32,7 +32,7 @@ use query::{
 
 use crate::StorageError;
 
-/// Deeper documents are refused, as mongod refuses them.
+/// Documents nested deeper are refused, as in mongod.
 const DEPTH_MAX: usize = 200;
 
 mod ty {
@@ -56,19 +56,20 @@ mod ty {
     pub(super) const MAX_KEY: u8 = 0xE0;
 }
 
-/// The simple, ascending key of one value: the identity of an `_id`.
+/// The key of one value, ascending and without a collation; it identifies an `_id`.
 pub fn encode(value: Value<'_>) -> Result<Vec<u8>, StorageError> {
     let mut out = Vec::with_capacity(24);
     append(&mut out, value, false, None)?;
     Ok(out)
 }
 
-/// The simple, ascending key of a value as the driver's types have it.
+/// Like [`encode`], for a value of the BSON library.
 pub fn encode_raw(value: RawBsonRef<'_>) -> Result<Vec<u8>, StorageError> {
     if let Some(value) = Value::from_raw(value) {
         return encode(value);
     }
-    // A DBPointer or old binary does not show its bytes; within a document it does.
+    // The library does not expose the bytes of a DBPointer or old binary value; inside a document they are
+    // accessible.
     let mut holder = bson::RawDocumentBuf::new();
     holder.append(bson::raw::cstr!(""), value);
     let element = Elements::new(&holder).next();
@@ -95,13 +96,13 @@ pub fn append(
     Ok(())
 }
 
-/// The number that a key begins with, if it is not NaN and no decimal made it.
+/// Decodes the number at the start of a key, unless it is NaN or was made from a decimal.
 pub fn read_number(key: &[u8]) -> Option<f64> {
     number::read(key)
 }
 
-/// The lead byte shared by all values that compare as one type. Objects order their fields by it before
-/// they look at names.
+/// The first byte, shared by all values that compare as one type. Objects order their fields by it before their
+/// names.
 fn type_of(value: Value<'_>) -> u8 {
     match value {
         Value::MinKey => ty::MIN_KEY,
@@ -146,7 +147,7 @@ fn append_value(
     Ok(())
 }
 
-/// What follows the type byte of everything but numbers and booleans.
+/// Appends the content after the type byte, for all types but numbers and booleans.
 fn append_content(
     out: &mut Vec<u8>,
     value: Value<'_>,
@@ -190,7 +191,7 @@ fn append_content(
     Ok(())
 }
 
-/// Fields one after the other: type, name, value; 00 at the end, below every type.
+/// Appends fields one after the other: type, name, value; ends with 00, which is below every type byte.
 fn append_elements(
     out: &mut Vec<u8>,
     doc: &[u8],
@@ -231,7 +232,7 @@ fn append_name(out: &mut Vec<u8>, name: &[u8]) {
     out.push(0);
 }
 
-/// Shorter sorts first; one byte for what is common.
+/// Appends a length: shorter ones sort first, and common ones take one byte.
 fn append_len(out: &mut Vec<u8>, len: usize) {
     match u8::try_from(len) {
         Ok(len) if len < u8::MAX => out.push(len),

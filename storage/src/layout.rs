@@ -1,4 +1,4 @@
-//! Every key prefix and every byte of ours on disk, drawn.
+//! All key prefixes and value formats that the store writes to disk.
 //!
 //! ```text
 //! current:  table(4) ++ key                                -> version
@@ -13,17 +13,17 @@
 //!           'e' ++ epoch(4)                                -> first ts(8) of the epoch
 //!           'h' ++ epoch(4) ++ table(4)                    -> history: versions(8) bytes(8) last removal(8)
 //!           'o' ++ first ts(8)                             -> a stretch of the oplog: last ts(8) bytes(8) entries(8)
-//!           'u' ++ applied ts(8) ++ n(4)                   -> documents that were new in that batch, for rollback
+//!           'u' ++ applied ts(8) ++ n(4)                   -> rows that were new in that batch, for rollback
 //!           'x' ++ table(4)                                -> drop ts(8) of a table whose rows wait to be reclaimed
 //!           'm' ++ name                                    -> a mark: applied through, where history begins, next table...
 //!
-//! version:  flags(1) start(8) [durable(8)] [length(1) ++ starts before] [length(4) ++ full key] ++ payload
-//! starts before: of each, seconds back from the one after it (varint) ++ increment (varint), newest first
+//! version:  flags(1) start(8) [durable(8)] [length(1) ++ earlier starts] [length(4) ++ full key] ++ payload
+//! earlier starts: each as seconds before its successor (varint) ++ increment (varint), newest first
 //! payload of a document: the document.   Of an index entry: key length (varint) ++ [record key] or
-//! marks: two bits a field, which of several types its bytes stand for, without zeros at the end. See `keystring::marks`.
+//! marks: two bits a field for the type of its value, without trailing zeros. See `keystring::marks`.
 //! ```
-//! All numbers in keys are big-endian, so that memory order is number order.
-//! `key` is prefix-free within its table: a KeyString, a KeyString with its record key, or a fixed length.
+//! All numbers in keys are big-endian, so that byte order is number order. `key` is prefix-free within its table: a
+//! KeyString, a KeyString with its record key, or a fixed length.
 
 use std::ops::Bound;
 
@@ -31,30 +31,31 @@ use protocol::Timestamp;
 
 use crate::engine::{KEY_LEN_MAX, Slice};
 
-/// The format of everything below. A change that an older program would misread raises it.
+/// Version of the on-disk format. A change that an older program would misread increments it.
 ///
-/// 3: text indexes have keys. A store of format 2 is taken as it is: those of its text indexes that were made without
-/// keys stay so, which their rows in the catalog tell.
+/// 3: text indexes have keys. A store of format 2 is accepted as it is: its text indexes that were made without keys
+/// stay so, which their catalog rows record.
 ///
-/// 4: index entries have marks. An older program reads them as it did, but when it puts 1.0 in the place of 1 it leaves
-/// the mark of an integer behind, which we would then believe: so it must not. Entries of format 3 have no marks, and
-/// their documents are looked at.
+/// 4: index entries have marks. An older program reads them correctly, but when it replaces 1 by 1.0 it would leave
+/// the mark of an integer behind, which we would then believe; so it must not open the store. Entries of format 3
+/// have no marks, and their documents are read instead.
 pub(crate) const FORMAT_VERSION: u32 = 4;
-/// The oldest format that can be read, and becomes the present one when it is opened.
+/// The oldest format that can be opened; opening upgrades it to the present one.
 pub(crate) const FORMAT_OLDEST: u32 = 2;
 
-/// Names a table: a collection's documents, an index, the catalog. Never used twice, not even after a rollback.
+/// Identifies a table: a collection's documents, an index, the catalog. Ids are never reused, not even after a
+/// rollback.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct TableId(pub(crate) u32);
 
 impl TableId {
     /// The catalog's own table: UUID -> collection row.
     pub(crate) const CATALOG: Self = Self(1);
-    /// In `history` only: counts of collections, see `count_log`.
+    /// Only in `history`: counts of collections, see `count_log`.
     pub(crate) const COUNTS: Self = Self(2);
-    /// The same of prepared transactions' commits.
+    /// Only in `history`: count changes by commits of prepared transactions.
     pub(crate) const LATE_COUNTS: Self = Self(3);
-    /// The first table of a user.
+    /// The first id of user tables.
     pub(crate) const FIRST_FREE: u32 = 16;
 
     /// The key of a row in `current`.
@@ -65,7 +66,7 @@ impl TableId {
         out
     }
 
-    /// The same as the engine takes it.
+    /// [`Self::key`] as the engine's type.
     pub(crate) fn row(self, key: &[u8]) -> Slice {
         join(&[&self.0.to_be_bytes(), key])
     }
@@ -76,7 +77,7 @@ impl TableId {
     }
 }
 
-/// A stretch of time by whose end history is grouped and dropped.
+/// A period of time. Versions are grouped in history by the epoch in which they ended, and dropped by epoch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Epoch(pub(crate) u32);
 
@@ -92,7 +93,7 @@ pub(crate) fn history_key(epoch: Epoch, row: &[u8], stop: Timestamp) -> Slice {
     join(&[&epoch.prefix(), row, &stop.as_u64().to_be_bytes()])
 }
 
-/// Parts as one key. Most are short, and come together without a detour over the heap.
+/// Concatenates parts into one key. Most are short and need no heap allocation.
 fn join(parts: &[&[u8]]) -> Slice {
     let mut short = [0; 128];
     let mut len = 0;
@@ -113,7 +114,7 @@ pub(crate) fn split_history_key(key: &[u8]) -> Option<(&[u8], Timestamp)> {
     Some((row, Timestamp::from_u64(u64::from_be_bytes(*stop))))
 }
 
-/// A key in `meta`: its family, then its own bytes.
+/// A key in `meta`: its family byte, then the rest.
 pub(crate) fn meta_key(family: u8, rest: &[&[u8]]) -> Vec<u8> {
     let mut out = vec![family];
     for part in rest {
@@ -122,14 +123,14 @@ pub(crate) fn meta_key(family: u8, rest: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// The key of the mark "applied" in `meta`. Its value is a position, and behind it the number of [`synced`].
+/// The key of the mark "applied" in `meta`. Its value is a position, followed by the number for [`synced`].
 pub(crate) const APPLIED: &[u8] = b"mapplied";
 
-/// The key of the row in `meta` that is written after each run that was taken in by bulk. Nobody reads it.
+/// The key of the row in `meta` that is written after each bulk ingestion. Its value is never read.
 pub(crate) const INGESTED: &[u8] = b"mingested";
 
-/// What a row of a journal says about syncs: the engine's number of the last write that was on disk before this one was
-/// written. `None` inside: it is a row that should say it, and was written before rows did.
+/// The sequence number in a journal row up to which everything was synced before that row was written. `Some(None)`
+/// if the row should have this number but was written by an older program.
 pub(crate) fn synced(key: &[u8], value: &[u8]) -> Option<Option<u64>> {
     let rest = value.get(24..).filter(|_| key == APPLIED)?;
     Some(rest.first_chunk().map(|number| u64::from_be_bytes(*number)))
@@ -148,7 +149,7 @@ pub(crate) fn prefix_range(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     (Bound::Included(prefix.to_vec()), Bound::Unbounded)
 }
 
-/// True when nothing can lie between the bounds.
+/// True if nothing can lie between the bounds.
 pub(crate) fn is_empty_range(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
     match (from, to) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
@@ -159,14 +160,15 @@ pub(crate) fn is_empty_range(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
     }
 }
 
-/// Bytes of a row's own key (without table) that fit, with epoch, table and stop around them.
+/// Maximum length of a row's own key (without its table), leaving room for epoch, table and stop.
 pub(crate) const ROW_KEY_MAX: usize = KEY_LEN_MAX - 16;
-/// What stays of a longer key before its hash.
+/// Number of bytes of a longer key that are kept before its hash.
 pub(crate) const CUT_AT: usize = ROW_KEY_MAX - 17;
-/// Between the kept bytes of a cut key and its hash.
+/// Separates the kept bytes of a cut key from its hash.
 const CUT_MARK: u8 = 0xFE;
 
-/// The key as the engine takes it: a longer one is cut, marked and hashed, and stands whole in the value.
+/// Shortens a key that is too long for the engine: it is cut, marked and hashed, and the full key is stored in the
+/// value. `None` if the key fits.
 pub(crate) fn cut(key: &[u8]) -> Option<Vec<u8>> {
     use md5::Digest;
     if key.len() <= ROW_KEY_MAX {
@@ -178,7 +180,7 @@ pub(crate) fn cut(key: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Reads big-endian numbers off the front of a value.
+/// Reads big-endian numbers from the front of a value.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -239,7 +241,7 @@ pub(crate) fn push_varint(out: &mut Vec<u8>, mut value: usize) {
     out.push(value as u8);
 }
 
-/// Several numbers as one value.
+/// Encodes several numbers as one value.
 pub(crate) fn numbers<const N: usize>(values: [u64; N]) -> Slice {
     values.iter().flat_map(|n| n.to_be_bytes()).collect()
 }

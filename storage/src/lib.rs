@@ -4,21 +4,21 @@
 //!   Oplog::append, sync --> oplog            Apply --> documents + index entries + catalog + counts + mark, one batch
 //!        written, durable                                |                              applied
 //!                                                        v
-//!   View at the newest, a majority's, or any moment T <-- current + history (epochs) ... oldest
+//!   View at the newest, the majority's, or any timestamp T <-- current + history (epochs) ... oldest
 //! ```
-//! [`Store`] is the door. Replication appends entries to the [`Oplog`] and syncs it, then applies them through
-//! [`Apply`]; commands read through a [`View`]. Everything is a versioned table (`mvcc`): a write moves the version it
-//! replaces to history, so that every moment of the window can be read, undone or rolled back to.
+//! [`Store`] is the entry point. Replication appends entries to the [`Oplog`] and syncs it, then applies them through
+//! [`Apply`]; commands read through a [`View`]. Everything is stored in versioned tables (`mvcc`): a write moves the
+//! version it replaces to history, so that every timestamp within the window can be read or rolled back to.
 //!
-//! What always holds, wherever the process ends:
-//! 1. Entries whose [`Oplog::sync`] returned are there; if the disk lost them, [`Store::lost_tail`] says so.
-//! 2. The data are exactly those of the oplog up to the mark `applied`: no batch is half there.
-//! 3. Index entries and counts agree with the documents, at every moment that can be read.
-//! 4. A reader sees one moment, and never waits for a writer.
-//! 5. Nothing that can still be read, rolled back to or replayed is let go.
+//! Invariants, wherever the process ends:
+//! 1. Entries whose [`Oplog::sync`] returned are present; if the disk lost them, [`Store::lost_tail`] reports it.
+//! 2. The data is exactly that of the oplog up to the mark `applied`: no batch is applied partly.
+//! 3. Index entries and counts agree with the documents, at every readable timestamp.
+//! 4. A reader sees one consistent timestamp, and never waits for a writer.
+//! 5. Nothing that can still be read, rolled back to or replayed is removed.
 //!
-//! Left out on purpose: what an oplog entry means (`repl`), what a query means (`query`), and any clock: upkeep is told
-//! the time ([`Store::maintain`]).
+//! Deliberately not here: the meaning of an oplog entry (`repl`), the meaning of a query (`query`), and any clock:
+//! the caller passes the time to upkeep ([`Store::maintain`]).
 
 mod apply;
 mod build;

@@ -1,14 +1,14 @@
-//! Loading a whole collection during initial sync: documents as they come, then each index from its sorted keys.
+//! Loads a whole collection during initial sync: documents as they arrive, then each index from its sorted keys.
 //!
 //! ```text
 //!   documents --> window --> ascending run --> ingested while it is received
 //!                   |            \--> in chunks, on a thread of its own: keys --> a sorter per index
 //!                   \--> late: sorted, ingested after it
 //! ```
-//! Natural order is mostly the order of `_id`, and bulk ingestion takes ascending keys only: what comes in about that
-//! order streams into tables without touching a sort file. What stayed in memory is written by ordinary
-//! batches (an ingestion costs 30 ms however small it is). No history is made: the versions start at zero.
-//! A crash in between leaves a half-loaded collection and the initial sync's flag, which starts it anew.
+//! Natural order is mostly `_id` order, and bulk ingestion requires ascending keys: documents in approximately that
+//! order are streamed into tables without using a sort file. If everything fits in memory, it is written in ordinary
+//! batches (an ingestion takes 30 ms, however small it is). No history is written: the versions start at zero. A
+//! crash leaves a half-loaded collection and the initial sync's flag, which restarts the sync.
 
 mod ascending;
 mod indexes;
@@ -31,30 +31,30 @@ use ascending::Ascending;
 use indexes::Indexes;
 pub(crate) use indexes::{IndexLoad, write_indexes};
 
-/// Documents held back to be put in order.
+/// Memory for documents that are held back to be sorted.
 const WINDOW_BYTES: usize = 8 << 20;
-/// Memory for documents that came too late for that.
+/// Memory for documents that arrived too late to be sorted in the window.
 const LATE_BYTES: usize = 8 << 20;
 /// Memory for the keys of all indexes together.
 const KEYS_BYTES: usize = 16 << 20;
-/// Size of the batches by which small loads are written.
+/// Batch size for writing small loads.
 const BATCH_BYTES: u64 = 4 << 20;
-/// Rows that go to the thread that takes their keys together, and how many such chunks may wait for it.
+/// Rows per chunk for the key-generating thread, and how many chunks may wait for it.
 const CHUNK_ROWS: usize = 256;
 const CHUNKS_AHEAD: usize = 2;
-/// A chunk of large documents goes earlier.
+/// Maximum bytes per chunk.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// What was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Documents, each `_id` once.
+    /// Number of documents, each `_id` counted once.
     pub documents: u64,
-    /// Their bytes.
+    /// Size of the documents in bytes.
     pub bytes: u64,
 }
 
-/// Takes the documents of an empty collection in any order. Of two with one `_id` the later counts.
+/// Loads the documents of an empty collection, in any order. Of two with the same `_id` the later one wins.
 pub(crate) fn load(
     store: &Arc<Inner>,
     coll: &Arc<Collection>,
@@ -81,7 +81,7 @@ pub(crate) fn load(
     Ok(LoadReport { documents: counts.documents, bytes: counts.bytes })
 }
 
-/// Ingests rows while another thread takes their keys: each is about half of the work.
+/// Ingests rows while another thread generates their index keys: each is about half of the work.
 fn write_beside(
     store: &Inner,
     rows: &mut dyn Iterator<Item = Item>,
@@ -104,7 +104,7 @@ fn write_beside(
             if chunk.len() == CHUNK_ROWS || bytes >= CHUNK_BYTES {
                 bytes = 0;
                 let full = std::mem::replace(&mut chunk, Vec::with_capacity(CHUNK_ROWS));
-                // Nobody takes it any more: the other thread has failed, and its error is the load's.
+                // If the receiver is gone, the other thread has failed, and its error is returned.
                 chunks.send(full).ok()?;
             }
             Some(Ok(row))
@@ -117,8 +117,8 @@ fn write_beside(
     })
 }
 
-/// Writes what came too late for the ascending run. Returns the documents whose `_id` was in that run: their
-/// predecessors' index keys are on their way already.
+/// Writes documents that arrived too late for the ascending run. Returns those whose `_id` was in that run: the index
+/// keys of their predecessors were already generated.
 fn write_late(store: &Inner, late: Sorter, indexes: &mut Indexes) -> Result<Sorter, StorageError> {
     let mut again = Sorter::new(&store.sort_dir(), LATE_BYTES);
     if late.is_empty() {
@@ -147,7 +147,7 @@ fn write_late(store: &Inner, late: Sorter, indexes: &mut Indexes) -> Result<Sort
     Ok(again)
 }
 
-/// Records where arrays were seen, replaces documents that came twice, and shows what was loaded.
+/// Records multikey paths, replaces documents that arrived twice, and makes the loaded data visible.
 fn replace(
     store: &Arc<Inner>,
     uuid: Uuid,

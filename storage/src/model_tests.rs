@@ -1,4 +1,4 @@
-//! Random histories against a plain model: every read at every readable moment must agree.
+//! Compares random histories with a simple model: every read at every readable timestamp must agree.
 //!
 //! `SEED=n` replays one run, `SEEDS=n` runs that many.
 
@@ -125,7 +125,7 @@ impl Run {
         self.log.push(format!("{}: {what}", self.secs));
     }
 
-    /// Several operations, at one moment or at several within one engine batch.
+    /// Several operations in one engine batch, at one timestamp or at several.
     fn batch(&mut self) {
         let mut apply = self.store().begin_apply();
         let mut what = String::new();
@@ -223,7 +223,7 @@ impl Run {
         format!("startIndexBuild {name} ")
     }
 
-    /// Brings one index build to its end, with writes between its drain and its commit.
+    /// Completes an index build, with writes between its drain and its commit.
     fn build(&mut self) {
         let Some((uuid, name, build_uuid)) = self.building.pop() else { return };
         self.store().build_indexes(uuid, build_uuid, &AtomicBool::new(false)).unwrap();
@@ -283,10 +283,10 @@ impl Run {
             apply.abort_prepared(&prepared.txn, ts(secs)).unwrap();
             return self.end(apply, "abort prepared".into());
         }
-        // Inc 2: no ordinary write has that timestamp.
+        // Increment 2: no ordinary write has that timestamp.
         let commit_ts = Timestamp::new(commit_secs, 2);
         apply.commit_prepared(&prepared.txn, commit_ts, ts(secs)).unwrap();
-        // The versions appear in the past: the moments from the commit timestamp on show them.
+        // The versions appear in the past: reads from the commit timestamp on see them.
         let set = |state: &mut State| {
             for (uuid, id, doc) in &prepared.writes {
                 let Some(coll) = state.colls.get_mut(uuid) else { continue };
@@ -306,7 +306,7 @@ impl Run {
     }
 
     fn commit_point(&mut self) {
-        // Never past a prepared transaction: the model does not replay them from an oplog.
+        // Never beyond a prepared transaction, since the model does not replay them from an oplog.
         let held = self.prepared.iter().map(|p| p.ts.saturating_sub(1)).min().unwrap_or(u32::MAX);
         let to = self.rng.random_range(self.stable..=self.secs).min(held);
         let to = self.past.range(..=to).next_back().map_or(0, |(secs, _)| *secs);
@@ -317,7 +317,8 @@ impl Run {
     }
 
     fn roll_back(&mut self) {
-        // The model knows no rolled back decisions: only while nothing is prepared or was decided lately.
+        // The model does not support rolling back a decision, so it only rolls back if nothing is prepared or was
+        // decided recently.
         let decided = self.log.iter().rev().take_while(|l| !l.contains("prepare")).count();
         if !self.prepared.is_empty() || decided < self.log.len() && decided < 8 {
             return;
@@ -354,7 +355,7 @@ impl Run {
             })
             .collect();
         self.log.push(format!("{}: rollback from {}", to, self.secs));
-        // Timestamps of the other branch go on after ours: the next ones are new.
+        // The other branch continues with timestamps after ours.
     }
 
     fn reopen(&mut self) {
@@ -373,7 +374,7 @@ impl Run {
             1 => rawdoc! { "_id": id, "a": [{ "x": 1 }, { "x": self.rng.random_range(0..9) }, 7] },
             2 => rawdoc! { "_id": id, "a": { "x": self.rng.random_range(0..9) } },
             3 => rawdoc! { "_id": id },
-            // Equal numbers of several types share a key.
+            // Equal numbers of different types share a key.
             4 => rawdoc! { "_id": id, "a": 1_i64 },
             5 => rawdoc! { "_id": id, "a": 1.0 },
             6 => rawdoc! { "_id": id, "a": -0.0 },

@@ -5,6 +5,7 @@
 //!   dbpath/durable.mark      the last position whose sync was reported: two slots, written in turn
 //!   dbpath/FORMAT            "understudy <format> <engine>"; made after the mark, so that with it the mark is there
 //!   dbpath/vote              the last vote, replaced as a whole
+//!   dbpath/damage            what was found to be damaged, in words; there only then
 //!   dbpath/engine/           the engine
 //! ```
 //! The mark exists because an engine's journal can open and silently lack its tail (measured): then the
@@ -30,7 +31,11 @@ use crate::{
 /// The file that a process locks.
 pub(crate) const LOCK: &str = "understudy.lock";
 /// What a backup takes besides the engine's files. The durable mark is not among them: a backup acknowledged nothing.
-pub(crate) const IN_BACKUPS: &[&str] = &["FORMAT", "vote"];
+pub(crate) const IN_BACKUPS: &[&str] = &["FORMAT", VOTE];
+/// What is known to be damaged.
+const DAMAGE: &str = "damage";
+/// The last vote.
+const VOTE: &str = "vote";
 
 /// The durable mark.
 const MARK: &str = "durable.mark";
@@ -124,7 +129,8 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), StorageError> {
         .map_err(StorageError::io(dir.display().to_string()))
 }
 
-/// The durable mark: two slots, the newer valid one counts.
+/// The durable mark: two slots that are synced and written in turn, and one that is not synced, in a sector of its own.
+/// The newest valid slot counts.
 pub(crate) struct DurableMark {
     file: File,
     path: PathBuf,
@@ -134,9 +140,15 @@ pub(crate) struct DurableMark {
 struct MarkState {
     sequence: u64,
     at: OpTimeAndWall,
+    /// False if only the slot that is not synced says it.
+    synced: bool,
+    /// Which of the synced slots was written last.
+    slot: u64,
 }
 
 const SLOT_LEN: usize = 48;
+/// Where the slot lies that is not synced.
+const NOTE_AT: usize = 512;
 const MARK_MAGIC: u32 = 0x554E_4453;
 
 impl DurableMark {
@@ -166,11 +178,18 @@ impl DurableMark {
     }
 
     fn parse(path: &Path, content: &[u8]) -> Result<MarkState, StorageError> {
-        let state = content.chunks(SLOT_LEN).filter_map(parse_slot).max_by_key(|s| s.sequence);
-        match state {
-            Some(state) => Ok(state),
-            None if content.is_empty() => Ok(MarkState { sequence: 0, at: OpTimeAndWall::NULL }),
-            None => {
+        let slots = (0..).zip(content.chunks(SLOT_LEN).take(2)).filter_map(parse_slot);
+        let state = slots.max_by_key(|state| state.sequence);
+        let note = content.get(NOTE_AT..).and_then(|note| parse_slot((0, note)));
+        match (state, note) {
+            (Some(state), Some(note)) if note.sequence > state.sequence => {
+                Ok(MarkState { synced: false, slot: state.slot, ..note })
+            }
+            (Some(state), _) => Ok(state),
+            _ if content.is_empty() => {
+                Ok(MarkState { sequence: 0, at: OpTimeAndWall::NULL, synced: true, slot: 0 })
+            }
+            _ => {
                 let why = "neither of its two slots is whole";
                 Err(StorageError::corrupt(path.display().to_string(), why))
             }
@@ -200,33 +219,51 @@ impl DurableMark {
     /// Writes a position whose sync has happened; on disk when the call returns.
     pub(crate) fn write(&self, at: OpTimeAndWall) -> Result<(), StorageError> {
         let mut state = self.state.lock();
-        if state.at == at {
+        if state.at == at && state.synced {
             return Ok(());
         }
         self.save(&mut state, at)
     }
 
-    fn save(&self, state: &mut MarkState, at: OpTimeAndWall) -> Result<(), StorageError> {
+    /// Writes a position whose sync has happened, without a sync of its own: a crash of the process keeps it, a power
+    /// cut may lose it. It costs a microsecond, so that it can be done before each acknowledgement.
+    pub(crate) fn note(&self, at: OpTimeAndWall) -> Result<(), StorageError> {
+        let mut state = self.state.lock();
+        if at.op_time <= state.at.op_time {
+            return Ok(());
+        }
         let sequence = state.sequence + 1;
-        let mut slot = Vec::with_capacity(SLOT_LEN);
-        slot.extend_from_slice(&MARK_MAGIC.to_be_bytes());
-        slot.extend_from_slice(&sequence.to_be_bytes());
-        slot.extend_from_slice(&at.op_time.ts.as_u64().to_be_bytes());
-        slot.extend_from_slice(&at.op_time.t.to_be_bytes());
-        slot.extend_from_slice(&at.wall.timestamp_millis().to_be_bytes());
-        slot.extend_from_slice(&crc32fast::hash(&slot).to_be_bytes());
-        slot.resize(SLOT_LEN, 0);
-        let offset = (sequence % 2) * SLOT_LEN as u64;
         self.file
-            .write_all_at(&slot, offset)
+            .write_all_at(&slot_bytes(sequence, at), NOTE_AT as u64)
+            .map_err(StorageError::io(self.path.display().to_string()))?;
+        *state = MarkState { sequence, at, synced: false, slot: state.slot };
+        Ok(())
+    }
+
+    fn save(&self, state: &mut MarkState, at: OpTimeAndWall) -> Result<(), StorageError> {
+        let (sequence, slot) = (state.sequence + 1, 1 - state.slot);
+        self.file
+            .write_all_at(&slot_bytes(sequence, at), slot * SLOT_LEN as u64)
             .and_then(|()| self.file.sync_data())
             .map_err(StorageError::io(self.path.display().to_string()))?;
-        *state = MarkState { sequence, at };
+        *state = MarkState { sequence, at, synced: true, slot };
         Ok(())
     }
 }
 
-fn parse_slot(slot: &[u8]) -> Option<MarkState> {
+fn slot_bytes(sequence: u64, at: OpTimeAndWall) -> Vec<u8> {
+    let mut slot = Vec::with_capacity(SLOT_LEN);
+    slot.extend_from_slice(&MARK_MAGIC.to_be_bytes());
+    slot.extend_from_slice(&sequence.to_be_bytes());
+    slot.extend_from_slice(&at.op_time.ts.as_u64().to_be_bytes());
+    slot.extend_from_slice(&at.op_time.t.to_be_bytes());
+    slot.extend_from_slice(&at.wall.timestamp_millis().to_be_bytes());
+    slot.extend_from_slice(&crc32fast::hash(&slot).to_be_bytes());
+    slot.resize(SLOT_LEN, 0);
+    slot
+}
+
+fn parse_slot((number, slot): (u64, &[u8])) -> Option<MarkState> {
     let body = slot.get(..36)?;
     let mut reader = Reader(slot);
     let magic = reader.u32()?;
@@ -236,30 +273,64 @@ fn parse_slot(slot: &[u8]) -> Option<MarkState> {
     let wall = bson::DateTime::from_millis(reader.u64()?.cast_signed());
     let crc = reader.u32()?;
     (magic == MARK_MAGIC && crc == crc32fast::hash(body))
-        .then_some(MarkState { sequence, at: OpTimeAndWall { op_time: OpTime::new(ts, t), wall } })
+        .then(|| OpTimeAndWall { op_time: OpTime::new(ts, t), wall })
+        .map(|at| MarkState { sequence, at, synced: true, slot: number })
 }
 
 /// The last vote. Lost votes could be given twice, so it is on disk before it counts.
 pub(crate) fn read_vote(dbpath: &Path) -> Result<Option<RawDoc>, StorageError> {
-    let path = dbpath.join("vote");
+    let path = dbpath.join(VOTE);
     let content = match std::fs::read(&path) {
         Ok(content) => content,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(StorageError::io(path.display().to_string())(e)),
     };
+    parse_vote(&path, &content).map(Some)
+}
+
+fn parse_vote(path: &Path, content: &[u8]) -> Result<RawDoc, StorageError> {
     let damaged = || StorageError::corrupt(path.display().to_string(), "its checksum is wrong");
     let (crc, doc) = content.split_first_chunk().ok_or_else(damaged)?;
     if u32::from_be_bytes(*crc) != crc32fast::hash(doc) {
         return Err(damaged());
     }
-    RawDoc::new(Bytes::copy_from_slice(doc)).map(Some).map_err(|_| damaged())
+    RawDoc::new(Bytes::copy_from_slice(doc)).map_err(|_| damaged())
+}
+
+/// The content of a file that goes into a backup, if it is whole.
+pub(crate) fn whole(path: &Path, content: Vec<u8>) -> Result<Vec<u8>, StorageError> {
+    if path.ends_with(VOTE) {
+        parse_vote(path, &content)?;
+    }
+    Ok(content)
+}
+
+/// What was found to be damaged in an earlier run.
+pub(crate) fn read_damage(dbpath: &Path) -> Option<String> {
+    let content = std::fs::read(dbpath.join(DAMAGE)).ok()?;
+    Some(String::from_utf8_lossy(&content).into_owned())
+}
+
+/// Keeps it for the next run.
+pub(crate) fn write_damage(dbpath: &Path, what: &str) -> Result<(), StorageError> {
+    replace_file(&dbpath.join(DAMAGE), what.as_bytes())
+}
+
+/// Nothing is damaged any more.
+pub(crate) fn clear_damage(dbpath: &Path) -> Result<(), StorageError> {
+    let path = dbpath.join(DAMAGE);
+    match std::fs::remove_file(&path) {
+        Ok(()) => sync_dir(dbpath),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(StorageError::io(path.display().to_string())(e)),
+    }
 }
 
 /// Replaces the last vote.
 pub(crate) fn write_vote(dbpath: &Path, doc: &bson::RawDocument) -> Result<(), StorageError> {
     let mut content = crc32fast::hash(doc.as_bytes()).to_be_bytes().to_vec();
     content.extend_from_slice(doc.as_bytes());
-    replace_file(&dbpath.join("vote"), &content)
+    replace_file(&dbpath.join(VOTE), &content)
 }
 
 #[cfg(test)]
@@ -284,11 +355,39 @@ mod tests {
             mark.write(at(secs)).unwrap();
             assert_eq!(DurableMark::open(dir.path()).unwrap().at(), at(secs));
         }
-        // Sequence 5 lies in slot 1.
+        // The fifth lies in slot 1.
         mark.file.write_all_at(&[0xAB; 10], SLOT_LEN as u64 + 10).unwrap();
         assert_eq!(DurableMark::open(dir.path()).unwrap().at(), at(4));
         mark.file.write_all_at(&[0xAB; 10], 10).unwrap();
         assert!(matches!(DurableMark::open(dir.path()), Err(StorageError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_note_survives_the_process_and_never_endangers_the_synced_slots() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = DurableMark::open(dir.path()).unwrap();
+        mark.write(at(1)).unwrap();
+        for secs in 2..=5 {
+            mark.note(at(secs)).unwrap();
+            assert_eq!(DurableMark::open(dir.path()).unwrap().at(), at(secs));
+        }
+        mark.note(at(4)).unwrap();
+        assert_eq!(mark.at(), at(5), "a note never goes back");
+        // A power cut may tear the note: what was synced counts again.
+        mark.file.write_all_at(&[0xAB; 10], NOTE_AT as u64 + 10).unwrap();
+        assert_eq!(DurableMark::open(dir.path()).unwrap().at(), at(1));
+        mark.note(at(6)).unwrap();
+        mark.write(at(6)).unwrap();
+        mark.file.write_all_at(&[0xAB; 10], NOTE_AT as u64 + 10).unwrap();
+        assert_eq!(
+            DurableMark::open(dir.path()).unwrap().at(),
+            at(6),
+            "it was synced all the same"
+        );
+        // A rollback lowers the mark, whatever the note says.
+        mark.note(at(8)).unwrap();
+        mark.write(at(7)).unwrap();
+        assert_eq!(DurableMark::open(dir.path()).unwrap().at(), at(7));
     }
 
     #[test]

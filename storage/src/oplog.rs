@@ -1,16 +1,18 @@
-//! Our own `local.oplog.rs`.
+//! This node's `local.oplog.rs`.
 //!
-//! Entries stand under their timestamp, byte for byte as they were fetched. `append` hands them to the operating
-//! system and moves `written`; `sync` makes all of them durable at once and moves `durable`. Public readers end at
-//! `applied`; the applier and the rollback read to `written`.
+//! Entries are stored by timestamp, byte for byte as they were fetched. `append` passes them to the operating system
+//! and advances `written`; `sync` makes all of them durable at once and advances `durable`. Public readers see
+//! entries up to `applied`; the applier and the rollback read up to `written`.
 //!
 //! ```text
-//!   | stretch | stretch | stretch ... | open stretch |      sizes are kept by stretches, and the front goes by stretches
+//!   | stretch | stretch | stretch ... | open stretch |      sizes are kept by stretches, and the front is trimmed by stretches
 //!   ^ first                         applied   ^ written
 //! ```
-//! O1 Timestamps ascend. O2 Nothing is trimmed that replay, rollback or a pin may need. O3 A trimmed front is on
-//! disk as trimmed before its entries go. O4 While entries are missing whose sync was reported, the durable mark
-//! keeps saying so, over restarts and initial syncs, until the oplog has reached it again.
+//! O1 Timestamps ascend.
+//! O2 Nothing is trimmed that replay, rollback or a pin may need.
+//! O3 The new first timestamp is synced before the trimmed entries are removed.
+//! O4 While entries are missing whose sync was reported, the durable mark keeps saying so, over restarts and initial
+//!    syncs, until the oplog has reached it again.
 
 use std::{collections::VecDeque, ops::Bound, sync::Arc, time::Duration};
 
@@ -27,11 +29,11 @@ use crate::{
     watermarks::Watermarks,
 };
 
-/// A stretch is at most this large, and a hundredth of the oplog at most.
+/// Maximum size of a stretch; it is also at most a hundredth of the oplog.
 const STRETCH_BYTES_MAX: u64 = 64 << 20;
-/// Nor is it smaller than this.
+/// Minimum size of a stretch.
 const STRETCH_BYTES_MIN: u64 = 64 << 10;
-/// Removals per engine batch when the tail is cut.
+/// Removals per engine batch when the tail is truncated.
 const CUT_BATCH: usize = 10_000;
 
 /// The oplog of this node.
@@ -40,15 +42,15 @@ pub struct Oplog {
     marks: Arc<Watermarks>,
     durable_mark: Option<DurableMark>,
     state: Mutex<State>,
-    /// What the durable mark says, while the oplog does not reach it (O4).
+    /// The position in the durable mark, while the oplog has not reached it (O4).
     lost: Mutex<Option<OpTime>>,
-    /// Held while the end of the oplog changes; `state` never is while the engine writes.
+    /// Held while the end of the oplog changes. `state` is never locked during an engine write.
     end: Mutex<()>,
 }
 
 struct State {
     stretches: VecDeque<Stretch>,
-    /// Below this nothing is left.
+    /// Timestamp before which everything was trimmed.
     first: Timestamp,
     max_bytes: u64,
     min_retention: Duration,
@@ -56,7 +58,7 @@ struct State {
     follows_history: bool,
     pins: Vec<(u64, Timestamp)>,
     next_pin: u64,
-    /// `applied` as the last sync found it: replay never starts before it.
+    /// `applied` at the last sync: a replay never starts before it.
     applied_synced: Timestamp,
 }
 
@@ -68,7 +70,7 @@ struct Stretch {
     entries: u64,
 }
 
-/// Keeps the oplog from `from` on while it lives.
+/// Prevents trimming of entries from `from` on while it is held.
 pub struct OplogPin {
     oplog: std::sync::Weak<Oplog>,
     id: u64,
@@ -83,7 +85,7 @@ impl Drop for OplogPin {
 }
 
 impl Oplog {
-    /// Reads what the store knows of its oplog, without a look at the entries.
+    /// Loads the oplog's state without reading the entries.
     pub(crate) fn open(
         engine: Arc<dyn Engine>,
         durable_mark: Option<DurableMark>,
@@ -110,7 +112,7 @@ impl Oplog {
         let written = last_entry(&*snapshot, first, Timestamp::MAX)?
             .map_or(Ok(OpTimeAndWall::NULL), |entry| position(&entry))?;
         if let Some(back) = stretches.back_mut() {
-            // A crash while the tail was being cut leaves it a little beyond.
+            // A crash while the tail was being truncated may leave the last stretch too long.
             back.last = written.op_time.ts;
         }
         let marks = Arc::new(make_marks(written));
@@ -136,7 +138,7 @@ impl Oplog {
         &self.marks
     }
 
-    /// Appends entries, ascending, after everything there is. Not yet durable. Moves `written`.
+    /// Appends entries, which must ascend, after the existing ones. Not durable yet. Advances `written`.
     pub fn append(&self, entries: &[RawDoc]) -> Result<OpTimeAndWall, StorageError> {
         let _end = self.end.lock();
         let mut state = self.state.lock();
@@ -177,10 +179,12 @@ impl Oplog {
         Ok(last)
     }
 
-    /// One sync for all that was appended before the call. Moves `durable` and returns it. Blocks.
+    /// Syncs everything that was appended before the call. Advances `durable` and returns it. Blocks.
     pub fn sync(&self) -> Result<OpTimeAndWall, StorageError> {
         let (written, applied) = (self.marks.written(), self.marks.applied());
         self.engine.sync()?;
+        // Before anybody hears of it: should the disk lose it after all, the mark tells.
+        self.note_mark(written)?;
         self.marks.raise_durable(written);
         let mut state = self.state.lock();
         state.applied_synced = state.applied_synced.max(applied.op_time.ts);
@@ -188,7 +192,7 @@ impl Oplog {
         Ok(self.marks.durable())
     }
 
-    /// Writes the first durable mark of a store that is new.
+    /// Writes the first durable mark of a new store.
     pub(crate) fn begin_mark(&self, initial_sync: bool) -> Result<(), StorageError> {
         match &self.durable_mark {
             Some(mark) if mark.is_begun() => Ok(()),
@@ -198,7 +202,14 @@ impl Oplog {
         }
     }
 
-    /// Brings the durable mark up to `durable`. Called about once a second, and at the end.
+    fn note_mark(&self, at: OpTimeAndWall) -> Result<(), StorageError> {
+        match &self.durable_mark {
+            Some(mark) if self.lost.lock().is_none() => mark.note(at),
+            _ => Ok(()),
+        }
+    }
+
+    /// Advances the durable mark to `durable`. Called about once a second, and at shutdown.
     pub(crate) fn save_mark(&self) -> Result<(), StorageError> {
         let Some(mark) = &self.durable_mark else { return Ok(()) };
         let mut lost = self.lost.lock();
@@ -210,7 +221,7 @@ impl Oplog {
         mark.write(durable)
     }
 
-    /// A position whose sync was reported once and that the oplog has not reached again.
+    /// A position that was reported durable and that the oplog has not reached again.
     pub(crate) fn lost(&self) -> Option<OpTime> {
         (*self.lost.lock()).filter(|lost| self.marks.durable().op_time < *lost)
     }
@@ -232,7 +243,7 @@ impl Oplog {
         found.map(parse_entry).transpose()
     }
 
-    /// The oldest entry there is, if it is applied.
+    /// The oldest entry, if it is applied.
     pub fn first(&self) -> Result<Option<RawDoc>, StorageError> {
         self.scan(Bound::Unbounded, Direction::Forward)
             .next()
@@ -256,12 +267,12 @@ impl Oplog {
             .transpose()
     }
 
-    /// The entries from a position on, in either direction, none beyond `applied` as it stands now.
+    /// The entries from a position on, in either direction, up to the present `applied`.
     pub fn scan(&self, from: Bound<Timestamp>, direction: Direction) -> OplogScan {
         self.walk(from, self.marks.applied().op_time.ts, direction)
     }
 
-    /// The entries from a position on, to the last one written.
+    /// The entries from a position on, up to the last one written.
     pub fn scan_written(&self, from: Bound<Timestamp>, direction: Direction) -> OplogScan {
         self.walk(from, self.marks.written().op_time.ts, direction)
     }
@@ -297,14 +308,14 @@ impl Oplog {
         OplogScan(mvcc::walk(direction, &*snapshot, Keyspace::Oplog, low, high))
     }
 
-    /// Takes away everything after `ts`, for good: synced when it returns. Moves `written` and `durable` back.
+    /// Removes everything after `ts`; synced when it returns. Moves `written` and `durable` back.
     pub fn truncate_after(&self, ts: Timestamp) -> Result<OpTimeAndWall, StorageError> {
         let _end = self.end.lock();
         let mut state = self.state.lock();
         let last = last_entry(&*self.engine.snapshot(), state.first, ts)?
             .map_or(Ok(OpTimeAndWall::NULL), |entry| position(&entry))?;
-        // The mark first: a crash in between must not look like a lost tail. What the disk lost earlier followed on the
-        // entries that are cut, so that it is not missed any more.
+        // Write the mark first: a crash in between must not look like a lost tail. If the disk lost entries earlier,
+        // those came after the entries that are removed now, so they are no longer missed.
         let mut lost = self.lost.lock();
         if let Some(mark) = &self.durable_mark
             && mark.at().op_time.ts > last.op_time.ts
@@ -317,7 +328,7 @@ impl Oplog {
         let snapshot = self.engine.snapshot();
         let from = entry_key(ts);
         let mut batch = Batch::default();
-        // From the end: a crash in between leaves a shorter oplog without holes.
+        // From the end, so that a crash in between leaves a shorter oplog without gaps.
         for item in snapshot.range_back(Keyspace::Oplog, Bound::Excluded(&from), Bound::Unbounded) {
             let (key, value) = item?;
             state.shrink(&key, value.len() as u64, &mut batch);
@@ -334,7 +345,7 @@ impl Oplog {
         Ok(last)
     }
 
-    /// Lets the front go as far as size, retention and pins allow. Returns how many entries went.
+    /// Trims the front as far as size, retention and pins allow. Returns the number of removed entries.
     pub fn trim(&self, now: bson::DateTime) -> Result<u64, StorageError> {
         let mut stable = self.marks.stable().op_time.ts;
         if self.state.lock().follows_history {
@@ -361,8 +372,8 @@ impl Oplog {
         Ok(gone)
     }
 
-    /// The first entry of any prepared transaction: whoever syncs from us needs all of what is not decided. What is
-    /// prepared later lies after `stable`.
+    /// The first entry of any prepared transaction: members that sync from us need all entries of undecided
+    /// transactions. Transactions prepared later are after `stable`.
     fn first_undecided(&self) -> Result<Timestamp, StorageError> {
         let mut first = Timestamp::MAX;
         for (_, ts) in prepared::list(&*self.engine.snapshot())? {
@@ -371,7 +382,8 @@ impl Oplog {
         Ok(first)
     }
 
-    /// A large transaction has several entries, and each names the one before it.
+    /// The first entry of a transaction. A large transaction has several entries, and each refers to the previous
+    /// one.
     fn first_of_transaction(&self, mut ts: Timestamp) -> Result<Timestamp, StorageError> {
         while let Some(entry) = self.entry_written(ts)? {
             let before = entry.get_document("prevOpTime").ok().and_then(OpTime::from_raw);
@@ -383,7 +395,7 @@ impl Oplog {
         Ok(ts)
     }
 
-    /// Keeps everything from `from` on.
+    /// Keeps all entries from `from` on.
     pub fn pin(self: &Arc<Self>, from: Timestamp) -> OplogPin {
         let mut state = self.state.lock();
         let id = state.next_pin;
@@ -392,8 +404,8 @@ impl Oplog {
         OplogPin { oplog: Arc::downgrade(self), id }
     }
 
-    /// Bytes and number of the entries that are applied: what lies after them is nobody's business yet, and may be
-    /// the private tail of a delayed member.
+    /// Bytes and number of the applied entries. Later entries are not public yet, and may be the private tail of a
+    /// delayed member.
     pub fn applied_extent(&self) -> Result<(u64, u64), StorageError> {
         let applied = self.marks.applied().op_time.ts;
         let (mut bytes, mut entries, mut cut) = (0, 0, None);
@@ -418,17 +430,17 @@ impl Oplog {
         self.state.lock().stretches.iter().map(|stretch| stretch.bytes).sum()
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn count(&self) -> u64 {
         self.state.lock().stretches.iter().map(|stretch| stretch.entries).sum()
     }
 
-    /// The size beyond which the front goes.
+    /// The size above which the front is trimmed.
     pub fn max_bytes(&self) -> u64 {
         self.state.lock().max_bytes
     }
 
-    /// `replSetResizeOplog`: another size for good, whatever the store is opened with. On disk when it returns.
+    /// `replSetResizeOplog`: changes the size permanently, overriding the options at open. Synced when it returns.
     pub fn resize(&self, max_bytes: u64) -> Result<(), StorageError> {
         let mut batch = Batch::default();
         batch.put(Keyspace::Meta, size_key(), numbers([max_bytes]));
@@ -444,7 +456,7 @@ impl Oplog {
         self.state.lock().min_retention = retention;
     }
 
-    /// Forgets everything: an initial sync begins. The rows are gone already.
+    /// Resets the state for an initial sync, after the rows were removed.
     pub(crate) fn reset(&self) -> Result<(), StorageError> {
         let mut state = self.state.lock();
         state.stretches.clear();
@@ -470,7 +482,7 @@ impl State {
         batch.put(Keyspace::Meta, stretch.key(), stretch.value());
     }
 
-    /// An entry at the end goes.
+    /// Removes the last entry from the counters.
     fn shrink(&mut self, key: &[u8], bytes: u64, batch: &mut Batch) {
         let Some(back) = self.stretches.back_mut() else { return };
         back.bytes = back.bytes.saturating_sub(bytes);
@@ -479,7 +491,7 @@ impl State {
             batch.remove(Keyspace::Meta, back.key());
             self.stretches.pop_back();
         } else if let Some(ts) = Reader(key).ts() {
-            // Right until the next removal says otherwise: the entry before is not known here.
+            // An upper bound that the next removal corrects: the entry before is not known here.
             back.last = Timestamp::from_u64(ts.as_u64().saturating_sub(1));
         }
     }
@@ -497,7 +509,7 @@ impl State {
         self.save_last(batch);
     }
 
-    /// How far the front may go: the new first timestamp, and how many stretches lie before it.
+    /// How far the front may be trimmed: the new first timestamp, and the number of stretches before it.
     fn to_trim(&self, now: bson::DateTime, stable: Timestamp) -> Option<(Timestamp, usize)> {
         let mut total: u64 = self.stretches.iter().map(|stretch| stretch.bytes).sum();
         let pinned = self.pins.iter().map(|(_, from)| *from).min().unwrap_or(Timestamp::MAX);
@@ -542,7 +554,7 @@ impl Stretch {
     }
 }
 
-/// A walk over entries; ends where the oplog ended when it began.
+/// A scan over entries, up to the end of the oplog when it began.
 pub struct OplogScan(Iter);
 
 impl Iterator for OplogScan {
@@ -571,7 +583,7 @@ fn first_key() -> Vec<u8> {
     meta_key(b'm', &[b"oplogFirst"])
 }
 
-/// The size that the oplog was given while it ran.
+/// The key of the size that was set by `replSetResizeOplog`.
 fn size_key() -> Vec<u8> {
     meta_key(b'm', &[b"oplogSize"])
 }
@@ -584,7 +596,7 @@ fn parse_entry(value: Slice) -> Result<RawDoc, StorageError> {
     RawDoc::stored(value.into()).map_err(|e| StorageError::corrupt("the oplog", e.to_string()))
 }
 
-/// Where an entry stands.
+/// The position of an entry.
 pub(crate) fn position(entry: &RawDoc) -> Result<OpTimeAndWall, StorageError> {
     let op_time = OpTime::from_raw(entry)
         .ok_or_else(|| StorageError::bad_document("an oplog entry without ts"))?;
@@ -592,7 +604,7 @@ pub(crate) fn position(entry: &RawDoc) -> Result<OpTimeAndWall, StorageError> {
     Ok(OpTimeAndWall { op_time, wall })
 }
 
-/// The last entry between two timestamps, both included.
+/// The last entry between two timestamps (inclusive).
 fn last_entry(
     snapshot: &dyn Snapshot,
     first: Timestamp,

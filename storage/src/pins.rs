@@ -1,8 +1,8 @@
-//! Moments that readers hold: `oldest` waits for them, within a bound.
+//! Timestamps that readers pin: `oldest` waits for them, within a limit.
 //!
-//! A pin costs nothing but the history that it keeps. Whoever reads one moment for long (a snapshot cursor, an index
-//! build, a restore of the past) holds one; when the bound passes it, the next read there says that its history is
-//! gone.
+//! A pin costs nothing except the history that it keeps. A reader that uses one timestamp for long (a snapshot
+//! cursor, an index build, a restore) holds one; when the limit has passed it, the next read there fails with an
+//! error that its history is gone.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,26 +11,26 @@ use protocol::Timestamp;
 
 use crate::{StorageError, Store};
 
-/// All moments that are held, and by how many.
+/// The pinned timestamps with the number of pins on each.
 #[derive(Default)]
 pub(crate) struct Pins(Mutex<BTreeMap<Timestamp, usize>>);
 
 impl Pins {
-    /// Calls `decide` with the earliest moment that is held, while no other can be taken.
+    /// Calls `decide` with the earliest pinned timestamp; no pin can be taken meanwhile.
     pub(crate) fn with_first<T>(&self, decide: impl FnOnce(Option<Timestamp>) -> T) -> T {
         let held = self.0.lock();
         decide(held.keys().next().copied())
     }
 }
 
-/// A moment that stays readable while this is held: up to twice the history window back.
+/// Keeps a timestamp readable while it is held: up to twice the history window back.
 pub struct Pin {
     ts: Timestamp,
     pins: Arc<Pins>,
 }
 
 impl Pin {
-    /// The moment.
+    /// The pinned timestamp.
     pub fn ts(&self) -> Timestamp {
         self.ts
     }
@@ -49,14 +49,14 @@ impl Drop for Pin {
 }
 
 impl Store {
-    /// Keeps a moment readable while the pin is held, within the bound.
+    /// Pins a timestamp.
     pub fn pin(&self, ts: Timestamp) -> Result<Pin, StorageError> {
         let inner = &self.0;
         let applied = inner.marks.applied().op_time.ts;
         if ts > applied {
             return Err(StorageError::NotYetApplied { ts, applied });
         }
-        // Held first, so that the check below cannot go stale.
+        // Pinned before the check, so that the check cannot become outdated.
         *inner.pins.0.lock().entry(ts).or_default() += 1;
         let pin = Pin { ts, pins: Arc::clone(&inner.pins) };
         let oldest = inner.marks.oldest();

@@ -1,13 +1,14 @@
-//! Documents that a batch will change, read while the batch before it is applied.
+//! Reads the documents that a batch will change while the previous batch is applied.
 //!
 //! ```text
-//!   applying thread   batch 1: applied ... committed | batch 2: takes the rows, but for those that batch 1 changed
+//!   applying thread   batch 1: applied ... committed | batch 2: uses the rows, except those that batch 1 changed
 //!   other threads     rows of batch 2 are read       | rows of batch 3 are read
 //! ```
-//! For speed only: reads of replaced documents are almost half of the work of a batch, more if they miss the cache.
+//! This is only an optimisation: reading the replaced documents is almost half of the work of a batch, more if they
+//! are not cached.
 //!
-//! R1 A row that was read ahead is taken only if no batch that was committed since the reading began has changed it.
-//! R2 What else writes rows (an initial sync's loader, a rollback) never runs beside one who reads ahead.
+//! R1 A row that was read ahead is used only if no batch committed since the reading began has changed it.
+//! R2 Other writers of rows (an initial sync's loader, a rollback) never run concurrently with reading ahead.
 
 use std::{
     num::NonZero,
@@ -32,15 +33,15 @@ use crate::{
     store::Inner,
 };
 
-/// A disk serves some reads at once.
+/// Limit on reading threads; a disk serves only some reads in parallel.
 const THREADS_MAX: usize = 8;
-/// Documents that are read before they are needed, at most.
+/// Maximum bytes of documents read ahead.
 const BYTES_MAX: usize = 8 << 20;
-/// Bits that tell which rows were changed: with some thousand rows, one in a hundred others is taken for changed and
-/// read again.
+/// Size of the filter of changed rows: with some thousand changed rows, one in a hundred others is taken for changed
+/// and read again.
 const TOUCHED_BITS: usize = 1 << 20;
 
-/// Rows that were read, and a watch on what changes meanwhile.
+/// Rows that were read ahead, and a watcher of the changes meanwhile.
 pub struct ReadAhead {
     store: Arc<Inner>,
     touched: Arc<Touched>,
@@ -48,21 +49,21 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Begins to watch: what is read afterwards is known to be good or not.
+    /// Starts watching, so that rows read afterwards can be checked against later changes.
     pub(crate) fn begin(store: Arc<Inner>) -> Self {
         let touched = store.watchers.add();
         Self { store, touched, rows: Vec::new() }
     }
 
-    /// The collection with that identity, as of now.
+    /// The present collection with this UUID.
     pub fn collection(&self, uuid: Uuid) -> Option<Arc<Collection>> {
         self.store.present().catalog.by_uuid(uuid)
     }
 
-    /// Reads the present versions of documents, some of them if all would be too much for memory.
+    /// Reads the present versions of documents; only some of them if all would take too much memory.
     pub fn read(&mut self, ids: &[(Arc<Collection>, RawBsonRef<'_>)]) -> Result<(), StorageError> {
         let reader = self.store.present_reader();
-        // Where a batch was left half-way, rows are not what they seem.
+        // After a half-written batch, the present rows are not valid.
         if reader.at.is_some() {
             return Ok(());
         }
@@ -71,7 +72,7 @@ impl ReadAhead {
             let key = keystring::encode_raw(*id)?;
             rows.push((coll.table.row(cut(&key).as_deref().unwrap_or(&key)), coll.table));
         }
-        // Neighbours share the blocks that lead to them.
+        // Sorted, because adjacent keys share index blocks.
         rows.sort_unstable();
         rows.dedup();
         let bytes = AtomicUsize::new(0);
@@ -88,7 +89,7 @@ impl ReadAhead {
             }
             Ok(found)
         };
-        // One core is the applier's.
+        // One core is left to the applier.
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let share = rows.len().div_ceil(cores.saturating_sub(1).clamp(1, THREADS_MAX)).max(1);
         let found: Result<Vec<_>, StorageError> = std::thread::scope(|scope| {
@@ -108,7 +109,7 @@ impl ReadAhead {
 }
 
 impl Apply {
-    /// Takes what was read ahead for this batch, R1.
+    /// Uses the rows that were read ahead for this batch (R1).
     pub fn take_ahead(&mut self, ahead: ReadAhead) {
         if ahead.touched.all.load(Ordering::SeqCst) {
             return;
@@ -122,11 +123,11 @@ impl Apply {
     }
 }
 
-/// Everybody who reads ahead.
+/// All active watchers.
 #[derive(Default)]
 pub(crate) struct Watchers(Mutex<Vec<Weak<Touched>>>);
 
-/// What one batch changes.
+/// Hashes of the rows that one batch changes.
 pub(crate) struct Changed(Option<Vec<u64>>);
 
 impl Watchers {
@@ -138,13 +139,14 @@ impl Watchers {
         touched
     }
 
-    /// Before a batch is committed. With nobody watching it costs nothing.
+    /// Called before a batch is committed. Costs nothing if nobody is watching.
     pub(crate) fn changed_by(&self, changes: &Changes) -> Changed {
         let watched = self.0.lock().iter().any(|watcher| watcher.strong_count() > 0);
         Changed(watched.then(|| changes.changed_rows().map(|row| xxh3_64(row)).collect()))
     }
 
-    /// After it is committed: who comes later sees it. Who came while it was committed may not, and takes nothing.
+    /// Called after the commit: readers that start later see the batch. A watcher added during the commit may not
+    /// have seen it and discards everything it read.
     pub(crate) fn tell(&self, changed: &Changed) {
         for watcher in self.0.lock().iter().filter_map(Weak::upgrade) {
             match &changed.0 {
@@ -156,13 +158,13 @@ impl Watchers {
 }
 
 impl Changed {
-    /// Of a batch that came in parts, of which the earlier are forgotten.
+    /// For a batch written in parts, whose earlier rows are no longer known: everything counts as changed.
     pub(crate) fn anything() -> Self {
         Self(None)
     }
 }
 
-/// Which rows were changed, by a hash of their keys.
+/// The changed rows, as a bit set of key hashes.
 struct Touched {
     all: AtomicBool,
     bits: Vec<AtomicU64>,

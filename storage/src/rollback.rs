@@ -1,12 +1,12 @@
-//! Going back to the common point.
+//! Rolls the store back to the common point.
 //!
-//! Every row that changed after it gets the version that it had then: the history has it. Rows that came from
-//! nothing leave no history; the batches that made them listed them (`u` rows of `meta`), and so did the commits of
-//! prepared transactions, whose versions carry an earlier time than their commit entry.
+//! Every row that changed after the common point gets the version that it had then, from history. New rows have no
+//! version in history, so the batches that inserted them listed them (`u` rows of `meta`). So did commits of prepared
+//! transactions, whose versions have an earlier timestamp than their commit entry.
 //!
-//! R1 Each row is put back on its own, and putting back twice changes nothing: a crash in between is finished at open.
-//! R2 The mark `rollback` stands from before the first change until after the last.
-//! R3 Counts move with the documents, in the same batch.
+//! R1 Each row is restored independently, and restoring is idempotent: after a crash it is completed at open.
+//! R2 The mark `rollback` is set from before the first change until after the last.
+//! R3 Counts change with the documents, in the same batch.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -27,7 +27,7 @@ use crate::{
     store::{Counts, Inner, applied_value, mark_key, position_value},
 };
 
-/// Rows put back in one engine batch.
+/// Rows restored in one engine batch.
 const ROWS_PER_BATCH: usize = 2_000;
 
 /// A document that a rollback changed.
@@ -37,15 +37,15 @@ pub struct Undone {
     pub ns: Namespace,
     /// The collection.
     pub uuid: Uuid,
-    /// What was there and is lost.
+    /// The document that is lost.
     pub lost: Option<RawDoc>,
-    /// What is there again.
+    /// The document that is restored.
     pub restored: Option<RawDoc>,
 }
 
 impl Store {
-    /// Puts every document, index entry and catalog row back to what it was at `common`, which must not lie before
-    /// `stable` or before history begins. The oplog is not touched: cut it next. On disk when it returns.
+    /// Restores every document, index entry and catalog row to its state at `common`, which must not be before
+    /// `stable` or before history begins. The oplog is not changed: truncate it next. Synced when it returns.
     pub fn rollback_to(
         &self,
         common: OpTimeAndWall,
@@ -65,7 +65,7 @@ impl Store {
 }
 
 impl Inner {
-    /// Ends a rollback that a crash interrupted.
+    /// Completes a rollback that a crash interrupted.
     pub(crate) fn finish_rollback(&self) -> Result<(), StorageError> {
         match crate::store::read_position(&*self.engine.snapshot(), "rollback")? {
             common if common.op_time.is_null() => Ok(()),
@@ -117,7 +117,7 @@ impl Inner {
         self.engine.commit(batch, Sync::Yes)?;
         self.partial.store(false, std::sync::atomic::Ordering::SeqCst);
         self.old_catalogs.lock().clear();
-        // B3: an index that is being built anew, or again, needs a new cut.
+        // B3: an unfinished index build needs a new cut.
         self.built.lock().clear();
         self.forget_newer_presents();
         self.low.forget();
@@ -130,7 +130,7 @@ struct Work {
     common: Timestamp,
     snapshot: Arc<dyn Snapshot>,
     reader: Reader,
-    /// Tables of documents, with the name before the rollback.
+    /// Tables of documents, with the collection's name before the rollback.
     documents: HashMap<TableId, (Uuid, Namespace)>,
     /// All tables that the catalog named before the rollback.
     tables: BTreeSet<TableId>,
@@ -154,7 +154,7 @@ impl Work {
         Ok(Self { common, snapshot: Arc::clone(&reader.snapshot), reader, documents, tables })
     }
 
-    /// Every row that may have changed after the common point, and the changes of prepared commits to undo.
+    /// Every row that may have changed after the common point, and the versions of prepared commits to undo.
     fn rows(&self) -> Result<Vec<(Slice, Option<Timestamp>)>, StorageError> {
         let mut rows: BTreeMap<Slice, Option<Timestamp>> = BTreeMap::new();
         let first = self.reader.history.epoch_of(self.common);
@@ -230,7 +230,7 @@ impl Work {
         Ok(())
     }
 
-    /// The version a row had at the common point; every version that ended later leaves the history.
+    /// The version of a row at the common point; all versions that ended later are removed from history.
     fn version_then(
         &self,
         row: &Slice,
@@ -238,7 +238,8 @@ impl Work {
         prepared_at: Option<Timestamp>,
         batch: &mut Batch,
     ) -> Result<Option<Version>, StorageError> {
-        // A prepared commit counts by its entry's time, so its own timestamp must be undone too.
+        // A prepared commit is undone by its commit entry's timestamp, but its versions have the earlier commit
+        // timestamp.
         let limit = prepared_at
             .map_or(self.common, |at| self.common.min(Timestamp::from_u64(at.as_u64() - 1)));
         let mut then = now.filter(|version| version.effective() <= self.common);
@@ -265,7 +266,7 @@ impl Work {
         Ok(then)
     }
 
-    /// Tables that are no longer named wait to be reclaimed; those that are named again do not.
+    /// Tables that are no longer in the catalog will be reclaimed; those that are in it again will not.
     fn tables_after(
         &self,
         snapshot: &dyn Snapshot,
@@ -311,8 +312,8 @@ pub(crate) fn read_undo<'a>(reader: &mut Bytewise<'a>) -> Option<(&'a [u8], Opti
     Some((reader.bytes(len)?, at))
 }
 
-/// The lists of the batches after the common point go. A batch that spans it had rows that stay: they are listed
-/// under the common point, for the next rollback.
+/// Removes the undo rows of batches after the common point. Rows of a batch that spans it and are still needed are
+/// listed again under the common point, for the next rollback.
 fn relist(
     snapshot: &dyn Snapshot,
     common: OpTimeAndWall,
@@ -339,7 +340,7 @@ fn relist(
     Ok(())
 }
 
-/// Rows of a family of `meta` whose timestamp lies after `ts`.
+/// Rows of a `meta` family with a timestamp after `ts`.
 fn family_after(snapshot: &dyn Snapshot, family: u8, ts: Timestamp) -> crate::engine::Iter {
     let from = meta_key(family, &[&(ts.as_u64().saturating_add(1)).to_be_bytes()]);
     snapshot.range(Keyspace::Meta, Bound::Included(&from), Bound::Excluded(&[family + 1]))

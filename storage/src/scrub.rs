@@ -1,4 +1,4 @@
-//! Whether every file of a store is what was written, by reading all of them.
+//! Whether every file of a store is what was written, by reading all of them; and what is known to be damaged.
 
 use std::path::Path;
 
@@ -8,13 +8,21 @@ use crate::{
     node_files,
 };
 
+/// What an operator can do.
+const WAY_OUT: &str = "the data of this node cannot be trusted: restore a backup, or move its dbpath away and start \
+    with an empty one, it will sync from the set";
+
 /// Reads every file of a store that no process has open. `pace` is told how many bytes were read, and says whether to go
-/// on. Nothing is changed.
+/// on. Nothing is changed, but that a store which is whole is no longer known to be damaged.
 pub fn scrub(dbpath: &Path, pace: &mut dyn FnMut(u64) -> bool) -> Result<Scrubbed, StorageError> {
     let _lock = node_files::Lock::take(dbpath)?;
     let mut found = scrub::scrub(&dbpath.join("engine"), false, pace)?;
     if let Err(error) = node_files::look(dbpath) {
         found.damaged.push(error.to_string());
+    }
+    if found.is_whole() {
+        // What was damaged was repaired, or is no part of the store any more.
+        node_files::clear_damage(dbpath)?;
     }
     Ok(found)
 }
@@ -30,6 +38,35 @@ impl Store {
         if let Err(error) = node_files::look(&self.0.dbpath) {
             found.damaged.push(error.to_string());
         }
+        if let Some(first) = found.damaged.first() {
+            self.keep_damage(format!("{first}; {WAY_OUT}"))?;
+        }
         Ok(found)
+    }
+
+    /// What is damaged, and what to do, if a read, a write or a scrub has come upon something. It stays known over a
+    /// restart. This node must then neither be read nor vote nor acknowledge anything.
+    pub fn damage(&self) -> Option<String> {
+        self.0.damage.lock().clone().or_else(|| self.0.engine.damage())
+    }
+
+    /// Keeps what reads and writes came upon.
+    pub(crate) fn note_damage(&self) -> Result<(), StorageError> {
+        match self.0.engine.damage() {
+            Some(why) => self.keep_damage(why),
+            None => Ok(()),
+        }
+    }
+
+    fn keep_damage(&self, why: String) -> Result<(), StorageError> {
+        let mut known = self.0.damage.lock();
+        if known.is_none() {
+            tracing::error!(why, "the store is damaged");
+            if self.0._lock.is_some() {
+                node_files::write_damage(&self.0.dbpath, &why)?;
+            }
+            *known = Some(why);
+        }
+        Ok(())
     }
 }

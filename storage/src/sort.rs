@@ -1,7 +1,7 @@
-//! Sorting more than memory holds: runs on disk, merged at the end.
+//! External sort: sorted runs on disk, merged at the end.
 //!
-//! A record is `key length(4) value length(4) key value`, in memory one after the other and in a run the same.
-//! Of equal keys the last one pushed is kept.
+//! A record is `key length(4) value length(4) key value`, in memory and in a run. Of equal keys the last one pushed
+//! is kept.
 
 use std::{
     cmp::Reverse,
@@ -16,14 +16,14 @@ use crate::{
     engine::{Item, Slice},
 };
 
-/// Buffer of each run while merging.
+/// Read buffer of each run during the merge.
 const RUN_BUFFER: usize = 128 << 10;
-/// Lengths before each record.
+/// Bytes of the two lengths before each record.
 const LENGTHS: usize = 8;
-/// Keys begin with the table, which all records of a sort share.
+/// Keys begin with the table id, which all records of a sort share.
 const SHARED_PREFIX: usize = 4;
 
-/// Takes records in any order.
+/// Sorts records that are pushed in any order.
 pub(crate) struct Sorter {
     dir: PathBuf,
     limit: usize,
@@ -31,14 +31,14 @@ pub(crate) struct Sorter {
     runs: Vec<File>,
 }
 
-/// Records in memory: no allocation of their own, and mostly compared without being looked at.
+/// Records in memory: without an allocation each, and mostly compared by a key prefix alone.
 #[derive(Default)]
 struct Held {
     bytes: Vec<u8>,
     order: Vec<Place>,
 }
 
-/// Where a record is, and how its key begins.
+/// Offset of a record and the beginning of its key.
 #[derive(Clone, Copy)]
 struct Place {
     begins: u64,
@@ -53,7 +53,7 @@ impl Held {
     fn push(&mut self, key: &[u8], value: &[u8], limit: usize) {
         let need = LENGTHS + key.len() + value.len();
         if self.bytes.capacity() - self.bytes.len() < need {
-            // Doubling beyond the limit would hold memory that is never used.
+            // Growing beyond the limit would waste memory.
             let room = (self.bytes.capacity() * 2).min(limit).max(64 << 10);
             self.bytes.reserve_exact(room.saturating_sub(self.bytes.len()).max(need));
         }
@@ -67,11 +67,11 @@ impl Held {
         self.order.push(Place { begins: begins(key), at });
     }
 
-    /// Sorts, and leaves of equal keys the last.
+    /// Sorts, and keeps the last of equal keys.
     fn sort(&mut self) {
         let bytes = &self.bytes;
         self.order.sort_unstable_by(|a, b| {
-            // Later records stand later: places decide among equal keys.
+            // Among equal keys the later record has the higher offset.
             let keys = || record(bytes, *a).0.cmp(record(bytes, *b).0);
             a.begins.cmp(&b.begins).then_with(keys).then(a.at.cmp(&b.at))
         });
@@ -113,7 +113,7 @@ fn split_lengths(lengths: [u8; LENGTHS]) -> (usize, usize) {
 }
 
 impl Sorter {
-    /// Spills to unnamed files in `dir` beyond `limit` bytes.
+    /// Spills to unnamed files in `dir` above `limit` bytes.
     pub(crate) fn new(dir: &Path, limit: usize) -> Self {
         Self { dir: dir.to_owned(), limit, held: Held::default(), runs: Vec::new() }
     }
@@ -123,12 +123,12 @@ impl Sorter {
         if self.held.weight() >= self.limit { self.spill() } else { Ok(()) }
     }
 
-    /// True when everything is still in memory.
+    /// True if nothing was spilled.
     pub(crate) fn in_memory(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// True when nothing was pushed.
+    /// True if nothing was pushed.
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.held.order.is_empty()
     }
@@ -161,7 +161,7 @@ impl Sorter {
         Ok(file)
     }
 
-    /// Everything in key order, each key once.
+    /// All records in key order, each key once.
     pub(crate) fn finish(mut self) -> Result<Sorted, StorageError> {
         self.held.sort();
         let Held { bytes, order } = self.held;
@@ -179,7 +179,7 @@ impl Sorter {
     }
 }
 
-/// A file that goes with its handle.
+/// A file that is deleted when its handle is closed.
 fn unnamed_file(dir: &Path) -> std::io::Result<File> {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -194,7 +194,7 @@ fn unnamed_file(dir: &Path) -> std::io::Result<File> {
 /// The merged records.
 pub(crate) struct Sorted {
     sources: Vec<Source>,
-    /// Smallest key first; of equal keys the later source first, which is the later push.
+    /// Smallest key first; of equal keys, the one from the later source, which was pushed later.
     heap: BinaryHeap<Reverse<(Slice, Reverse<usize>, Slice)>>,
     failed: bool,
 }
@@ -284,7 +284,7 @@ mod tests {
                 model.insert(key, n.to_be_bytes().to_vec());
             }
             assert_eq!(sorter.in_memory(), limit == 1 << 30);
-            // Runs of one source may repeat a key that a later run has too.
+            // Different runs may contain the same key.
             let out: Vec<_> = sorter
                 .finish()
                 .unwrap()

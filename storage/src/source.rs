@@ -1,4 +1,4 @@
-//! What the store holds, as the query language reads it: implementations of [`query::source::Source`].
+//! Implements [`query::source::Source`] for collections of the store.
 
 mod bounded;
 mod oplog;
@@ -28,23 +28,23 @@ use crate::{
     view::{IndexScan, RecordScan},
 };
 
-/// A collection of a view.
+/// A collection in a view.
 pub struct CollectionSource {
     view: View,
     collection: Arc<Collection>,
-    /// The `_id` index, if there is one, and those of the catalog.
+    /// The `_id` index, if there is one, and the indexes of the catalog.
     infos: Vec<IndexInfo>,
     kept: Vec<Kept>,
 }
 
-/// Where the entries of an index are.
+/// Where the entries of an index are stored.
 enum Kept {
     Id,
     Own(Arc<Index>),
 }
 
 impl CollectionSource {
-    /// Looks at a collection through a view.
+    /// A source for a collection in a view.
     pub fn new(view: View, collection: Arc<Collection>) -> Result<Self, QueryError> {
         let (mut infos, mut kept) = (Vec::new(), Vec::new());
         if let Some(spec) = collection.id_index() {
@@ -61,7 +61,8 @@ impl CollectionSource {
             });
             kept.push(Kept::Id);
         }
-        // Those that hold no keys here still say how places are meant, and can be named by a hint.
+        // Indexes without keys are included: they determine how geo queries are interpreted, and a hint may name
+        // them.
         for index in collection.indexes().iter().filter(|index| index.state() == IndexState::Ready)
         {
             infos.push(info(index)?);
@@ -70,7 +71,7 @@ impl CollectionSource {
         Ok(Self { view, collection, infos, kept })
     }
 
-    /// The collection that is looked at.
+    /// The collection.
     pub fn collection(&self) -> &Collection {
         &self.collection
     }
@@ -213,7 +214,7 @@ impl Source for CollectionSource {
                 }
             }
         }
-        // A document in an array has several keys: the entry tells which one led to it.
+        // A document may have several keys because of arrays; the entry tells which one led to it.
         let descending = |at: usize| info.fields.get(at).is_some_and(|field| !field.ascending);
         let collator = self.collator(index);
         let found = keys.iter().position(|key| {
@@ -246,7 +247,7 @@ impl Source for CollectionSource {
     }
 }
 
-/// A walk over the documents of a collection.
+/// A scan over the documents of a collection.
 struct Walk(RecordScan);
 
 impl Iterator for Walk {
@@ -280,8 +281,8 @@ fn record((key, doc): (RecordKey, RawDoc)) -> Record {
     Record { key, doc }
 }
 
-/// A walk that goes on after a record. In collections that lose their oldest records the record may be gone, and with
-/// it an unknown number of those that followed: then the walk ends with the error that mongod gives.
+/// A scan that continues after a record. In capped collections the record may have been removed, with an unknown
+/// number of its successors: then the scan ends with mongod's error.
 fn resumed<'s>(
     walk: impl RecordWalk + 's,
     place: Result<Option<RawDoc>, QueryError>,
@@ -305,7 +306,7 @@ fn place_lost(record_id: Value<'_>) -> QueryError {
 }
 
 impl CollectionSource {
-    /// The entries of an index between two ends.
+    /// The entries of an index between two bounds.
     fn entries(
         &self,
         index: usize,
@@ -318,8 +319,8 @@ impl CollectionSource {
         })
     }
 
-    /// The row of an entry: key and record, but for the `_id` index, where the key alone names the record
-    /// unless a collation stands between them.
+    /// The row key of an entry: key and record. For the `_id` index it is the key alone, unless the collection has a
+    /// collation.
     fn row(&self, index: usize, entry: &IndexEntry) -> Vec<u8> {
         let id = matches!(self.kept.get(index), Some(Kept::Id));
         let mut row = entry.key.to_vec();
@@ -332,7 +333,7 @@ impl CollectionSource {
 
 type Ends = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// The stretch of rows that a range means. Edges are in the order of values; a descending field turns them round.
+/// Converts a range to row bounds. Ranges are in value order; a descending field reverses them.
 fn bounds(
     range: &KeyRange,
     fields: &[IndexField],
@@ -379,7 +380,7 @@ fn whole_key(
     Ok(key)
 }
 
-/// Goes on after a row.
+/// Continues after a row.
 fn resume((low, high): Ends, after: Option<Vec<u8>>, direction: Direction) -> Ends {
     match (after, direction) {
         (None, _) => (low, high),
@@ -388,8 +389,8 @@ fn resume((low, high): Ends, after: Option<Vec<u8>>, direction: Direction) -> En
     }
 }
 
-/// A record as clients see its place: a number where documents are kept as they came, else the bytes of its key, as
-/// mongod has it for clustered collections.
+/// A record id as clients see it: a number in capped collections, otherwise the bytes of its key, as mongod shows
+/// them for clustered collections.
 pub fn record_id(collection: &Collection, record: &[u8]) -> RawBson {
     match <[u8; 8]>::try_from(record) {
         Ok(number) if collection.capped().is_some() => RawBson::Int64(i64::from_be_bytes(number)),
@@ -397,7 +398,7 @@ pub fn record_id(collection: &Collection, record: &[u8]) -> RawBson {
     }
 }
 
-/// Appends a value under a name.
+/// Appends a value under a field name.
 fn with_name(doc: &mut RawDocumentBuf, name: &[u8], value: Value<'_>) {
     let holder = value.alone();
     let name = String::from_utf8_lossy(name).into_owned();
@@ -406,7 +407,7 @@ fn with_name(doc: &mut RawDocumentBuf, name: &[u8], value: Value<'_>) {
     }
 }
 
-/// What a failure of the store means to a query.
+/// Converts a storage error to a query error.
 fn query_error(error: StorageError) -> QueryError {
     QueryError::new(error.code(), error.text_for_clients())
 }

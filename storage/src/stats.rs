@@ -1,4 +1,4 @@
-//! What the store can tell about itself.
+//! Statistics of the store.
 
 use std::{collections::HashMap, ops::Bound};
 
@@ -13,27 +13,27 @@ use crate::{
     mvcc::Version,
 };
 
-/// Sizes, by part.
+/// Sizes by part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Bytes on disk of each keyspace.
     pub disk: Vec<(&'static str, u64)>,
     /// Oplog entries.
     pub oplog_entries: u64,
-    /// Their bytes.
+    /// Bytes of the oplog entries.
     pub oplog_bytes: u64,
-    /// Old versions, with their bytes, by epoch.
+    /// By epoch: number of old versions, and their bytes.
     pub history: Vec<(u32, u64, u64)>,
 }
 
-/// A version of a document and its life.
+/// A version of a document with its validity.
 #[derive(Clone, Debug)]
 pub struct DocumentVersion {
-    /// Readable from here on.
+    /// First timestamp at which it is valid.
     pub start: Timestamp,
-    /// Until before here; `None` for the present one.
+    /// End of its validity (exclusive); `None` for the present version.
     pub stop: Option<Timestamp>,
-    /// What it was.
+    /// The document.
     pub doc: RawDoc,
 }
 
@@ -60,24 +60,25 @@ impl Store {
         }
     }
 
-    /// Bytes of all documents, as they stand now.
+    /// Bytes of all present documents.
     pub fn data_bytes(&self) -> u64 {
         let all: u64 = self.0.counts.lock().values().map(|counts| counts.bytes).sum();
         all.saturating_sub(self.dropped_bytes())
     }
 
-    /// Bytes of all that is kept for readers of earlier moments: old versions, and collections that were dropped.
+    /// Bytes kept for readers of the past: old versions and dropped collections.
     pub fn history_bytes(&self) -> u64 {
         self.0.history.bytes()
     }
 
-    /// How much of that are collections and indexes that were dropped.
+    /// The part of [`Self::history_bytes`] that is dropped collections and indexes.
     pub fn dropped_bytes(&self) -> u64 {
         self.0.history.dropped().values().map(|dropped| dropped.bytes).sum()
     }
 
-    /// What the past costs by collection, in versions and bytes, the largest first; of one that was dropped its last
-    /// documents are versions, too. The catalog, and what is older than it tells, has no name here.
+    /// Size of history by collection, in versions and bytes, largest first. The last documents of a dropped
+    /// collection count as versions. The name is `None` for the catalog and for tables that the catalog no longer
+    /// knows.
     pub fn history_by_collection(&self) -> Vec<(Option<Namespace>, u64, u64)> {
         let mut names: HashMap<TableId, Namespace> = HashMap::new();
         for coll in self.0.present().catalog.all() {
@@ -103,7 +104,7 @@ impl Store {
         list
     }
 
-    /// Old versions of a collection's documents and index entries, and their bytes.
+    /// Number and bytes of old versions of a collection's documents and index entries.
     pub fn history_of(&self, coll: &Collection) -> (u64, u64) {
         let mut tables: Vec<TableId> = vec![coll.table];
         tables.extend(coll.id_table);
@@ -113,7 +114,7 @@ impl Store {
         ours.fold((0, 0), |sum, (_, _, held)| (sum.0 + held.versions, sum.1 + held.bytes))
     }
 
-    /// Every version of a document that is still held, oldest first. Not for capped collections.
+    /// Every available version of a document, oldest first. Not for capped collections.
     pub fn versions(
         &self,
         coll: &Collection,

@@ -123,6 +123,8 @@ pub(crate) struct Inner {
     /// One backup at a time.
     pub(crate) backup: Mutex<()>,
     applied_at_open: OpTimeAndWall,
+    /// What is known to be damaged; a file keeps it over a restart.
+    pub(crate) damage: Mutex<Option<String>>,
     /// Catalogs of earlier moments, the last few asked for.
     pub(crate) old_catalogs: Mutex<VecDeque<(Timestamp, Timestamp, Catalog)>>,
     pub(crate) _lock: Option<Lock>,
@@ -202,6 +204,12 @@ impl Store {
         options: StoreOptions,
         faults: Option<Faults>,
     ) -> Result<Self, StorageError> {
+        let dbpath = &match options.engine {
+            EngineKind::Memory => dbpath.to_owned(),
+            // It names its files from the root on.
+            EngineKind::Fjall => std::path::absolute(dbpath)
+                .map_err(StorageError::io(dbpath.display().to_string()))?,
+        };
         let (engine, lock): (Arc<dyn Engine>, _) = match options.engine {
             EngineKind::Memory => (Arc::new(Memory::default()), None),
             EngineKind::Fjall => {
@@ -295,6 +303,7 @@ impl Store {
             turn: Turn::default(),
             backup: Mutex::default(),
             applied_at_open: applied,
+            damage: Mutex::new(lock.as_ref().and_then(|_| node_files::read_damage(dbpath))),
             old_catalogs: Mutex::default(),
             engine,
             history,
@@ -434,6 +443,7 @@ impl Store {
     /// old.
     pub fn maintain(&self, now: bson::DateTime) -> Result<(), StorageError> {
         self.0.engine.tend()?;
+        self.note_damage()?;
         self.0.oplog.save_mark()?;
         if self.initial_sync_pending() {
             return Ok(());

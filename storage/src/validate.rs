@@ -1,7 +1,7 @@
-//! Does a collection hold together: documents, counts, indexes, history.
+//! Checks a collection: documents, counts, indexes, history.
 //!
-//! Documents and index entries are each walked once, and sums of hashes are compared; only where they differ are
-//! the culprits looked for, one by one.
+//! Documents and index entries are each scanned once, and sums of hashes are compared. Only if these differ are the
+//! wrong entries searched for one by one.
 
 use std::{
     collections::BTreeMap,
@@ -21,26 +21,26 @@ use crate::{
     mvcc::Version,
 };
 
-/// How many findings are told in detail.
+/// Maximum number of detailed findings.
 const ERRORS_MAX: usize = 20;
 
-/// What `validate` found.
+/// The result of `validate`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValidateReport {
-    /// Documents.
+    /// Number of documents.
     pub nrecords: u64,
-    /// Documents whose bytes are not BSON or whose place is not that of their `_id`.
+    /// Documents that are not valid BSON, or whose key does not match their `_id`.
     pub n_invalid_documents: u64,
-    /// Entries of each index that keeps keys, the one on `_id` included.
+    /// Number of entries of each index that keeps keys, including the one on `_id`.
     pub keys_per_index: BTreeMap<String, u64>,
-    /// Names of the indexes that are not right.
+    /// Names of the inconsistent indexes.
     pub invalid_indexes: Vec<String>,
-    /// What is wrong.
+    /// Descriptions of the findings.
     pub errors: Vec<String>,
 }
 
 impl ValidateReport {
-    /// True when nothing was found.
+    /// True if nothing was found.
     pub fn valid(&self) -> bool {
         self.errors.is_empty() && self.n_invalid_documents == 0 && self.invalid_indexes.is_empty()
     }
@@ -52,7 +52,7 @@ impl ValidateReport {
     }
 }
 
-/// Order does not matter, and each pair counts.
+/// An order-independent hash of a multiset.
 #[derive(Default, PartialEq, Eq, Clone, Copy)]
 struct Sum {
     count: u64,
@@ -72,11 +72,11 @@ impl Sum {
     }
 }
 
-/// The entries of an index.
+/// Sums over the entries of an index.
 #[derive(Default, Clone, Copy)]
 struct Entries {
     keys: Sum,
-    /// The same with what their marks tell.
+    /// The same including their marks.
     marked: Sum,
 }
 
@@ -88,7 +88,7 @@ impl Entries {
 }
 
 impl Store {
-    /// Checks a collection as the newest moment has it; with `full` also the history of its documents.
+    /// Checks a collection at the newest timestamp; with `full` also the history of its documents.
     pub fn validate(&self, coll: &Collection, full: bool) -> Result<ValidateReport, StorageError> {
         let view = self.view(ReadAt::Newest)?;
         let uuid = coll.uuid();
@@ -128,7 +128,7 @@ impl Store {
         Ok(report)
     }
 
-    /// The lives of a row's versions follow each other, and the present one comes after them.
+    /// Checks that the validity periods of a row's versions do not overlap and that the present version comes last.
     fn check_history(
         &self,
         view: &View,
@@ -228,7 +228,7 @@ fn check_ids(
     Ok(())
 }
 
-/// Entries of earlier programs have no marks; those that are there must be those of their documents.
+/// Checks the marks of index entries. Entries of older programs have none; existing ones must fit their documents.
 fn check_marks(
     view: &View,
     coll: &Collection,

@@ -1,7 +1,7 @@
-//! Reading: one moment of the catalog and of all documents.
+//! Reading: a consistent view of the catalog and all documents.
 //!
-//! A view holds an engine snapshot, so it is short-lived: a command or a getMore opens one, uses it, drops it. A
-//! cursor that must go on at the same moment asks for [`ReadAt::Timestamp`] again.
+//! A view holds an engine snapshot, so it should be short-lived: a command or a getMore opens one, uses it, drops it.
+//! A cursor that must continue at the same timestamp opens [`ReadAt::Timestamp`] again.
 
 use std::{ops::Bound, sync::Arc, sync::atomic::Ordering};
 
@@ -23,21 +23,21 @@ use crate::{
     store::{Counts, Inner},
 };
 
-/// Which moment to read.
+/// The timestamp to read at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadAt {
-    /// The newest batch.
+    /// The last applied batch.
     Newest,
-    /// The newest moment that a majority of the set holds.
+    /// The newest majority-committed state.
     Majority,
-    /// A moment of the past, within the history window.
+    /// A timestamp within the history window.
     Timestamp(Timestamp),
 }
 
-/// Earlier catalogs that are kept for the next reader of the same moment.
+/// Number of earlier catalogs that are cached.
 const OLD_CATALOGS: usize = 8;
 
-/// One moment. Cheap to clone.
+/// A consistent view at one timestamp. Cheap to clone.
 #[derive(Clone)]
 pub struct View {
     reader: Reader,
@@ -91,22 +91,22 @@ impl View {
         Self { reader, catalog: present.catalog.clone(), at: position }
     }
 
-    /// The moment: the timestamp asked for, or `applied` of the batch that it shows.
+    /// The timestamp that was asked for, or `applied` of the batch that it shows.
     pub fn ts(&self) -> Timestamp {
         self.at.op_time.ts
     }
 
-    /// The position of the batch that it shows. With [`ReadAt::Timestamp`] only its `ts` is meant.
+    /// The position of the batch that it shows. With [`ReadAt::Timestamp`] only its `ts` is meaningful.
     pub fn position(&self) -> OpTimeAndWall {
         self.at
     }
 
-    /// The collections of this moment.
+    /// The catalog at this timestamp.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
-    /// The document with that `_id`.
+    /// The document with this `_id`.
     pub fn get(
         &self,
         coll: &Collection,
@@ -118,7 +118,7 @@ impl View {
         }
     }
 
-    /// Where the document with that `_id` stands, or would stand.
+    /// The record key that the document with this `_id` has or would have.
     pub fn record_key(
         &self,
         coll: &Collection,
@@ -132,7 +132,7 @@ impl View {
         Ok(Some(RecordKey(entry::split(&key.into(), &version)?.1.into())))
     }
 
-    /// The document at a place.
+    /// The document with this record key.
     pub fn fetch(
         &self,
         coll: &Collection,
@@ -141,7 +141,7 @@ impl View {
         self.reader.get(coll.table, &key.0)?.map(|version| version.into_doc()).transpose()
     }
 
-    /// All documents in the order of their places, from `start` on in the direction of the walk.
+    /// All documents in record key order, from `start` on in scan direction.
     pub fn scan(
         &self,
         coll: &Collection,
@@ -156,7 +156,7 @@ impl View {
         RecordScan(self.reader.scan(coll.table, from, to, direction))
     }
 
-    /// The documents between two places.
+    /// The documents between two record keys.
     pub fn scan_range(
         &self,
         coll: &Collection,
@@ -168,7 +168,7 @@ impl View {
         RecordScan(self.reader.scan(coll.table, from, to, direction))
     }
 
-    /// The entries of an index between two bounds: KeyStrings of any leading part of its fields. An excluded lower
+    /// The entries of an index between two bounds, which are KeyStrings of a prefix of its fields. An excluded lower
     /// or included upper bound covers every key that begins with it.
     pub fn index_scan(
         &self,
@@ -180,7 +180,7 @@ impl View {
         IndexScan(self.prefix_scan(index.table, range, direction))
     }
 
-    /// The `_id` index in its own order: collated where the collection has a collation. `dbHash` walks it.
+    /// Scans the `_id` index in its own order, which the collection's collation may determine. `dbHash` uses it.
     pub fn id_scan(
         &self,
         coll: &Collection,
@@ -208,7 +208,7 @@ impl View {
         range: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
     ) -> Scan {
-        // A bound is a prefix of the rows it speaks of: the record key follows.
+        // A bound is a prefix of the row keys, since the record key follows.
         let after = |key: &[u8]| crate::layout::prefix_range(key).1;
         let from = match range.0 {
             Bound::Excluded(key) => match after(key) {
@@ -225,12 +225,12 @@ impl View {
         self.reader.scan(table, bounds.0, bounds.1, direction)
     }
 
-    /// How many documents the collection holds at this moment.
+    /// Number of documents of the collection.
     pub fn count(&self, coll: &Collection) -> Result<u64, StorageError> {
         Ok(self.counts(coll)?.documents)
     }
 
-    /// How many bytes its documents have at this moment.
+    /// Bytes of the collection's documents.
     pub fn data_size(&self, coll: &Collection) -> Result<u64, StorageError> {
         Ok(self.counts(coll)?.bytes)
     }
@@ -245,8 +245,8 @@ impl View {
         count_log::counts_at(&self.reader, coll.table, newest)
     }
 
-    /// The prepared transaction that holds the document with that `_id`, and since when: a reader at or after that
-    /// time who must not guess waits for its decision.
+    /// The prepared transaction that has written the document with this `_id`, and its prepare timestamp. A reader at
+    /// or after that timestamp must wait for its decision, unless it may ignore prepared writes.
     pub fn prepared_conflict(
         &self,
         coll: &Collection,
@@ -256,8 +256,8 @@ impl View {
         prepared::holder(&*self.reader.snapshot, coll.table, &key)
     }
 
-    /// True if a transaction that was prepared until then, and is not decided, holds a document of the collection;
-    /// without one, any document. Where nothing is prepared it costs one look.
+    /// True if an undecided transaction prepared at or before `until` has written a document of the collection, or,
+    /// without a collection, any document. One lookup if nothing is prepared.
     pub fn holds(&self, coll: Option<&Collection>, until: Timestamp) -> Result<bool, StorageError> {
         prepared::any_held(&*self.reader.snapshot, coll.map(|coll| coll.table), until)
     }
@@ -281,7 +281,7 @@ impl View {
 }
 
 impl Inner {
-    /// The catalog at an earlier moment: the present one if nothing changed since, else read from history.
+    /// The catalog at an earlier timestamp: the present one if nothing changed since, else read from history.
     fn catalog_at(
         &self,
         reader: &Reader,
@@ -307,7 +307,7 @@ impl Inner {
     }
 }
 
-/// A walk over documents.
+/// A scan over documents.
 pub struct RecordScan(Scan);
 
 impl Iterator for RecordScan {
@@ -320,7 +320,7 @@ impl Iterator for RecordScan {
 }
 
 impl RecordScan {
-    /// The next document that passes the test; the others are looked at where they lie.
+    /// The next document that the test accepts; rejected ones are not copied.
     pub fn next_where(
         &mut self,
         test: &mut dyn FnMut(&[u8]) -> bool,
@@ -330,12 +330,12 @@ impl RecordScan {
     }
 }
 
-/// A walk over index entries.
+/// A scan over index entries.
 pub struct IndexScan(IndexWalk);
 
 enum IndexWalk {
     Entries(Scan),
-    /// The documents are their own `_id` index.
+    /// The documents themselves serve as the `_id` index.
     Documents(Scan),
 }
 

@@ -1,10 +1,11 @@
-//! The positions that move, and who may move each.
+//! The store's positions, and which component advances each.
 //!
 //! ```text
 //!   oldest <= stable <= applied <= written      durable <= written
 //!   history   repl      Apply      Oplog::append   Oplog::sync
 //! ```
-//! `stable` is the smaller of the commit point and `applied`. Everything is a watch: waiters wake, nobody polls.
+//! `stable` is the smaller of the commit point and `applied`. Each position is a watch channel, so that nobody has to
+//! poll.
 
 use protocol::{OpTimeAndWall, Timestamp};
 use tokio::sync::watch;
@@ -32,7 +33,7 @@ impl Watermarks {
         }
     }
 
-    /// The last entry in the oplog, on disk or not.
+    /// The last entry in the oplog, synced or not.
     pub fn written(&self) -> OpTimeAndWall {
         *self.written.borrow()
     }
@@ -52,7 +53,7 @@ impl Watermarks {
         self.durable.subscribe()
     }
 
-    /// The last entry whose effects readers see.
+    /// The last entry whose effects are visible.
     pub fn applied(&self) -> OpTimeAndWall {
         *self.applied.borrow()
     }
@@ -62,12 +63,12 @@ impl Watermarks {
         self.applied.subscribe()
     }
 
-    /// What a majority of the set has, as far as we heard.
+    /// The newest majority-committed entry that we have heard of.
     pub fn commit_point(&self) -> OpTimeAndWall {
         *self.commit_point.borrow()
     }
 
-    /// The majority-committed moment that we hold: the smaller of the commit point and `applied`.
+    /// The newest majority-committed entry that is applied here: the smaller of the commit point and `applied`.
     pub fn stable(&self) -> OpTimeAndWall {
         *self.stable.borrow()
     }
@@ -77,7 +78,7 @@ impl Watermarks {
         self.stable.subscribe()
     }
 
-    /// The oldest moment that can be read.
+    /// The oldest timestamp that can be read.
     pub fn oldest(&self) -> Timestamp {
         *self.oldest.borrow()
     }
@@ -87,7 +88,7 @@ impl Watermarks {
         self.oldest.subscribe()
     }
 
-    /// Takes over what replication learned. Never goes back.
+    /// Sets the commit point that replication learned. Never moves backwards.
     pub fn set_commit_point(&self, at: OpTimeAndWall) {
         if raise(&self.commit_point, at) {
             self.move_stable();
@@ -119,7 +120,7 @@ impl Watermarks {
         });
     }
 
-    /// A new initial sync begins: nothing is held any more.
+    /// Resets all positions for a new initial sync.
     pub(crate) fn reset(&self) {
         for position in
             [&self.written, &self.durable, &self.applied, &self.commit_point, &self.stable]

@@ -1,8 +1,8 @@
-//! kill -9 in the middle of everything, again and again: what was reported durable is there, and the data are those of
-//! the oplog up to the mark.
+//! Kills the process with SIGKILL at random moments, again and again: everything reported durable must be there, and
+//! the data must be that of the oplog up to the applied mark.
 //!
-//! The child is this test binary again, told by the environment where to write and with which seed. It prints each
-//! position whose sync has returned; the parent kills it at a random moment and looks.
+//! The child is this test binary itself; environment variables give it the directory and the seed. It prints each
+//! position whose sync has returned; the parent kills it at a random moment and checks the store.
 
 #![allow(clippy::unwrap_used, reason = "a test: whatever fails ends it")]
 
@@ -41,7 +41,7 @@ fn position(entry: &RawDocument) -> OpTimeAndWall {
     }
 }
 
-/// What an entry does, from its own content alone.
+/// Applies an entry, using only its own content.
 fn apply_entry(apply: &mut Apply, store: &Store, entry: &RawDocument) {
     let ts: Timestamp = entry.get_timestamp("ts").unwrap().into();
     let doc = entry.get_document("o").unwrap();
@@ -76,7 +76,7 @@ fn apply_entry(apply: &mut Apply, store: &Store, entry: &RawDocument) {
     }
 }
 
-/// Applies what the oplog holds beyond the mark, builds first where a commit needs them.
+/// Applies the oplog entries after the applied mark; builds indexes first where a commit needs them.
 fn replay(store: &Store, rng: &mut StdRng) {
     loop {
         let applied = store.watermarks().applied().op_time.ts;
@@ -139,7 +139,7 @@ fn child() {
         }
         if rng.random_range(0..40) == 0 {
             let into = Path::new(&dir).with_extension("checkpoint");
-            // Killed while it goes, the one before must not look like a whole one.
+            // Rename before removing: a half-removed backup must not look complete if the process is killed here.
             let gone = Path::new(&dir).with_extension("gone");
             let _ = std::fs::remove_dir_all(&gone);
             let _ = std::fs::rename(&into, &gone);
@@ -173,7 +173,7 @@ fn entry(rng: &mut StdRng, secs: u32) -> RawDoc {
     .into()
 }
 
-/// The documents that the oplog leads to, up to the mark.
+/// The documents that result from the oplog up to the mark.
 fn expected(store: &Store, upto: Timestamp) -> BTreeMap<i32, RawDocumentBuf> {
     let mut docs = BTreeMap::new();
     for item in store.oplog().scan_written(Unbounded, Direction::Forward) {
@@ -255,7 +255,7 @@ fn killed_at_any_moment_it_comes_back_with_all_it_promised() {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut durable = 0;
-        // Killed after a number of reports, or somewhere behind one.
+        // Kill the child after a number of reports, or some time after one.
         let reports = rng.random_range(1..30);
         let mut seen = 0;
         for line in lines.by_ref() {
@@ -272,7 +272,7 @@ fn killed_at_any_moment_it_comes_back_with_all_it_promised() {
         std::thread::sleep(Duration::from_micros(rng.random_range(0..20_000)));
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it managed to report before it died counts too.
+        // Positions that it still reported before it died count, too.
         for line in lines.map_while(Result::ok) {
             if let Some(ts) = line.strip_prefix("durable ") {
                 durable = ts.parse().unwrap_or(durable);

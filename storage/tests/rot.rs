@@ -1,7 +1,7 @@
-//! Damage to every kind of file of a store: a start refuses, or a read says so, or nothing is lost. Never in silence,
-//! never by a panic, and a start that refuses leaves all files as they were.
+//! Damages every kind of file of a store: the start refuses, or a read reports it, or nothing is lost. Damage is
+//! never silent and never causes a panic, and a refused start leaves all files unchanged.
 //!
-//! `SEED=n` repeats a run, `ROT_TRIALS=n` sets how many random damages are tried.
+//! `SEED=n` repeats a run, `ROT_TRIALS=n` sets the number of random damages.
 
 #![allow(clippy::unwrap_used, reason = "a test: whatever fails ends it")]
 
@@ -46,7 +46,7 @@ fn entry(secs: u32, op: &str, o: RawDocumentBuf) -> RawDoc {
     .into()
 }
 
-/// A put of a document, a removal now and then; of `large` in a hundred the document is a large one.
+/// A random put or, sometimes, removal; `large` percent of the documents are large.
 fn random_entry(rng: &mut StdRng, secs: u32, large: u32) -> RawDoc {
     if secs == 1 {
         return entry(secs, "create", rawdoc! {});
@@ -63,7 +63,7 @@ fn random_entry(rng: &mut StdRng, secs: u32, large: u32) -> RawDoc {
     entry(secs, "i", rawdoc! { "_id": id, "a": [a, a + 1], "pad": pad })
 }
 
-/// Applies what the oplog holds beyond `applied`.
+/// Applies the oplog entries after `applied`.
 fn replay(store: &Store) -> Result<(), StorageError> {
     loop {
         let applied = store.watermarks().applied().op_time.ts;
@@ -118,7 +118,7 @@ fn go_on(store: &Store, rng: &mut StdRng, entries: u32, large: u32) {
     store.maintain(bson::DateTime::from_millis(0)).unwrap();
 }
 
-/// A store that was left alone, and what it held.
+/// A closed store, and what it held.
 struct Fixture {
     dir: TempDir,
     entries: Vec<RawDoc>,
@@ -138,7 +138,7 @@ impl Fixture {
         Self { dir, entries, vote }
     }
 
-    /// Its journals are beyond the size at which one is sealed.
+    /// A store large enough that a journal was sealed.
     fn sealed() -> &'static Self {
         static MADE: OnceLock<Fixture> = OnceLock::new();
         MADE.get_or_init(|| {
@@ -155,7 +155,7 @@ impl Fixture {
         })
     }
 
-    /// A small one: tables and blob files of several flushes, one journal. With it an earlier state of itself.
+    /// A small store: tables and blob files of several flushes, one journal. Also an earlier copy of it.
     fn small() -> &'static (Self, PathBuf) {
         static MADE: OnceLock<(Fixture, PathBuf)> = OnceLock::new();
         MADE.get_or_init(|| {
@@ -166,7 +166,7 @@ impl Fixture {
             store.put_vote(&rawdoc! { "term": 2i64, "candidateIndex": 0i64 }).unwrap();
             for round in 0..3 {
                 go_on(&store, &mut rng, 60, 10);
-                // A backup brings all memtables into tables.
+                // A backup flushes all memtables to tables.
                 let into = dir.path().join(format!("backup{round}"));
                 store.checkpoint(&Checkpoint { into, ..Checkpoint::default() }, &|| true).unwrap();
             }
@@ -183,7 +183,7 @@ impl Fixture {
         })
     }
 
-    /// The documents that the first entries lead to.
+    /// The documents that result from the entries up to `upto`.
     fn documents(&self, upto: Timestamp) -> Vec<RawDocumentBuf> {
         let mut docs = BTreeMap::new();
         for entry in &self.entries {
@@ -200,7 +200,7 @@ impl Fixture {
         docs.into_values().collect()
     }
 
-    /// What comes of a start in a damaged copy.
+    /// Starts in a damaged copy and classifies the result.
     fn outcome(&self, db: &Path) -> Outcome {
         let before = needed(db);
         let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
@@ -272,21 +272,21 @@ impl Fixture {
 
 #[derive(Debug)]
 enum Outcome {
-    /// The start says what is wrong.
+    /// The start reports the damage.
     Refused(String),
-    /// A read says what is wrong.
+    /// A read reports the damage.
     ToldByARead(String),
-    /// The store knows that it lost its end; what it has is right.
+    /// The store knows that it lost its tail; the rest is right.
     Known,
-    /// Everything is there.
+    /// All data is there.
     Harmless,
-    /// Nobody was told before all files were read.
+    /// Only a scrub of all files finds the damage.
     FoundByAScrub,
-    /// Something is wrong and nobody was told.
+    /// Something is wrong and nothing reported it.
     Silent(String),
 }
 
-/// Copies a store; tables and blob files, which are never changed in place, by hard links.
+/// Copies a store; tables and blob files, which are immutable, by hard links.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -302,7 +302,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// All files below a directory, by their names from there on, with their sizes.
+/// All files below a directory with their sizes, by relative path.
 fn listing(dir: &Path) -> BTreeMap<String, u64> {
     fn walk(root: &Path, dir: &Path, found: &mut BTreeMap<String, u64>) {
         for entry in std::fs::read_dir(dir).unwrap() {
@@ -320,7 +320,7 @@ fn listing(dir: &Path) -> BTreeMap<String, u64> {
     found
 }
 
-/// All files but the manifests that nothing names any more: the engine removes them when it has time.
+/// All files except obsolete manifests, which the engine removes at any time.
 fn needed(db: &Path) -> BTreeMap<String, u64> {
     let named = |name: &str| {
         let Some((folder, version)) = name.rsplit_once("/v") else { return true };
@@ -341,13 +341,13 @@ fn journals(db: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Where the last byte that is not zero stands.
+/// Position after the last nonzero byte.
 fn end_of(path: &Path) -> usize {
     let bytes = std::fs::read(path).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1)
 }
 
-/// Replaces a file by what becomes of its bytes. Links keep theirs.
+/// Replaces a file with changed content. Hard-linked copies stay unchanged.
 fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(path).unwrap();
     change(&mut bytes);
@@ -392,12 +392,12 @@ fn any_flipped_bit_of_a_sealed_journal_refuses_the_start() {
     for round in 0..8 {
         let (_dir, db) = damaged_copy(fixture);
         let path = journals(&db).first().unwrap().clone();
-        // The first byte is the tag of a batch: no checksum covers it.
+        // The first byte is a batch's tag, which no checksum covers.
         let at = if round == 0 { 0 } else { rng.random_range(0..end) };
         flip(&path, at, rng.random_range(0..8));
         let outcome = fixture.outcome(&db);
         let harmless = matches!(outcome, Outcome::Harmless);
-        // The number of a batch is not covered either: one that still ascends changes nothing.
+        // A batch's sequence number has no checksum either: if it still ascends, nothing changes.
         assert!(harmless || matches!(outcome, Outcome::Refused(_)), "byte {at}: {outcome:?}");
         if round == 0 {
             refused(outcome, path.file_name().unwrap().to_str().unwrap());
@@ -472,7 +472,7 @@ fn a_missing_file_refuses_the_start_and_costs_no_other() {
         } else {
             let told = match &outcome {
                 Outcome::Refused(_) => true,
-                // It is asked for later than the rest.
+                // The vote is read later than the rest.
                 Outcome::ToldByARead(text) => name == "vote" && text.contains("vote is missing"),
                 _ => false,
             };
@@ -514,17 +514,17 @@ fn a_scrub_names_every_file_that_has_a_checksum_and_changes_nothing() {
         }
         let before = listing(&db);
         let found = storage::scrub(&db, &mut |_| true).unwrap();
-        // It names the manifest with its checksum: which of the two is wrong nobody knows.
+        // `current` names the manifest and its checksum: if they differ, either may be wrong.
         let told = name.strip_suffix("current").unwrap_or(&name);
         assert!(found.damaged.iter().any(|text| text.contains(told)), "{name}: {found:?}");
         assert_eq!(listing(&db), before);
     }
 }
 
-/// One random damage to one random file. What was done, for the message.
+/// Damages one random file at random. Returns a description.
 fn damage(rng: &mut StdRng, db: &Path, earlier: &Path) -> String {
     let files: Vec<(String, u64)> = listing(db).into_iter().filter(|(_, len)| *len > 0).collect();
-    // As many of each kind, though there are more tables than others.
+    // Choose among kinds of files first, because there are many more tables than others.
     let mut kinds: HashMap<String, Vec<&(String, u64)>> = HashMap::new();
     for file in &files {
         kinds.entry(kind(&file.0)).or_default().push(file);
@@ -581,7 +581,7 @@ fn damage(rng: &mut StdRng, db: &Path, earlier: &Path) -> String {
     }
 }
 
-/// A name without its numbers and folders' numbers.
+/// A file name without its numbers.
 fn kind(name: &str) -> String {
     name.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
@@ -601,11 +601,11 @@ fn no_random_damage_is_silent() {
     for _ in 0..trials {
         let (_dir, db) = damaged_copy(fixture);
         let what = damage(&mut rng, &db, earlier);
-        // Before the start: it may bring what is damaged into new tables.
+        // Scrub before the start, which may rewrite damaged content into new tables.
         let scrubbed = storage::scrub(&db, &mut |_| true)
             .map_or_else(|error| vec![error.to_string()], |scrubbed| scrubbed.damaged);
         let outcome = match fixture.outcome(&db) {
-            // Files of two keyspaces with one number know no more than the number of themselves.
+            // Swapped files with the same number from two keyspaces cannot be distinguished by their number.
             Outcome::Silent(_) if what.contains("swapped") && !scrubbed.is_empty() => {
                 Outcome::FoundByAScrub
             }

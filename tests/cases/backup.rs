@@ -16,7 +16,8 @@ use tests::workload::noise;
 on_each_version!(another_member_starts_from_a_backup);
 
 fn another_member_starts_from_a_backup(version: Version) -> Result<()> {
-    let mut set = ReplSet::named("backup").version(version).ours_hidden(1).start()?;
+    let set = ReplSet::named("backup").version(version).ours_hidden(1);
+    let mut set = set.our_args(&["--backupRoot", root()?]).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
     fill(set.primary()?)?;
     set.await_caught_up()?;
@@ -58,7 +59,8 @@ fn another_member_starts_from_a_backup(version: Version) -> Result<()> {
 
 #[test]
 fn a_backup_that_is_interrupted_is_known_as_such() -> Result<()> {
-    let mut set = ReplSet::named("cut-backup").ours_hidden(1).start()?;
+    let set = ReplSet::named("cut-backup").ours_hidden(1);
+    let mut set = set.our_args(&["--backupRoot", root()?]).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
     fill(set.primary()?)?;
     set.await_caught_up()?;
@@ -112,8 +114,8 @@ fn refusals(ours: &Node, dir: &Path, full: &Path) -> Result<()> {
         (doc! { "checkpoint": path(&ours.data_path().join("b"))? }, "within each other"),
         (doc! { "checkpoint": "somewhere" }, "not an absolute path"),
         (doc! { "checkpoint": path(&dir.join("b"))?, "since": path(dir)? }, "no MANIFEST"),
-        (doc! { "checkpoint": path(&dir.join("b"))?, "since": "/dev/null" }, "not a directory"),
-        (doc! { "checkpoint": "/proc/b" }, "/proc/b"),
+        (doc! { "checkpoint": path(&dir.join("b"))?, "since": "/dev/null" }, "--backupRoot"),
+        (doc! { "checkpoint": "/proc/b" }, "--backupRoot"),
     ] {
         let reply = ours.answer("admin", command.clone())?;
         let text = reply.get_str("errmsg").unwrap_or_default();
@@ -183,6 +185,12 @@ fn checkpoint(node: &Node, into: &Path, since: Option<&Path>) -> Result<Document
         command.insert("since", path(since)?);
     }
     node.admin(command)
+}
+
+/// Where the scratch directories are.
+fn root() -> Result<&'static str> {
+    static ROOT: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    path(ROOT.get_or_init(std::env::temp_dir))
 }
 
 fn verify(dir: &Path) -> Result<String> {

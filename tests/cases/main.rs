@@ -52,6 +52,7 @@ mod moments;
 mod out_of_service;
 mod past;
 mod people;
+mod power;
 mod prepared;
 mod privileges;
 mod reads;

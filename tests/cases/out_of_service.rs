@@ -5,10 +5,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use bson::{Document, Timestamp, doc};
+use tests::mongod;
 use tests::node::Node;
 use tests::repl_set::{AppliedOpTime, ReplSet, applied};
+use tests::scratch::Scratch;
 use tests::servers::Version;
+use tests::understudy;
 use tests::wait::{PATIENCE, wait_until};
+use tests::workload::noise;
 
 on_each_version!(a_lost_tail_is_made_good_before_the_node_serves_again);
 
@@ -54,6 +58,83 @@ fn a_lost_tail_is_made_good_before_the_node_serves_again(version: Version) -> Re
     set.finish()
 }
 
+#[test]
+fn damage_that_a_read_comes_upon_takes_the_node_out_of_service() -> Result<()> {
+    let root = std::env::temp_dir();
+    let root = root.to_str().context("a path of plain letters")?;
+    let set = ReplSet::named("damage").ours_voting(1).our_args(&["--backupRoot", root]);
+    let mut set = set.start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_votes()?;
+    let documents = (0..1000).map(|n| doc! { "_id": n, "noise": noise(1000) });
+    let documents: Vec<Document> = documents.collect();
+    set.primary()?.run("shop", doc! { "insert": "bulk", "documents": documents })?;
+    set.await_caught_up()?;
+    let was = applied(set.ours()?)?;
+    // A backup brings everything into tables.
+    let backup = set.scratch().path().join("backup");
+    set.ours()?.admin(doc! { "checkpoint": backup.to_str().context("a path")? })?;
+    rot(&set.ours()?.data_path().join("engine/keyspaces/1/tables"))?;
+    // For a moment the rows are still in memory.
+    let said = wait_until("a read comes upon it", PATIENCE, || {
+        let reply = set.ours()?.answer("shop", doc! { "find": "bulk", "batchSize": 2000 })?;
+        Ok(reply.get_str("errmsg").ok().map(str::to_owned))
+    })?;
+    ensure!(said.contains("is damaged") && said.contains("tables/"), "{said}");
+    for how in ["after the read", "after a restart"] {
+        set.await_state(set.ours()?, "RECOVERING", PATIENCE)?;
+        let refused = set.ours()?.answer("shop", doc! { "find": "bulk" })?;
+        ensure!(refused.get_i32("code")? == 13436, "{how}: {refused}");
+        let vote = would_vote(set.ours()?, was)?;
+        ensure!(!vote.get_bool("voteGranted")?, "{how}: {vote}");
+        let reply = insert(&set, 2)?;
+        ensure!(reply.contains_key("writeConcernError"), "{how}: it acknowledged: {reply}");
+        let status = set.ours()?.admin(doc! { "replSetGetStatus": 1 })?;
+        ensure!(status.to_string().contains("is damaged"), "{how}: {status}");
+        ensure!(set.ours_mut()?.stop()?.success(), "{how}: it does not end cleanly");
+        set.ours_mut()?.restart()?;
+    }
+    for line in ["the store is damaged", "this node is out of service", "Checksum mismatch"] {
+        set.expect_log(line);
+    }
+    set.finish_without_comparing()
+}
+
+/// A disk that is not mounted must not look like an empty one.
+#[test]
+fn a_data_directory_that_is_not_there_is_refused_as_a_mongod_refuses_it() -> Result<()> {
+    let mut scratch = Scratch::new("no-dbpath")?;
+    for options in [
+        understudy::options("ours", Some("set"))?,
+        mongod::options("mongod", Version::V8_2, Some("set"))?,
+    ] {
+        let mut node = Node::prepare(options, &mut scratch)?;
+        std::fs::remove_dir(node.data_path())?;
+        node.launch()?;
+        let status = node.await_exit(PATIENCE)?;
+        ensure!(status.code() == Some(100), "{} ended with {status}", node.name());
+        let says =
+            format!("NonExistentPath: Data directory {} not found", node.data_path().display());
+        ensure!(node.log_has(&says)?, "{} does not say so", node.name());
+        ensure!(!node.data_path().exists(), "{} made it", node.name());
+    }
+    scratch.finish();
+    Ok(())
+}
+
+/// Flips a bit in the middle of every table.
+fn rot(tables: &Path) -> Result<()> {
+    for table in std::fs::read_dir(tables)? {
+        let path = table?.path();
+        let mut bytes = std::fs::read(&path)?;
+        let middle = bytes.len() / 2;
+        *bytes.get_mut(middle).context("a byte")? ^= 1;
+        let mut file = std::fs::OpenOptions::new().write(true).open(&path)?;
+        file.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
 /// How far ahead the mark is moved: time enough for two starts.
 const LOST_SECS: u32 = 30;
 
@@ -78,14 +159,14 @@ fn insert(set: &ReplSet, w: i32) -> Result<Document> {
     set.primary()?.run("shop", insert)
 }
 
-/// Two slots of 48 bytes, written in turn: magic, number, timestamp, term, wall clock time, checksum.
+/// Three slots of 48 bytes, of which the highest number counts: magic, number, timestamp, term, wall clock time, checksum.
 fn move_mark(data: &Path, to: AppliedOpTime) -> Result<()> {
     let path = data.join("durable.mark");
     let old = std::fs::read(&path).context("read the durable mark")?;
-    let number = |slot: &[u8]| -> Option<u64> {
-        Some(u64::from_be_bytes(slot.get(4..12)?.try_into().ok()?))
+    let number = |slot: usize| -> Option<u64> {
+        Some(u64::from_be_bytes(old.get(slot + 4..slot + 12)?.try_into().ok()?))
     };
-    let next = old.chunks(SLOT).filter_map(number).max().unwrap_or(0) + 1;
+    let next = SLOTS.into_iter().filter_map(number).max().unwrap_or(0) + 1;
     let mut slot = 0x554E_4453_u32.to_be_bytes().to_vec();
     slot.extend(next.to_be_bytes());
     slot.extend(((u64::from(to.time) << 32) | u64::from(to.increment)).to_be_bytes());
@@ -93,11 +174,12 @@ fn move_mark(data: &Path, to: AppliedOpTime) -> Result<()> {
     slot.extend((i64::from(to.time) * 1000).to_be_bytes());
     slot.extend(crc32fast::hash(&slot).to_be_bytes());
     let mut file = std::fs::OpenOptions::new().write(true).open(&path)?;
-    file.seek(SeekFrom::Start((next % 2) * SLOT as u64))?;
+    file.seek(SeekFrom::Start(0))?;
     Ok(file.write_all(&slot)?)
 }
 
-const SLOT: usize = 48;
+/// Where the slots lie.
+const SLOTS: [usize; 3] = [0, 48, 512];
 
 /// A directory stands where the new vote is to be written: the vote cannot be kept, so that it must not be given, and
 /// the node must not stay behind as a secondary that follows nobody.

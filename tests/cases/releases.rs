@@ -77,6 +77,19 @@ fn commands() -> Vec<Document> {
         .into_iter()
         .map(|stage| doc! { "aggregate": "c", "pipeline": [stage], "cursor": {} })
         .collect();
+    // Refusals that have other codes, or that show the query.
+    for stage in [
+        doc! { "$project": { "x": { "$add": ["a", 1] } } },
+        doc! { "$project": { "x": { "$divide": [1, 0] } } },
+        doc! { "$project": { "x": { "$divide": ["$a", 0] } } },
+    ] {
+        commands.push(doc! { "aggregate": "c", "pipeline": [stage], "cursor": {} });
+    }
+    commands.push(doc! { "find": "c", "min": { "a": 1 } });
+    commands.push(doc! { "find": "c", "min": { "a": 1 }, "hint": { "_id": 1 } });
+    commands.push(doc! { "find": "c", "filter": { "b": 1, "a": { "$gt": 2 } }, "hint": "x" });
+    commands.push(doc! { "count": "c", "query": { "a": 1 }, "hint": "x" });
+    commands.push(doc! { "find": "none", "min": { "a": 1 }, "hint": "x", "limit": 1 });
     let bits = doc! { "$expr": { "$bitAnd": ["$a", 1] } };
     let variables = doc! { "v": 1 };
     commands.extend([

@@ -68,7 +68,13 @@ fn tailed() -> Vec<(&'static str, Document)> {
         doc! { "limit": 2 },
         doc! { "sort": { "a": 1 } },
     ];
-    let others = [("none", doc! {}), ("none", doc! { "singleBatch": true }), ("view", doc! {})];
+    let others = [
+        ("none", doc! {}),
+        ("none", doc! { "singleBatch": true }),
+        ("view", doc! {}),
+        ("plain", doc! {}),
+        ("plain", doc! { "filter": { "a": { "$gt": 3 }, "b": 1 }, "projection": { "a": 1 } }),
+    ];
     let capped = capped.into_iter().map(|options| ("cap", options));
     let empty = empty.into_iter().map(|options| ("empty", options));
     let all = capped.chain(empty).chain(others);
@@ -224,6 +230,7 @@ fn start(name: &str, version: Version) -> Result<ReplSet> {
     let documents = |n: i32| (0..n).map(|i| doc! { "_id": i, "a": 10 - i }).collect::<Vec<_>>();
     primary.run("test", doc! { "insert": "cap", "documents": documents(8) })?;
     primary.run("test", doc! { "insert": "ring", "documents": documents(5) })?;
+    primary.run("test", doc! { "create": "plain" })?;
     primary.run("test", doc! { "create": "view", "viewOn": "cap", "pipeline": [] })?;
     set.await_caught_up()?;
     Ok(set)

@@ -1,4 +1,4 @@
-//! Certificates for tests, made on the spot.
+//! Generates certificates for tests.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use rcgen::{
     date_time_ymd,
 };
 
-/// An authority with its key, and a directory for what it issues.
+/// A certificate authority with its key, and a directory for its certificates.
 #[derive(Debug)]
 pub struct Authority {
     dir: PathBuf,
@@ -23,14 +23,14 @@ pub struct Request<'a> {
     pub name: &'a str,
     /// Its organizational unit; members of a set share it.
     pub unit: &'a str,
-    /// What it is valid for.
+    /// Host names and addresses that it is valid for.
     pub hosts: &'a [&'a str],
-    /// It was valid once.
+    /// The certificate has expired.
     pub expired: bool,
 }
 
 impl Authority {
-    /// A new one.
+    /// Creates an authority.
     pub fn new(dir: &Path, name: &str) -> Result<Self> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(Vec::new())?;
@@ -43,18 +43,18 @@ impl Authority {
         Ok(Self { dir: dir.to_owned(), issuer: Issuer::new(params, key), file })
     }
 
-    /// Its certificate, for a CAFile.
+    /// Path of its certificate, for a CAFile.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// A member's or a client's certificate for this machine.
+    /// Issues a member or client certificate for this machine.
     pub fn issue(&self, name: &str, unit: &str) -> Result<PathBuf> {
         let hosts = &["localhost", "127.0.0.1"];
         self.make(&Request { name, unit, hosts, expired: false })
     }
 
-    /// Any certificate; the file has its key too.
+    /// Issues any certificate; the file contains its key, too.
     pub fn make(&self, request: &Request<'_>) -> Result<PathBuf> {
         let hosts: Vec<String> = request.hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts)?;
@@ -75,7 +75,7 @@ impl Authority {
     }
 }
 
-/// The subject of what [`Authority::issue`] makes, as a user's name.
+/// The subject of a certificate made by [`Authority::issue`], as a user name.
 pub fn subject(name: &str, unit: &str) -> String {
     format!("CN={name},OU={unit},O=Understudy")
 }

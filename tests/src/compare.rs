@@ -1,8 +1,8 @@
-//! Two replies side by side.
+//! Compares two replies.
 //!
-//! The real mongod is the oracle: our reply must equal its reply but for what cannot be equal (clocks, ids,
-//! addresses). Every other accepted gap stands in `known_differences.toml` with its reason, and an entry whose
-//! gap has gone fails as well, so that the list stays true.
+//! The real mongod is the oracle: our reply must equal its reply, except for values that always differ (clocks, ids,
+//! addresses). Every other accepted difference is listed in `known_differences.toml` with its reason. A listed
+//! difference that no longer occurs also fails, so that the list stays true.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,11 +15,11 @@ use serde::Deserialize;
 /// One place where two replies differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The field, dotted; array elements by number.
+    /// Dotted path of the field; array elements by index.
     pub path: String,
     /// mongod's value, if it has the field.
     pub want: Option<Bson>,
-    /// Ours.
+    /// Our value.
     pub got: Option<Bson>,
 }
 
@@ -33,21 +33,21 @@ impl fmt::Display for Difference {
     }
 }
 
-/// All differences but those of volatile fields. Types count: 1 and 1.0 are not equal.
+/// All differences except those of volatile fields. Types matter: 1 and 1.0 are different.
 pub fn differences(want: &Document, got: &Document) -> Vec<Difference> {
     let mut found = Vec::new();
     compare_documents("", want, got, true, &mut found);
     found
 }
 
-/// All differences of two values, volatile or not.
+/// All differences of two values, including volatile fields.
 pub fn exact_differences(want: &Bson, got: &Bson) -> Vec<Difference> {
     let mut found = Vec::new();
     compare_values("", want, got, false, &mut found);
     found
 }
 
-/// Accepted gaps, case by case.
+/// Accepted differences by test case.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownDifferences {
@@ -60,7 +60,7 @@ pub struct KnownDifferences {
     _generated_case: Vec<serde::de::IgnoredAny>,
 }
 
-/// One accepted gap.
+/// One accepted difference.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {
@@ -156,7 +156,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Fields that no two servers share.
+/// True for fields whose values differ between any two servers.
 fn is_volatile(name: &str) -> bool {
     VOLATILE.contains(&name)
 }

@@ -1,14 +1,14 @@
-//! The same random commands to a real primary and to our node: the same answers.
+//! Sends the same random commands to a real primary and to our node, and compares the answers.
 //!
 //! ```text
 //!   seed ── data        collections of every type, under indexes of every kind
 //!     └─── case n ──── random ── filters, expressions, pipelines, commands
 //!                         │
-//!                       judge   documents byte for byte, errors by code and text; what mongod leaves open as sets
+//!                       judge   documents byte for byte, errors by code and text; unspecified orders as sets
 //!                         │
-//!                      accepted  gaps with a reason; each shows by an example that it is still there
+//!                      accepted  differences with a reason; each has an example that shows it still exists
 //! ```
-//! A case depends on the seed and its number alone: `SEED=7 CASE=1234` runs one again and prints it.
+//! A case depends only on the seed and its number: `SEED=7 CASE=1234` runs and prints one case.
 
 pub mod accepted;
 pub mod commands;
@@ -29,34 +29,34 @@ pub mod wrong;
 
 use bson::Document;
 
-/// A command, and how its answers compare.
+/// A command, and how its answers are compared.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What is sent.
+    /// The command to send.
     pub command: Document,
-    /// How far the order of the answer is determined.
+    /// How much of the answer's order is specified.
     pub order: Order,
 }
 
-/// How far the order of an answer is determined.
+/// How much of an answer's order is specified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// One after the other.
+    /// The order is fully specified.
     Exact,
-    /// As a set: ties, natural order, the order of groups.
+    /// Compare as a set: ties, natural order, the order of groups.
     Set,
-    /// Only how many: a limit cuts an order that is open.
+    /// Compare only the number of results: a limit cuts an unspecified order.
     Count,
 }
 
 impl Order {
-    /// What a limit or a skip leaves of it.
+    /// The order after a limit or a skip.
     #[must_use]
     pub fn cut(self) -> Self {
         if self == Self::Exact { self } else { Self::Count }
     }
 
-    /// The same, if there is one.
+    /// [`Self::cut`] if `cut` is true.
     #[must_use]
     pub fn cut_if(self, cut: bool) -> Self {
         if cut { self.cut() } else { self }

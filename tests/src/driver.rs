@@ -1,7 +1,6 @@
-//! The official driver, pointed at exactly one server.
+//! The official driver, connected to exactly one server.
 //!
-//! Every question to a server in the tests goes through it, so that our own codec is never its own
-//! judge.
+//! All requests to servers in the tests go through it, so that our own codec never judges itself.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -15,46 +14,46 @@ use mongodb::options::{
 };
 use mongodb::sync::Client;
 
-/// A client of the server on this port, with direct connection: it answers whatever its state.
+/// A client with a direct connection to the server on this port, whatever its state.
 pub fn connect(port: u16) -> Result<Client> {
     client(port, false, &Security::default())
 }
 
-/// The same, with retryable writes: the driver's collection methods send `lsid` and `txnNumber`.
+/// Like [`connect`], with retryable writes: the driver's collection methods send `lsid` and `txnNumber`.
 pub fn connect_with_retries(port: u16) -> Result<Client> {
     client(port, true, &Security::default())
 }
 
-/// The same, logged in and encrypted as the set wants it.
+/// Like [`connect`], with the set's authentication and TLS.
 pub fn connect_as(port: u16, security: &Security) -> Result<Client> {
     client(port, false, security)
 }
 
-/// How a client comes to a server with access control or TLS.
+/// How a client connects to a server with access control or TLS.
 #[derive(Clone, Debug, Default)]
 pub struct Security {
-    /// Who logs in.
+    /// Credentials to log in with.
     pub credential: Option<Credential>,
-    /// Encrypted, with these files.
+    /// TLS with these files.
     pub tls: Option<TlsOptions>,
-    /// What the client calls itself.
+    /// The client's appName.
     pub app_name: Option<String>,
-    /// How long it tries to reach the server.
+    /// Server selection timeout.
     pub patience: Option<Duration>,
 }
 
 impl Security {
-    /// Nobody, under the name of an application.
+    /// No authentication, with an appName.
     pub fn named(app_name: &str) -> Self {
         Self { app_name: Some(app_name.to_owned()), ..Self::default() }
     }
 
-    /// Nobody, without TLS.
+    /// No authentication, no TLS.
     pub fn nobody() -> Self {
         Self::default()
     }
 
-    /// A user with a password, by the strongest mechanism that the server has.
+    /// A user with a password, using the server's strongest mechanism.
     pub fn user(name: &str, password: &str, db: &str) -> Self {
         let credential = Credential::builder()
             .username(name.to_owned())
@@ -64,18 +63,18 @@ impl Security {
         Self { credential: Some(credential), ..Self::default() }
     }
 
-    /// A member, by the set's key.
+    /// A member that authenticates with the set's key.
     pub fn member(key: &str) -> Self {
         Self::user("__system", key, "local")
     }
 
-    /// Whom the certificate names.
+    /// Authentication by the client certificate (X.509).
     pub fn certificate() -> Self {
         let credential = Credential::builder().mechanism(AuthMechanism::MongoDbX509).build();
         Self { credential: Some(credential), ..Self::default() }
     }
 
-    /// Encrypted: the authority that is believed, and the certificate to show.
+    /// TLS with this certificate authority and an optional client certificate.
     #[must_use]
     pub fn with_tls(mut self, ca: &Path, certificate: Option<&Path>) -> Self {
         let mut options = TlsOptions::builder().ca_file_path(ca.to_owned()).build();
@@ -84,7 +83,7 @@ impl Security {
         self
     }
 
-    /// By this mechanism.
+    /// Selects the authentication mechanism.
     #[must_use]
     pub fn by(mut self, mechanism: AuthMechanism) -> Self {
         if let Some(credential) = &mut self.credential {
@@ -94,7 +93,7 @@ impl Security {
     }
 }
 
-/// A client of a whole set, which finds its primary.
+/// A client of a whole set, which finds the primary.
 pub fn connect_to_set(name: &str, hosts: &[String]) -> Result<Client> {
     let hosts: Result<Vec<ServerAddress>, _> = hosts.iter().map(ServerAddress::parse).collect();
     let options = ClientOptions::builder()
@@ -123,14 +122,14 @@ fn client(port: u16, retries: bool, security: &Security) -> Result<Client> {
     Client::with_options(options).context("make a client")
 }
 
-/// Runs one command; `ok: 0` is an error.
+/// Runs one command; a reply with `ok: 0` is an error.
 pub fn run(client: &Client, db: &str, command: Document) -> Result<Document> {
     let name = command.keys().next().cloned().unwrap_or_default();
     let reply = client.database(db).run_command(command).run();
     reply.with_context(|| format!("{name} on {db}"))
 }
 
-/// Runs one command and gives the server's answer, also when it is a refusal with `ok: 0`.
+/// Runs one command and returns the server's reply, also if it has `ok: 0`.
 pub fn answer(client: &Client, db: &str, command: Document) -> Result<Document> {
     match client.database(db).run_command(command).run() {
         Ok(reply) => Ok(reply),
@@ -138,7 +137,7 @@ pub fn answer(client: &Client, db: &str, command: Document) -> Result<Document> 
     }
 }
 
-/// The same for a command with fields that no driver would write.
+/// Like [`answer`], for a command with fields that no driver would write.
 pub fn answer_raw(client: &Client, db: &str, command: RawDocumentBuf) -> Result<Document> {
     match client.database(db).run_raw_command(command).run() {
         Ok(reply) => Ok(reply),
@@ -146,7 +145,7 @@ pub fn answer_raw(client: &Client, db: &str, command: RawDocumentBuf) -> Result<
     }
 }
 
-/// The server's code in an error, if the server answered at all.
+/// The server's error code, if the server replied.
 pub fn code_of(error: &anyhow::Error) -> Option<i32> {
     let error = error.chain().find_map(|cause| cause.downcast_ref::<Error>())?;
     match error.kind.as_ref() {
@@ -155,13 +154,13 @@ pub fn code_of(error: &anyhow::Error) -> Option<i32> {
     }
 }
 
-/// Whether the server did not let the client in.
+/// True if the server refused the login.
 pub fn is_login_refused(error: &anyhow::Error) -> bool {
     let error = error.chain().find_map(|cause| cause.downcast_ref::<Error>());
     error.is_some_and(|error| matches!(error.kind.as_ref(), ErrorKind::Authentication { .. }))
 }
 
-/// Whether the server answered and said no.
+/// True if the server replied with an error.
 pub fn is_refusal(error: &Error) -> bool {
     use ErrorKind::{BulkWrite, Command, InsertMany, Transaction, Write};
     matches!(

@@ -1,15 +1,15 @@
-//! Fetching packages into a cache directory.
+//! Fetches packages into a cache directory.
 //!
 //! ```text
 //!   cache/archives/FILE      downloaded and verified, removed once unpacked
 //!   cache/NAME.part/         being unpacked or installed
 //!   cache/NAME/              complete: it appears by one rename
-//!   cache/NAME.lock          held while somebody works on NAME
+//!   cache/NAME.lock          locked while a process works on NAME
 //! ```
-//! F1 `NAME/` is complete or absent, whoever was killed when.
-//! F2 One process at a time works on NAME; the others wait and then find it. The kernel frees the lock of
-//!    a killed process, and what that one left half done is removed by the next.
-//! F3 Nothing is unpacked whose SHA-256 is not the one written in the code.
+//! F1 `NAME/` is complete or absent, even if a process is killed at any time.
+//! F2 One process at a time works on NAME; the others wait and then find it. The kernel releases the lock of a killed
+//!    process, and the next process removes its partial files.
+//! F3 An archive is unpacked only if its SHA-256 equals the one in the code.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -24,10 +24,10 @@ use sha2::{Digest, Sha256};
 use crate::process::Process;
 use crate::wait::wait_until;
 
-/// An archive with one right content.
+/// An archive with a fixed checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Archive {
-    /// The directory that it becomes in the cache.
+    /// Directory name in the cache.
     pub name: &'static str,
     /// The file's name as the package manager saves it.
     pub file: &'static str,
@@ -35,7 +35,7 @@ pub struct Archive {
     pub sha256: &'static str,
     /// Its length, for the progress bar.
     pub bytes: u64,
-    /// Who has it.
+    /// The registry that provides it.
     pub from: Registry,
 }
 
@@ -63,12 +63,12 @@ pub fn cache_dir() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// The unpacked archive in the cache, fetched if it is not there.
+/// Path of the unpacked archive in the cache; fetched first if necessary.
 pub fn ensure(cache: &Path, archive: &Archive) -> Result<PathBuf> {
     ensure_with(cache, archive, |to| download(archive, to))
 }
 
-/// The same with another way to download into a directory.
+/// Like [`ensure`], with another download function.
 pub fn ensure_with(
     cache: &Path,
     archive: &Archive,
@@ -86,7 +86,7 @@ pub fn ensure_with(
     })
 }
 
-/// A directory in the cache that `install` fills, once.
+/// A cache directory that `install` fills once.
 pub fn ensure_tree(
     cache: &Path,
     name: &str,
@@ -112,7 +112,7 @@ pub fn ensure_tree(
     Ok(complete)
 }
 
-/// Runs a package manager and shows that something happens.
+/// Runs a package manager and shows its progress.
 pub fn run_installer(what: &str, command: &Command, watched: &Path, bytes: u64) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     if !is_installed(&program) {
@@ -132,7 +132,7 @@ pub fn run_installer(what: &str, command: &Command, watched: &Path, bytes: u64) 
     bail!("{program} could not fetch {what} ({status}):\n{}", crate::logs::tail(log.path(), 20))
 }
 
-/// Whether a program can be started.
+/// True if the program can be started.
 pub fn is_installed(program: &str) -> bool {
     Command::new(program)
         .arg("--version")
@@ -148,7 +148,7 @@ fn download(archive: &Archive, to: &Path) -> Result<()> {
     match archive.from {
         Registry::Npm(spec) => {
             command = Command::new("npm");
-            // A cache of its own: its growth is the progress.
+            // npm gets its own cache directory, whose growth shows the progress.
             command.args(["pack", spec, "--silent", "--pack-destination"]).arg(to);
             command.arg("--cache").arg(to.join("npm-cache"));
         }
@@ -227,7 +227,7 @@ fn remove_left_over(path: &Path) -> Result<()> {
     }
 }
 
-/// Bytes in all files below; what vanishes while we look counts nothing.
+/// Total size of all files below; files that vanish meanwhile count as zero.
 fn dir_bytes(dir: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     entries
@@ -240,7 +240,8 @@ fn dir_bytes(dir: &Path) -> u64 {
         .sum()
 }
 
-/// A bar at a terminal; a line every few seconds elsewhere. Written past the test runner's capture.
+/// A progress bar on a terminal, otherwise a line every few seconds. Written directly to stderr, past the test
+/// runner's capture.
 struct Progress {
     what: String,
     bytes: u64,
@@ -282,7 +283,7 @@ impl Progress {
 
     fn line(&self, text: std::fmt::Arguments<'_>) {
         if self.bar.is_none() {
-            // Progress is a courtesy: a closed stderr is no reason to fail.
+            // A closed stderr is no reason to fail: the progress is only informative.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }

@@ -1,7 +1,7 @@
-//! Whether two nodes hold the same data.
+//! Checks that two nodes hold the same data.
 //!
-//! `dbHash` of every database, then listCollections and listIndexes, at the same optime: if the
-//! primary writes meanwhile (a periodic noop, a session refresh), the comparison starts again.
+//! Compares `dbHash`, listCollections and listIndexes of every database at the same optime. If the primary writes
+//! meanwhile (a periodic noop, a session refresh), the comparison starts again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::repl_set::applied;
 use crate::servers::Version;
 use crate::wait::wait_until;
 
-/// Fails, with what differs, unless `other` has what `primary` has.
+/// Fails with the differences unless both nodes hold the same data.
 pub fn assert_same_data(primary: &Node, other: &Node) -> Result<()> {
     let what = format!("{} and {} stand at the same optime", primary.name(), other.name());
     let mut differences = wait_until(&what, SETTLE_LIMIT, || {
@@ -35,8 +35,8 @@ pub fn assert_same_data(primary: &Node, other: &Node) -> Result<()> {
     bail!("{} differs from {}:\n  {}", other.name(), primary.name(), differences.join("\n  "))
 }
 
-/// Capped collections, document by document. Not by their order: concurrent writers of a 4.4 or 5.0 primary may get places
-/// that are not in the order of the oplog, which is the order of all its secondaries.
+/// Compares capped collections as sets of documents. Concurrent writers on a 4.4 or 5.0 primary may store documents
+/// in an order different from the oplog, which is the order on all secondaries.
 fn compare_capped(primary: &Node, other: &Node, differences: &mut Vec<String>) -> Result<()> {
     for db in databases(primary)? {
         for name in capped(&db_hash(primary, &db)?) {
@@ -62,12 +62,12 @@ fn capped(hashes: &Document) -> Vec<String> {
     names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// All that differs now, in words.
+/// All current differences, as text.
 pub fn differences(primary: &Node, other: &Node) -> Result<Vec<String>> {
     Ok(Picture::take(primary, None)?.differences(&Picture::take(other, None)?))
 }
 
-/// What a node holds at one moment: hashes, collections and indexes of every database.
+/// The state of a node: hashes, collections and indexes of every database.
 #[derive(Clone, Debug)]
 pub struct Picture {
     databases: BTreeMap<String, Database>,
@@ -81,7 +81,7 @@ struct Database {
 }
 
 impl Picture {
-    /// The node as it stands now, or as it stood at a moment.
+    /// Reads the state of a node now, or at a timestamp.
     pub fn take(node: &Node, at: Option<Timestamp>) -> Result<Self> {
         let reader = Reader { node, at };
         let mut databases = BTreeMap::new();
@@ -106,7 +106,7 @@ impl Picture {
         hashes.get_str(collection).ok()
     }
 
-    /// Its options.
+    /// The options of a collection.
     pub fn options(&self, db: &str, collection: &str) -> Option<&Bson> {
         self.databases.get(db)?.collections.get(collection)?.as_document()?.get("options")
     }
@@ -116,7 +116,7 @@ impl Picture {
         self.databases.get(db)?.indexes.get(collection)
     }
 
-    /// What `other` has otherwise, in words.
+    /// The differences to `other`, as text.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut differences = Vec::new();
         let names = |picture: &Self| picture.databases.keys().cloned().collect::<Vec<_>>();
@@ -148,7 +148,7 @@ fn compare_hashes(db: &str, want: &Document, got: &Document, differences: &mut V
     }
 }
 
-/// `md5` of the whole follows from the parts; comparing the parts says which collection it is.
+/// The collections' hashes are compared instead of the total `md5`, to learn which collection differs.
 fn db_hash(node: &Node, db: &str) -> Result<Document> {
     node.run(db, doc! { "dbHash": 1 })
 }
@@ -158,17 +158,17 @@ fn compared(document: &Document, db: &str) -> BTreeMap<String, Bson> {
     entries.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Collections that each member fills or trims by its own clock.
+/// True for collections that each member fills or trims by its own clock.
 fn differs_among_mongods(db: &str, collection: &str) -> bool {
     db == "config" && matches!(collection, "image_collection" | "system.preimages")
 }
 
-/// All databases but `local`, which is each node's own.
+/// All databases except `local`, which differs on every node.
 pub fn databases(node: &Node) -> Result<Vec<String>> {
     Reader { node, at: None }.databases()
 }
 
-/// Reads a node, now or at a moment.
+/// Reads a node now or at a timestamp.
 struct Reader<'a> {
     node: &'a Node,
     at: Option<Timestamp>,
@@ -203,7 +203,7 @@ impl Reader<'_> {
     }
 }
 
-/// The documents of a whole first batch, by their `name`.
+/// The documents of a single-batch reply by `name`.
 fn by_name(reply: Document) -> Result<BTreeMap<String, Bson>> {
     let cursor = reply.get_document("cursor")?;
     if cursor.get_i64("id")? != 0 {

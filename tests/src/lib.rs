@@ -1,26 +1,26 @@
-//! Real servers as test partners.
+//! Test harness with real servers.
 //!
-//! Understudy is judged by real mongods, drivers, shells and tools, never by its own codec. This
-//! crate finds or fetches them, starts them in temporary directories, joins them and our built
-//! binary into replica sets, puts a proxy between them and compares what they answer. The cases
-//! (`cases/`), the demo and the benchmarks stand on it.
+//! Understudy is compared with real mongods, drivers, shells and tools, never with its own codec. This crate finds or
+//! fetches them, starts them in temporary directories, joins them and our binary into replica sets, puts a proxy
+//! between them and compares their replies. The test cases (`cases/`), the demo and the benchmarks use it.
 //!
 //! ```text
 //!   servers ── fetch            where a mongod, mongosh, pymongo, mongodump comes from
 //!      │
 //!    node ── process, port      one server: started, stopped, killed, restarted on its own port
 //!      │
-//!  repl_set ── hashes, logs     a set of them: joined, awaited, compared, looked through at the end
+//!  repl_set ── hashes, logs     a set of them: joined, awaited, compared, logs checked at the end
 //!      │
-//!  proxy   compare   scripts    faults on the wire; replies side by side; foreign clients
+//!  proxy   compare   scripts    network faults; comparison of replies; other clients
 //! ```
 //!
-//! Functions return `anyhow::Result`; a case uses `?` and ends with `finish()`. A case that does
-//! not reach `finish()`, by an error or a panic, prints the tail of every server's log.
+//! Functions return `anyhow::Result`; a case uses `?` and ends with `finish()`. A case that does not reach
+//! `finish()`, because of an error or a panic, prints the tail of every server's log.
 
 pub mod certificates;
 pub mod compare;
 pub mod differential;
+pub mod disk;
 pub mod driver;
 pub mod fetch;
 pub mod golden;

@@ -1,15 +1,14 @@
-//! Reading servers' logs.
+//! Reads servers' logs.
 //!
-//! The tail of a log is shown when a test fails. At the end of a test that went well our own log is
-//! looked through: a line of severity error or fatal, or a panic, that the test did not expect, fails
-//! it.
+//! When a test fails, the tail of each log is printed. At the end of a successful test our own log is checked: an
+//! unexpected line of severity error or fatal, or a panic, fails the test.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// The last lines of a log, each cut to a readable length.
+/// The last lines of a log, each truncated to a readable length.
 pub fn tail(path: &Path, lines: usize) -> String {
     let text = match std::fs::read(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -21,7 +20,7 @@ pub fn tail(path: &Path, lines: usize) -> String {
     shown.join("\n")
 }
 
-/// Fails if our log has an error that none of `expected` (pieces of text) covers.
+/// Fails if our log has an error that contains none of the `expected` texts.
 pub fn assert_no_unexpected_line(path: &Path, expected: &[String]) -> Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let bad: Vec<String> = text
@@ -35,7 +34,7 @@ pub fn assert_no_unexpected_line(path: &Path, expected: &[String]) -> Result<()>
     bail!("unexpected lines in {}:\n{}", path.display(), bad.join("\n"))
 }
 
-/// A JSON line of severity E or F, as mongod writes them, or the words of a Rust panic.
+/// True for a JSON line of severity E or F in mongod's format, or a Rust panic message.
 fn is_error(line: &str) -> bool {
     if line.contains("panicked at") {
         return true;

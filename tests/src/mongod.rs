@@ -1,4 +1,4 @@
-//! How a real mongod is started: small, quiet, on this machine only.
+//! Starts real mongods: small, quiet, on this machine only.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::driver::Security;
 use crate::node::{NodeOptions, Program};
 use crate::servers::{MongodBinary, Version};
 
-/// Options of a mongod of this version; it is fetched if need be.
+/// Options of a mongod of this version; fetched if necessary.
 pub fn options(name: &str, version: Version, repl_set: Option<&str>) -> Result<NodeOptions> {
     Ok(NodeOptions {
         name: name.to_owned(),
@@ -21,7 +21,7 @@ pub fn options(name: &str, version: Version, repl_set: Option<&str>) -> Result<N
     })
 }
 
-/// The command line: a small cache, no diagnostic files, fail points allowed.
+/// The command line: a small cache, no diagnostic files, fail points enabled.
 pub(crate) fn command(
     binary: &MongodBinary,
     port: u16,

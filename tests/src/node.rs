@@ -1,7 +1,6 @@
-//! One server: a mongod or ours.
+//! One server: a mongod or Understudy.
 //!
-//! A node keeps its port, its data and its place in the set's config while it is stopped, killed and
-//! started again.
+//! A node keeps its port, its data and its place in the set's config when it is stopped, killed and restarted.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -23,7 +22,7 @@ use crate::servers::{MongodBinary, Version};
 use crate::wait::{PATIENCE, wait_until};
 use crate::{mongod, understudy};
 
-/// What runs in a node.
+/// The program of a node.
 #[derive(Clone, Debug)]
 pub enum Program {
     /// A real server.
@@ -35,17 +34,17 @@ pub enum Program {
 /// How a node is started.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// What its logs and messages call it.
+    /// Name in logs and messages.
     pub name: String,
-    /// What runs.
+    /// The program.
     pub program: Program,
-    /// The set's name, or none for a server on its own.
+    /// The set's name, or none for a standalone server.
     pub repl_set: Option<String>,
     /// More command line arguments.
     pub args: Vec<String>,
     /// Whether the set reaches it through a proxy.
     pub proxied: bool,
-    /// How the test's own client comes to it.
+    /// How the test's own client connects to it.
     pub security: Security,
 }
 
@@ -56,6 +55,7 @@ pub struct Node {
     port: Port,
     dir: PathBuf,
     process: Option<Process>,
+    environment: Vec<(String, String)>,
     client: Client,
     proxy: Option<Proxy>,
     children: Children,
@@ -81,18 +81,21 @@ impl Node {
         let proxy = options.proxied.then(|| open(port.number())).transpose()?;
         let client = driver::connect_as(port.number(), &options.security)?;
         let children = scratch.children().clone();
-        Ok(Self { options, port, dir, process: None, client, proxy, children })
+        let environment = Vec::new();
+        Ok(Self { options, port, dir, process: None, environment, client, proxy, children })
     }
 
     /// Starts the process and returns at once.
     pub fn launch(&mut self) -> Result<()> {
-        let process = Process::spawn(&self.options.name, &self.command(), &self.log_path())?;
+        let mut command = self.command();
+        command.envs(self.environment.iter().cloned());
+        let process = Process::spawn(&self.options.name, &command, &self.log_path())?;
         self.children.add(process.id());
         self.process = Some(process);
         Ok(())
     }
 
-    /// Waits until it answers `ping`; an early exit is an error with the end of its log.
+    /// Waits until it answers `ping`. If the process exits early, the error shows the end of its log.
     pub fn await_answer(&mut self) -> Result<()> {
         let what = format!("{} answers ping on port {}", self.name(), self.port());
         let mut ended = None;
@@ -107,7 +110,7 @@ impl Node {
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.port.number()))?;
             match driver::answer(&self.client, "admin", doc! { "ping": 1 }) {
                 Ok(_) => Ok(Some(true)),
-                // It refuses our login: it is up, and the test wants to know no more yet.
+                // The server refuses our login, so it is up.
                 Err(error) if driver::is_login_refused(&error) => Ok(Some(true)),
                 Err(error) => Err(error),
             }
@@ -123,35 +126,35 @@ impl Node {
         }
     }
 
-    /// SIGTERM; waits until the process has ended and tells how.
+    /// Sends SIGTERM, waits until the process has ended, and returns its exit status.
     pub fn stop(&mut self) -> Result<ExitStatus> {
         let mut process = self.take_process()?;
         process.signal(Signal::TERM)?;
         process.await_exit(PATIENCE)
     }
 
-    /// Waits until the process has ended of itself, and tells how.
+    /// Waits until the process ends by itself, and returns its exit status.
     pub fn await_exit(&mut self, limit: Duration) -> Result<ExitStatus> {
         self.take_process()?.await_exit(limit)
     }
 
-    /// kill -9.
+    /// Kills the process with SIGKILL.
     pub fn kill(&mut self) -> Result<()> {
         self.take_process()?.kill()
     }
 
-    /// Starts it again on its port with its data, and waits until it answers.
+    /// Restarts it on its port with its data, and waits until it answers.
     pub fn restart(&mut self) -> Result<()> {
         if self.is_running() {
             bail!("{} still runs", self.name());
         }
-        // A new client: the old one's pool is full of dead connections.
+        // A new client is needed: the old one's pool holds dead connections.
         self.client = driver::connect_as(self.port.number(), &self.options.security)?;
         self.launch()?;
         self.await_answer()
     }
 
-    /// Empties its data directory; it must not run.
+    /// Empties its data directory; the node must be stopped.
     pub fn wipe(&mut self) -> Result<()> {
         if self.is_running() {
             bail!("{} still runs", self.name());
@@ -160,12 +163,12 @@ impl Node {
         std::fs::create_dir(self.data_path()).context("create the data directory")
     }
 
-    /// Freezes the process as a hung machine would be (SIGSTOP).
+    /// Suspends the process with SIGSTOP, to simulate a hung machine.
     pub fn freeze(&self) -> Result<()> {
         self.process()?.signal(Signal::STOP)
     }
 
-    /// Lets a frozen process go on.
+    /// Resumes a suspended process.
     pub fn thaw(&self) -> Result<()> {
         self.process()?.signal(Signal::CONT)
     }
@@ -180,22 +183,27 @@ impl Node {
         self.run("admin", command)
     }
 
-    /// Runs one command and gives the answer, also a refusal.
+    /// Runs one command and returns the reply, also if it has `ok: 0`.
     pub fn answer(&self, db: &str, command: Document) -> Result<Document> {
         driver::answer(&self.client, db, command).with_context(|| self.name().to_owned())
     }
 
-    /// Another client of this node alone: as somebody else.
+    /// Another client of this node, with different credentials.
     pub fn client_as(&self, security: &Security) -> Result<Client> {
         driver::connect_as(self.port(), security)
     }
 
-    /// The arguments, to be changed before it is started again.
+    /// The arguments, to be changed before a restart.
     pub fn args_mut(&mut self) -> &mut Vec<String> {
         &mut self.options.args
     }
 
-    /// How the test's own client comes to it, to be changed before it is started again.
+    /// Variables of its environment, to be changed before it is started again.
+    pub fn environment_mut(&mut self) -> &mut Vec<(String, String)> {
+        &mut self.environment
+    }
+
+    /// The client's security options, to be changed before a restart.
     pub fn security_mut(&mut self) -> &mut Security {
         &mut self.options.security
     }
@@ -205,7 +213,7 @@ impl Node {
         &self.client
     }
 
-    /// What its logs and messages call it.
+    /// Name in logs and messages.
     pub fn name(&self) -> &str {
         &self.options.name
     }
@@ -215,18 +223,18 @@ impl Node {
         self.port.number()
     }
 
-    /// What the set's config calls it: its proxy, if it has one.
+    /// Address in the set's config: that of its proxy, if it has one.
     pub fn host(&self) -> String {
         let port = self.proxy.as_ref().map_or(self.port(), Proxy::port);
         format!("127.0.0.1:{port}")
     }
 
-    /// The proxy through which the set reaches it.
+    /// The proxy between the set and this node.
     pub fn proxy(&self) -> Result<&Proxy> {
         self.proxy.as_ref().ok_or_else(|| anyhow!("{} was started without proxy", self.name()))
     }
 
-    /// Whether it is ours.
+    /// True if it runs Understudy.
     pub fn is_ours(&self) -> bool {
         matches!(self.options.program, Program::Understudy(_))
     }
@@ -239,7 +247,7 @@ impl Node {
         }
     }
 
-    /// Whether its process is there.
+    /// True if its process runs.
     pub fn is_running(&mut self) -> bool {
         let status = self.process.as_mut().map(Process::exit_status);
         matches!(status, Some(Ok(None)))
@@ -260,13 +268,13 @@ impl Node {
         self.dir.join("data")
     }
 
-    /// Whether its log has a line with this text.
+    /// True if its log contains this text.
     pub fn log_has(&self, text: &str) -> Result<bool> {
         let log = std::fs::read(self.log_path()).context("read the log")?;
         Ok(String::from_utf8_lossy(&log).contains(text))
     }
 
-    /// Waits for a line in the log.
+    /// Waits until the log contains this text.
     pub fn await_log(&self, text: &str, limit: Duration) -> Result<()> {
         let what = format!("the log of {} says {text:?}", self.name());
         wait_until(&what, limit, || Ok(self.log_has(text)?.then_some(())))

@@ -1,9 +1,8 @@
-//! Ports that stay ours.
+//! Reserves ports for tests.
 //!
-//! A node that is killed and started again must find its port free, also when other test processes
-//! choose ports meanwhile. So a port is taken below the range from which the kernel serves outgoing
-//! connections, and held by a lock on a file for as long as the [`Port`] lives; the kernel drops
-//! the lock of a killed process.
+//! A node that is killed and restarted must find its port free, even if other test processes choose ports meanwhile.
+//! So ports are taken from below the kernel's ephemeral range, and each is reserved by a lock on a file as long as
+//! the [`Port`] lives. The kernel releases the lock of a killed process.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -29,7 +28,7 @@ impl Port {
             let path = dir.join(number.to_string());
             let lock = match File::create(&path) {
                 Ok(lock) => lock,
-                // Another user's file: that port is not for us.
+                // The file belongs to another user, so the port is not available to us.
                 Err(e) if e.kind() == ErrorKind::PermissionDenied => continue,
                 Err(e) => return Err(e).with_context(|| format!("create {}", path.display())),
             };
@@ -46,7 +45,7 @@ impl Port {
     }
 }
 
-/// Starts at a place that depends on the process, so that processes rarely meet.
+/// The first candidate depends on the process id, so that processes rarely collide.
 fn next_candidate() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % u32::from(RANGE)).unwrap_or(0);
@@ -59,7 +58,7 @@ fn is_free(number: u16) -> bool {
 }
 
 const FIRST: u16 = 20_000;
-/// Ends below 32768, where Linux begins to hand out ports for outgoing connections.
+/// Ends below 32768, where Linux's ephemeral ports begin.
 const RANGE: u16 = 12_000;
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! Child processes that never outlive the test.
 //!
-//! P1 A dropped [`Process`] is dead and reaped: by return, by error and by panic.
-//! P2 When the whole test process dies, even by SIGKILL, the kernel kills its children: each is
-//!    started through a small wrapper that sets the parent-death signal and then becomes the server.
-//!    That signal belongs to the thread that forks, so one thread that lives as long as the
-//!    process does all the forking.
-//! P3 Each child has its own process group: Ctrl-C at the terminal reaches us, not the servers, and
-//!    what a child starts itself ends with it.
+//! P1 A dropped [`Process`] is dead and reaped: after return, error or panic.
+//! P2 When the test process dies, even by SIGKILL, the kernel kills its children: each is started through a small
+//!    wrapper that sets the parent-death signal and then execs the server. That signal is tied to the forking thread,
+//!    so a single long-lived thread does all the forking.
+//! P3 Each child has its own process group: Ctrl-C at the terminal reaches us, not the servers, and processes that a
+//!    child starts end with it.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::wait::wait_until;
 
-/// A running child with its output in a file.
+/// A running child whose output goes to a file.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -30,7 +29,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`; both output streams are appended to `log`.
+    /// Starts `command`; stdout and stderr are appended to `log`.
     pub fn spawn(name: &str, command: &Command, log: &Path) -> Result<Self> {
         let out = File::options()
             .create(true)
@@ -50,17 +49,17 @@ impl Process {
         self.child.id()
     }
 
-    /// Where its output goes.
+    /// Path of its output.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().with_context(|| format!("ask how {} does", self.name))
     }
 
-    /// Sends a signal: TERM to ask it to end, STOP and CONT to freeze and thaw it.
+    /// Sends a signal: TERM to end it, STOP and CONT to suspend and resume it.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         kill_process(self.pid()?, signal).with_context(|| format!("signal {}", self.name))
     }
@@ -71,10 +70,10 @@ impl Process {
         wait_until(&what, limit, || self.exit_status())
     }
 
-    /// kill -9, of all it started too, and reaps it.
+    /// Kills its process group with SIGKILL and reaps it.
     pub fn kill(&mut self) -> Result<()> {
         if self.exit_status()?.is_none() {
-            // It may end between the question and the signal; reaping tells.
+            // The process may end before the signal arrives; the wait below detects real errors.
             let _ = kill_process_group(self.pid()?, Signal::KILL);
         }
         self.child.wait().with_context(|| format!("reap {}", self.name))?;
@@ -109,7 +108,7 @@ impl Drop for Process {
     }
 }
 
-/// Wraps a command so that the kernel kills it when we die.
+/// Wraps a command so that the kernel kills it when this process dies.
 fn with_death_signal(command: &Command) -> Command {
     let mut wrapped = match death_wrapper() {
         [] => Command::new(command.get_program()),
@@ -132,7 +131,7 @@ fn with_death_signal(command: &Command) -> Command {
     wrapped
 }
 
-/// `setpriv` of util-linux where it is, else a line of Python; elsewhere than on Linux nothing.
+/// `setpriv` of util-linux if available, else a Python one-liner; nothing on other systems than Linux.
 fn death_wrapper() -> &'static [&'static str] {
     static WRAPPER: OnceLock<&[&str]> = OnceLock::new();
     WRAPPER.get_or_init(|| {
@@ -164,8 +163,7 @@ fn spawn_from_long_lived_thread(command: Command) -> Result<Child> {
         let (sender, requests) = mpsc::channel::<SpawnRequest>();
         std::thread::spawn(move || {
             for (mut command, reply) in requests {
-                // The asker waits for the answer; if it is gone, the dropped child has no owner
-                // and must not run on.
+                // If the requesting thread is gone, nobody owns the child, so it must be killed.
                 if let Err(mpsc::SendError(Ok(mut child))) = reply.send(command.spawn()) {
                     let _ = child.kill();
                 }
@@ -188,7 +186,7 @@ mod tests {
     use crate::wait::{PATIENCE, wait_for};
 
     fn alive(pid: &str) -> bool {
-        // A zombie that nobody has reaped yet is dead, too.
+        // A zombie that was not reaped yet counts as dead.
         std::fs::read_to_string(format!("/proc/{pid}/stat"))
             .is_ok_and(|stat| !stat.contains(") Z "))
     }
@@ -227,7 +225,7 @@ mod tests {
         assert!(!alive(&pid));
     }
 
-    /// P2, tried for real: this test's own binary starts a child and is killed with -9.
+    /// Tests P2 for real: this test's own binary starts a child and is killed with SIGKILL.
     #[test]
     fn children_die_when_the_test_process_is_killed() {
         let dir = tempfile::tempdir().unwrap();
@@ -244,7 +242,7 @@ mod tests {
         })
         .unwrap();
         assert!(alive(&child));
-        // The one process only, not its group: nobody but the kernel ends the child.
+        // Only this process is killed, not its group, so only the kernel can end the child.
         parent.signal(Signal::KILL).unwrap();
         parent.await_exit(PATIENCE).unwrap();
         wait_for("the child of the killed process ends", PATIENCE, || Ok(!alive(&child))).unwrap();

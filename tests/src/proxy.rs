@@ -1,13 +1,13 @@
-//! A TCP proxy that misbehaves on demand.
+//! A TCP proxy that injects faults.
 //!
 //! ```text
 //!   node A ──> proxy port ──[ cut | stall | delay | throttle | corrupt | edit ]──> node B
 //! ```
-//! The set's config names the proxy instead of the node behind it, so every member's traffic to that node
-//! passes here. Faults can be changed at any time and hold for open and new connections alike.
+//! The set's config names the proxy instead of the node behind it, so all members' traffic to that node passes
+//! through. Faults can be changed at any time and apply to open and new connections.
 //!
-//! X1 Bytes leave in the order in which they came, and none is lost unless the link is cut.
-//! X2 Cut means what a dead machine's neighbour sees: open connections are reset, new ones refused.
+//! X1 Bytes leave in the order in which they arrived, and none is lost unless the link is cut.
+//! X2 A cut behaves like a dead machine: open connections are reset, new ones refused.
 
 mod edit;
 
@@ -29,7 +29,7 @@ use self::edit::{Editor, Messages, edited};
 use crate::port::Port;
 use crate::wait::{PATIENCE, wait_for};
 
-/// A port whose connections go to another port of this machine.
+/// A port that forwards connections to another port of this machine.
 #[derive(Debug)]
 pub struct Proxy {
     port: Port,
@@ -38,7 +38,7 @@ pub struct Proxy {
     task: AbortHandle,
 }
 
-/// Which way bytes flow, seen from the one who connects.
+/// Direction of the bytes, seen from the connecting side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Requests.
@@ -48,12 +48,12 @@ pub enum Direction {
 }
 
 impl Proxy {
-    /// Opens a proxy before `target`, healthy.
+    /// Opens a proxy in front of `target`, without faults.
     pub fn to(target: u16) -> Result<Self> {
         Self::open(target, false)
     }
 
-    /// The same before a server of MongoDB: its replies pass as whole messages and can be edited.
+    /// Like [`Self::to`], in front of a MongoDB server: replies are forwarded as whole messages and can be edited.
     pub fn to_server(target: u16) -> Result<Self> {
         Self::open(target, true)
     }
@@ -75,7 +75,7 @@ impl Proxy {
         self.port.number()
     }
 
-    /// How many connections it has accepted so far.
+    /// Number of connections accepted so far.
     pub fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::SeqCst)
     }
@@ -86,32 +86,32 @@ impl Proxy {
         self.await_listening(false)
     }
 
-    /// Keeps connections open but lets nothing through: a hung machine.
+    /// Keeps connections open but forwards nothing, like a hung machine.
     pub fn stall(&self) {
         self.link.send_modify(|link| link.mode = Mode::Stall);
     }
 
-    /// Every byte arrives this much later.
+    /// Delays every byte by this time.
     pub fn delay(&self, by: Duration) {
         self.link.send_modify(|link| link.delay = by);
     }
 
-    /// At most this many bytes a second, in each direction of each connection.
+    /// Limits the throughput to this many bytes per second, in each direction of each connection.
     pub fn throttle(&self, bytes_per_sec: u64) {
         self.link.send_modify(|link| link.bytes_per_sec = Some(bytes_per_sec.max(1)));
     }
 
-    /// Flips one bit of the byte that comes after `skip` more bytes in this direction, once.
+    /// Flips one bit of the byte after the next `skip` bytes in this direction, once.
     pub fn corrupt(&self, direction: Direction, skip: u64) {
         *self.shared.corruption(direction) = Some(skip);
     }
 
-    /// Whether a byte asked for by [`Proxy::corrupt`] has not come by yet.
+    /// True if the byte for [`Proxy::corrupt`] has not passed yet.
     pub fn corruption_is_pending(&self, direction: Direction) -> bool {
         self.shared.corruption(direction).is_some()
     }
 
-    /// Shows every reply to `editor`, until healed.
+    /// Passes every reply to `editor`, until [`Self::heal`].
     pub fn edit(&self, editor: impl FnMut(&mut bson::Document) -> Edit + Send + 'static) {
         *self.shared.editor() = Some(Box::new(editor));
     }
@@ -137,7 +137,7 @@ impl Drop for Proxy {
     }
 }
 
-/// What the link does to the bytes now.
+/// Current behaviour of the link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
     mode: Mode,
@@ -186,7 +186,7 @@ impl Shared {
         self.editor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What may pass of the bytes read so far, and whether the connection breaks then.
+    /// The bytes to forward, and whether the connection breaks after them.
     fn passing(&self, messages: &mut Messages, bytes: &[u8]) -> (Vec<u8>, bool) {
         messages.push(bytes);
         let mut out = Vec::new();
@@ -214,7 +214,7 @@ impl Shared {
         cell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Flips the bit that was asked for if its byte is in this piece.
+    /// Flips the requested bit if its byte is in this piece.
     fn corrupt(&self, direction: Direction, bytes: &mut [u8]) {
         let mut skip = self.corruption(direction);
         let Some(left) = *skip else { return };
@@ -228,14 +228,14 @@ impl Shared {
     }
 }
 
-/// Accepts while the link is not cut; all connections end with this task.
+/// Accepts connections while the link is not cut; all connections end with this task.
 async fn listen(port: u16, target: u16, mut link: watch::Receiver<Link>, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
         if link.wait_for(|link| link.mode != Mode::Cut).await.is_err() {
             return;
         }
-        // The port is ours; it can only be busy for a moment after a cut.
+        // The port is reserved for us; it can only be busy for a moment after a cut.
         let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await else {
             sleep(Duration::from_millis(10)).await;
             continue;
@@ -243,7 +243,7 @@ async fn listen(port: u16, target: u16, mut link: watch::Receiver<Link>, shared:
         shared.listening.send_replace(true);
         accept_until_cut(&listener, target, &mut link, &shared, &mut connections).await;
         drop(listener);
-        // Every connection has seen the cut and is reset before anybody is told that it is done.
+        // Wait until every connection was reset before reporting the cut as done.
         while connections.join_next().await.is_some() {}
         shared.listening.send_replace(false);
     }
@@ -272,7 +272,8 @@ async fn accept_until_cut(
     }
 }
 
-/// One connection, until both sides have closed (one is enough before a server), one has failed, or the link is cut.
+/// Serves one connection until both sides have closed (one is enough in front of a server), one has failed, or the
+/// link is cut.
 async fn serve(
     mut client: TcpStream,
     target: u16,
@@ -290,7 +291,7 @@ async fn serve(
         let down = pump(from_server, to_client, Direction::ToClient, link.clone(), &shared);
         let ended = async {
             if shared.by_message {
-                // A server whose client is gone may go on sending, to nobody.
+                // A server whose client is gone may keep sending, so the end of one direction ends the connection.
                 tokio::select! { up = up => up, down = down => down }
             } else {
                 tokio::try_join!(up, down).map(|_| ())
@@ -307,7 +308,7 @@ async fn serve(
     }
 }
 
-/// Copies one direction. Reading and writing are apart, so that a delay does not cost throughput.
+/// Copies one direction. Reading and writing are separate, so that a delay does not reduce throughput.
 async fn pump(
     mut from: tokio::net::tcp::ReadHalf<'_>,
     mut to: tokio::net::tcp::WriteHalf<'_>,
@@ -342,7 +343,7 @@ async fn pump(
     let write = async {
         while let Some((due, bytes)) = queued.recv().await {
             sleep_until(due).await;
-            // An error means that the proxy is gone, and this task with it.
+            // An error means that the proxy was dropped, which ends this task, too.
             let _ = link.wait_for(|link| link.mode != Mode::Stall).await;
             write_at_rate(&mut to, &bytes, &mut link).await?;
         }
@@ -367,16 +368,16 @@ async fn write_at_rate(
         if let Some(rate) = rate {
             let pause =
                 Duration::from_secs(now.len() as u64) / u32::try_from(rate).unwrap_or(u32::MAX);
-            // A change of the link ends the pause.
+            // A change of the link ends the pause early.
             let _ = tokio::time::timeout(pause, link.changed()).await;
         }
     }
     Ok(())
 }
 
-/// The peer sees a reset, not an orderly end.
+/// Makes the peer see a reset instead of an orderly close.
 fn reset(stream: &TcpStream) {
-    // If the socket is dead already there is nothing to reset.
+    // If the socket is already dead there is nothing to reset.
     let _ = stream.set_zero_linger();
 }
 
@@ -396,7 +397,7 @@ fn runtime() -> Result<&'static Runtime> {
 }
 
 const PIECE: usize = 16 * 1024;
-/// Pieces in flight while a delay holds them.
+/// Maximum number of delayed pieces.
 const QUEUE: usize = 1024;
 const STEPS_PER_SEC: u64 = 50;
 

@@ -28,7 +28,7 @@ use crate::{mongod, understudy};
 #[derive(Debug)]
 pub struct ReplSet {
     name: String,
-    // Nodes end before the scratch directory goes and shows their logs.
+    // Nodes must be dropped before the scratch directory, which prints their logs.
     nodes: Vec<Node>,
     scratch: Scratch,
     expected_log: Vec<String>,
@@ -39,20 +39,20 @@ pub struct ReplSet {
 /// How a set uses TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
-    /// Members prove themselves by the key file.
+    /// Members authenticate by the key file.
     WithKeyFile,
-    /// Members prove themselves by their certificates.
+    /// Members authenticate by their certificates.
     X509,
 }
 
-/// The secret of a set.
+/// The key file of a set.
 #[derive(Debug)]
 struct Key {
     file: PathBuf,
     text: String,
 }
 
-/// What a set is to be.
+/// Options of a set.
 #[derive(Clone, Debug)]
 pub struct ReplSetOptions {
     test: String,
@@ -68,7 +68,7 @@ pub struct ReplSetOptions {
     limit: Duration,
 }
 
-/// How a node stands in the config besides its host.
+/// Options of a node in the config.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
     /// 0 or 1.
@@ -76,21 +76,21 @@ pub struct Member {
 }
 
 impl ReplSetOptions {
-    /// The version of its mongods; 8.2 unless told.
+    /// The version of its mongods; default 8.2.
     #[must_use]
     pub fn version(mut self, version: Version) -> Self {
         self.version = version;
         self
     }
 
-    /// How many voting mongods; one unless told.
+    /// The number of voting mongods; default 1.
     #[must_use]
     pub fn mongods(mut self, n: usize) -> Self {
         self.mongods = n;
         self
     }
 
-    /// Adds `n` of our nodes, hidden, without vote.
+    /// Adds `n` of our nodes, hidden, without a vote.
     #[must_use]
     pub fn ours_hidden(mut self, n: usize) -> Self {
         self.ours.extend(std::iter::repeat_n(Member { votes: 0 }, n));
@@ -104,49 +104,49 @@ impl ReplSetOptions {
         self
     }
 
-    /// More arguments for every mongod.
+    /// Additional arguments for every mongod.
     #[must_use]
     pub fn mongod_args(mut self, args: &[&str]) -> Self {
         self.mongod_args.extend(args.iter().map(|&arg| arg.to_owned()));
         self
     }
 
-    /// More arguments for our nodes.
+    /// Additional arguments for our nodes.
     #[must_use]
     pub fn our_args(mut self, args: &[&str]) -> Self {
         self.our_args.extend(args.iter().map(|&arg| arg.to_owned()));
         self
     }
 
-    /// A key file for every node, with this text; the test's own clients are members then.
+    /// Gives every node a key file with this text; the test's own clients then authenticate as members.
     #[must_use]
     pub fn key_file(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
         self
     }
 
-    /// TLS for everybody, and for members with or without certificates as their proof.
+    /// Enables TLS for everybody; members authenticate as `tls` says.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// electionTimeoutMillis; the default of ten seconds keeps a busy machine from needless elections.
+    /// electionTimeoutMillis. The default of ten seconds avoids needless elections on a busy machine.
     #[must_use]
     pub fn election_timeout(mut self, timeout: Duration) -> Self {
         self.election_timeout = timeout;
         self
     }
 
-    /// Puts a proxy before every node: the config names the proxies.
+    /// Puts a proxy in front of every node; the config names the proxies.
     #[must_use]
     pub fn proxied(mut self) -> Self {
         self.proxied = true;
         self
     }
 
-    /// How long the set may live; some minutes unless told.
+    /// Maximum lifetime of the set; default some minutes.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -195,7 +195,7 @@ impl ReplSetOptions {
 }
 
 impl ReplSet {
-    /// Begins to describe a set for the test of this name.
+    /// Starts describing a set for the test of this name.
     pub fn named(test: &str) -> ReplSetOptions {
         ReplSetOptions {
             test: test.to_owned(),
@@ -212,7 +212,7 @@ impl ReplSet {
         }
     }
 
-    /// Gives a node what it needs to be a member of this set.
+    /// Adds the options that a node needs to be a member of this set.
     pub fn secure(&self, node: &mut NodeOptions) -> Result<()> {
         let mut add = |flag: &str, value: &dyn std::fmt::Display| {
             node.args.extend([flag.to_owned(), value.to_string()]);
@@ -236,18 +236,18 @@ impl ReplSet {
         Ok(())
     }
 
-    /// Who issues the set's certificates.
+    /// The certificate authority of the set.
     pub fn authority(&self) -> Result<&Authority> {
         let (_, authority) = self.tls.as_ref().context("the set has no TLS")?;
         Ok(authority)
     }
 
-    /// The authority's own certificate.
+    /// The authority's certificate file.
     pub fn ca_file(&self) -> Result<&Path> {
         Ok(self.authority()?.file())
     }
 
-    /// The directory of the test.
+    /// The scratch directory of the test.
     pub fn scratch(&mut self) -> &mut Scratch {
         &mut self.scratch
     }
@@ -258,7 +258,7 @@ impl ReplSet {
         self.adopt(node, member)
     }
 
-    /// Adds a node that runs already as a hidden member. Returns its index.
+    /// Adds a running node as a hidden member. Returns its index.
     pub fn adopt(&mut self, node: Node, member: Member) -> Result<usize> {
         let host = node.host();
         self.nodes.push(node);
@@ -277,9 +277,9 @@ impl ReplSet {
         Ok(self.nodes.len() - 1)
     }
 
-    /// Changes the config on the primary, with the next version.
+    /// Changes the config on the primary and increments its version.
     pub fn reconfig(&self, change: impl Fn(&mut Document) -> Result<()>) -> Result<()> {
-        // A config that is not committed yet refuses the next one for a moment.
+        // While a config is not committed yet, the primary refuses the next one.
         wait_until("the set takes a new config", PATIENCE, || {
             let primary = self.primary()?;
             let mut config =
@@ -297,7 +297,7 @@ impl ReplSet {
         &self.name
     }
 
-    /// All nodes: the mongods first, then what was added.
+    /// All nodes: first the mongods, then those that were added.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -312,12 +312,12 @@ impl ReplSet {
         self.nodes.get_mut(index).ok_or_else(|| anyhow!("the set has no node {index}"))
     }
 
-    /// The node that says it is primary now.
+    /// The node that currently reports itself as primary.
     pub fn primary(&self) -> Result<&Node> {
         self.nodes.get(self.primary_index()?).context("the primary")
     }
 
-    /// Its index.
+    /// Index of the primary.
     pub fn primary_index(&self) -> Result<usize> {
         let is_primary = |node: &Node| {
             !node.is_ours()
@@ -336,12 +336,12 @@ impl ReplSet {
         self.node(index)
     }
 
-    /// Our node; the first, if there are several.
+    /// Our node; the first one if there are several.
     pub fn ours(&self) -> Result<&Node> {
         self.node(self.our_index()?)
     }
 
-    /// Its index.
+    /// Index of our node.
     pub fn our_index(&self) -> Result<usize> {
         self.nodes.iter().position(Node::is_ours).ok_or_else(|| anyhow!("no node is ours"))
     }
@@ -373,7 +373,7 @@ impl ReplSet {
         Ok(member.get_str("stateStr")?.to_owned())
     }
 
-    /// Waits until every member's vote counts: the primary strikes `newlyAdded` by a reconfig of its own.
+    /// Waits until every member's vote counts: the primary removes `newlyAdded` by a reconfig of its own.
     pub fn await_votes(&self) -> Result<()> {
         wait_for("the config has no newlyAdded", PATIENCE, || {
             let reply = self.primary()?.admin(doc! { "replSetGetConfig": 1 })?;
@@ -385,12 +385,12 @@ impl ReplSet {
         })
     }
 
-    /// Waits until every node but the primary has applied what the primary had when called.
+    /// Waits until all nodes have applied what the primary had applied at the call.
     pub fn await_caught_up(&self) -> Result<()> {
         self.await_caught_up_within(PATIENCE)
     }
 
-    /// The same with a limit.
+    /// Like [`Self::await_caught_up`], with a limit.
     pub fn await_caught_up_within(&self, limit: Duration) -> Result<()> {
         let primary = self.await_primary()?;
         let goal = applied(primary)?;
@@ -414,24 +414,24 @@ impl ReplSet {
         Ok(())
     }
 
-    /// How many lines of each log are shown on failure.
+    /// Sets how many lines of each log are printed on failure.
     pub fn show_tail(&mut self, lines: usize) {
         self.scratch.show_tail(lines);
     }
 
-    /// A text in our log that the end of the test must not take for a failure.
+    /// Declares a text that is expected in our log, so that it does not fail the test.
     pub fn expect_log(&mut self, text: &str) {
         self.expected_log.push(text.to_owned());
     }
 
-    /// The end of a test that went well: all nodes have the same data, our nodes end cleanly on
-    /// SIGTERM, and their logs have no unexpected line.
+    /// Ends a successful test: all nodes must have the same data, our nodes must end cleanly on SIGTERM, and their
+    /// logs must have no unexpected line.
     pub fn finish(self) -> Result<()> {
         self.assert_same_data()?;
         self.finish_without_comparing()
     }
 
-    /// The same for a test in which the data cannot be equal.
+    /// Like [`Self::finish`], for tests in which the data cannot be equal.
     pub fn finish_without_comparing(mut self) -> Result<()> {
         for node in self.nodes.iter_mut().filter(|node| node.is_ours()) {
             if node.is_running() {
@@ -462,7 +462,7 @@ impl ReplSet {
             if self.primary_index().is_ok() {
                 return Ok(Some(()));
             }
-            // Without this it waits for an election timeout before its first election.
+            // Without this the node would wait for an election timeout before its first election.
             if self.nodes.len() > 1 {
                 first.admin(doc! { "replSetStepUp": 1 })?;
             }
@@ -480,7 +480,7 @@ pub fn write_key(dir: &Path, key: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// How far a node says it has applied.
+/// The applied optime that a node reports.
 pub fn applied(node: &Node) -> Result<AppliedOpTime> {
     let status = node.admin(doc! { "replSetGetStatus": 1 })?;
     let op_time = status.get_document("optimes")?.get_document("appliedOpTime")?;
@@ -488,14 +488,14 @@ pub fn applied(node: &Node) -> Result<AppliedOpTime> {
     Ok(AppliedOpTime { term: op_time.get_i64("t")?, time, increment })
 }
 
-/// An optime, in its order.
+/// An optime; compares in oplog order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AppliedOpTime {
     /// The election term.
     pub term: i64,
     /// Seconds.
     pub time: u32,
-    /// Place within the second.
+    /// Increment within the second.
     pub increment: u32,
 }
 
@@ -505,5 +505,5 @@ impl std::fmt::Display for AppliedOpTime {
     }
 }
 
-/// Four times as often as by default: members see each other's states sooner.
+/// Four times as often as the default, so that members see state changes sooner.
 const HEARTBEAT_MS: i32 = 500;

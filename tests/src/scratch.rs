@@ -1,9 +1,8 @@
-//! The place where one test lives.
+//! The working directory of one test.
 //!
-//! A temporary directory for data and logs. A test that ends well says so with [`Scratch::finish`];
-//! otherwise, by error or panic, the tail of every log goes to the test's output.
-//! A test that takes too long is ended: its servers are killed, so that whatever it waits for fails.
-//! `UNDERSTUDY_KEEP=1` leaves the directory of a failed test in place.
+//! It is a temporary directory for data and logs. A successful test calls [`Scratch::finish`]; otherwise, after an
+//! error or panic, the tail of every log is printed. If a test takes too long, its servers are killed, so that
+//! whatever it waits for fails. `UNDERSTUDY_KEEP=1` keeps the directory of a failed test.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,17 +27,17 @@ pub struct Scratch {
     _watchdog: mpsc::Sender<()>,
 }
 
-/// The processes that a test runs now.
+/// The running processes of a test.
 #[derive(Clone, Debug, Default)]
 pub struct Children(Arc<Mutex<BTreeSet<u32>>>);
 
 impl Children {
-    /// A process was started.
+    /// Registers a started process.
     pub fn add(&self, pid: u32) {
         self.lock().insert(pid);
     }
 
-    /// It has ended.
+    /// Removes an ended process.
     pub fn remove(&self, pid: u32) {
         self.lock().remove(&pid);
     }
@@ -46,7 +45,7 @@ impl Children {
     fn kill_all(&self) {
         for pid in self.lock().iter() {
             if let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
-                // One that has just ended needs no signal.
+                // A process that has just ended needs no signal.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
@@ -58,12 +57,12 @@ impl Children {
 }
 
 impl Scratch {
-    /// A fresh directory, named after the test, which has some minutes.
+    /// Creates a directory named after the test, with the default time limit.
     pub fn new(name: &str) -> Result<Self> {
         Self::with_limit(name, CASE_LIMIT)
     }
 
-    /// The same with another limit; a demo or a benchmark may take long.
+    /// Like [`Self::new`], with another time limit, for a demo or a benchmark.
     pub fn with_limit(name: &str, limit: Duration) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix(&format!("understudy-{name}-"))
@@ -86,7 +85,7 @@ impl Scratch {
         self.dir.as_ref().map_or(Path::new(""), TempDir::path)
     }
 
-    /// Where the test's processes are noted.
+    /// The processes of the test.
     pub fn children(&self) -> &Children {
         &self.children
     }
@@ -96,17 +95,17 @@ impl Scratch {
         &self.name
     }
 
-    /// Remembers a log whose tail is shown when the test fails.
+    /// Registers a log whose tail is printed when the test fails.
     pub fn watch_log(&mut self, name: &str, path: &Path) {
         self.logs.push((name.to_owned(), path.to_owned()));
     }
 
-    /// How many lines of each log are shown; none for a program that tells the end itself.
+    /// Sets how many lines of each log are printed; 0 for a program that reports failures itself.
     pub fn show_tail(&mut self, lines: usize) {
         self.tail_lines = lines;
     }
 
-    /// The test ended well: no logs are shown.
+    /// Marks the test as successful: no logs are printed.
     pub fn finish(&mut self) {
         self.finished = true;
     }
@@ -129,7 +128,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Kills the children at the limit, unless the scratch directory is gone before.
+/// Kills the children when the limit is reached, unless the scratch directory is dropped before.
 fn watch(name: &str, limit: Duration, children: Children) -> mpsc::Sender<()> {
     let (alive, gone) = mpsc::channel();
     let name = name.to_owned();
@@ -143,5 +142,5 @@ fn watch(name: &str, limit: Duration, children: Children) -> mpsc::Sender<()> {
 }
 
 const TAIL_LINES: usize = 40;
-/// Far beyond what a test takes, so that only one that hangs meets it.
+/// Much longer than any test takes, so that only a hanging test reaches it.
 pub(crate) const CASE_LIMIT: Duration = Duration::from_secs(300);

@@ -1,4 +1,4 @@
-//! Foreign clients: pymongo, the Node driver, mongosh and the database tools, run against a port.
+//! Runs other clients against a port: pymongo, the Node driver, mongosh and the database tools.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::process::Process;
 use crate::{servers, understudy};
 
-/// Runs a Python program with pymongo; `port` and `args` are its arguments. Returns what it printed.
+/// Runs a Python program with pymongo; `port` and `args` are its arguments. Returns its output.
 pub fn python(program: &str, port: u16, args: &[&str]) -> Result<String> {
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", servers::pymongo_dir()?);
@@ -19,14 +19,14 @@ pub fn python(program: &str, port: u16, args: &[&str]) -> Result<String> {
     output_of("python3", &command)
 }
 
-/// The same for one that prints a line of JSON.
+/// Like [`python`], for a program that prints a line of JSON.
 pub fn python_json(program: &str, port: u16, args: &[&str]) -> Result<Value> {
     let printed = python(program, port, args)?;
     let json = printed.lines().rev().find_map(|line| serde_json::from_str(line).ok());
     json.with_context(|| format!("no line of JSON in:\n{printed}"))
 }
 
-/// Runs a Node program with the official driver at hand; `port` is `process.argv[1]`.
+/// Runs a Node program with the official driver available; `port` is `process.argv[1]`.
 pub fn node(program: &str, port: u16) -> Result<String> {
     let mut command = Command::new("node");
     command.env("NODE_PATH", servers::mongosh_dir()?.join("node_modules"));
@@ -34,17 +34,17 @@ pub fn node(program: &str, port: u16) -> Result<String> {
     output_of("node", &command)
 }
 
-/// Evaluates an expression in mongosh and gives its value, as canonical extended JSON.
+/// Evaluates an expression in mongosh and returns its value as canonical extended JSON.
 pub fn mongosh(expression: &str, port: u16) -> Result<Value> {
     mongosh_as(expression, port, "mongosh")
 }
 
-/// The same under the name of an application.
+/// Like [`mongosh`], with an appName.
 pub fn mongosh_as(expression: &str, port: u16, app_name: &str) -> Result<Value> {
     mongosh_at(expression, &uri(port, app_name))
 }
 
-/// The same with a connection string of one's own.
+/// Like [`mongosh`], with a connection string.
 pub fn mongosh_at(expression: &str, uri: &str) -> Result<Value> {
     let home = tempfile::tempdir().context("create a home for mongosh")?;
     let mut command = Command::new("node");
@@ -63,7 +63,8 @@ pub fn tool(name: &str, port: u16, args: &[&str], dir: &Path) -> Result<String> 
     output_of(name, &command)
 }
 
-/// The same at a moment: it is told as the region of a cloud function, which the tools take from the environment.
+/// Like [`tool`], at a moment. The moment is passed as the region of a cloud function, which the tools read from the
+/// environment.
 pub fn tool_at(name: &str, at: &str, port: u16, args: &[&str], dir: &Path) -> Result<String> {
     let mut command = Command::new(servers::tool(name)?);
     command.env("FUNCTION_NAME", "past").env("FUNCTION_REGION", format!("@{at}"));
@@ -83,7 +84,7 @@ fn uri(port: u16, app_name: &str) -> String {
     format!("mongodb://127.0.0.1:{port}/?directConnection=true&appName={escaped}")
 }
 
-/// Runs a command to its end within a limit; a failure is an error with what it printed.
+/// Runs a command to its end within a limit; if it fails, the error contains its output.
 fn output_of(name: &str, command: &Command) -> Result<String> {
     let dir = tempfile::tempdir().context("create a directory for the output")?;
     let log = dir.path().join("output");

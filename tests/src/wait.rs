@@ -1,18 +1,18 @@
-//! Waiting on conditions.
+//! Waiting for conditions.
 //!
-//! Nothing in the tests sleeps for a while and hopes: it asks again and again until the condition
-//! holds, and at the limit it says what it waited for and what it heard last.
+//! Tests never sleep for a fixed time. They poll until the condition holds; at the limit the error names the
+//! condition and the last error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 
-/// A generous limit for things that take a second on a quiet machine.
+/// A generous limit for conditions that take a second on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Asks `probe` until it gives a value. An error counts as "not yet": servers that are starting
-/// refuse connections; the last one is part of the message at the limit.
+/// Polls `probe` until it returns a value. An error counts as "not yet", since servers refuse connections while they
+/// start; the last error is part of the message at the limit.
 pub fn wait_until<T>(
     what: &str,
     limit: Duration,
@@ -40,7 +40,7 @@ pub fn wait_until<T>(
     }
 }
 
-/// The same for a plain yes or no.
+/// Like [`wait_until`], for a boolean condition.
 pub fn wait_for(
     what: &str,
     limit: Duration,
@@ -49,12 +49,12 @@ pub fn wait_for(
     wait_until(what, limit, || Ok(probe()?.then_some(())))
 }
 
-/// Makes every wait in this process give up: what is running unwinds and cleans up.
+/// Ends every wait in this process with an error, so that running tests clean up.
 pub fn interrupt() {
     INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
-/// Whether somebody called [`interrupt`].
+/// True after [`interrupt`].
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }

@@ -1,8 +1,8 @@
-//! A seeded random workload: every form of write that a primary knows.
+//! A seeded random workload with every kind of write.
 //!
-//! One seed is one run: the same operations with the same values, in the same order, on a new set. `SEED=71`
-//! replays a seed that a failing test printed. Operations that the server refuses (a duplicate key, a collection
-//! that is not there) are part of the run; an answer that does not come is an error.
+//! A seed determines the run: the same operations with the same values, in the same order, on a new set. `SEED=71`
+//! replays a seed that a failing test printed. Operations that the server refuses (a duplicate key, a missing
+//! collection) are part of the run; a missing reply is an error.
 
 mod ddl;
 mod transactions;
@@ -29,17 +29,17 @@ pub struct Workload {
     counts: Counts,
 }
 
-/// What a run did.
+/// Counts of a run's operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Operations that the server did.
+    /// Operations that succeeded.
     pub done: u32,
-    /// Operations that it refused.
+    /// Operations that the server refused.
     pub refused: u32,
 }
 
 impl Workload {
-    /// Operations from this seed for the primary.
+    /// A workload with this seed for the primary.
     pub fn new(seed: u64, primary: &Node) -> Result<Self> {
         Ok(Self {
             rng: StdRng::seed_from_u64(seed),
@@ -49,7 +49,7 @@ impl Workload {
         })
     }
 
-    /// Does `n` operations.
+    /// Runs `n` operations.
     pub fn run(&mut self, n: u32) -> Result<Counts> {
         for _ in 0..n {
             self.step()?;
@@ -70,8 +70,8 @@ impl Workload {
         }
     }
 
-    /// Runs a command; a refusal counts, a lost answer is an error. One that the primary does not get done is ended: an
-    /// insert into a 4.4 was seen that waited for nobody and never came back.
+    /// Runs a command. A refusal is counted, a lost reply is an error. `maxTimeMS` ends a command that hangs: an
+    /// insert into a 4.4 primary once never returned.
     fn run_command(&mut self, db: &str, mut command: Document) -> Result<()> {
         command.insert("maxTimeMS", LONGEST_MILLIS);
         let told = format!("{command}");
@@ -83,7 +83,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Takes a result of the driver: what the server refused is counted, the rest is an error.
+    /// Handles a result of the driver: a refusal by the server is counted, other errors are returned.
     fn settle<T>(&mut self, result: mongodb::error::Result<T>) -> Result<()> {
         match result {
             Ok(_) => self.count(true),
@@ -119,10 +119,10 @@ impl Workload {
     }
 }
 
-/// Far more than any of them takes.
+/// Much longer than any operation takes.
 const LONGEST_MILLIS: i32 = 60_000;
 
-/// The seeds of a test: the one of `SEED`, or the first `n`.
+/// The seeds of a test: that of `SEED`, or 1 to `n`.
 pub fn seeds(n: u64) -> Vec<u64> {
     match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => vec![seed],
@@ -130,14 +130,14 @@ pub fn seeds(n: u64) -> Vec<u64> {
     }
 }
 
-/// Random bytes, so that they do not compress.
+/// Random bytes, which do not compress.
 pub fn noise(len: usize) -> Binary {
     Binary { subtype: BinarySubtype::Generic, bytes: (0..len).map(|_| rand::random()).collect() }
 }
 
 type Operation = fn(&mut Workload) -> Result<()>;
 
-/// How often what happens.
+/// Relative frequencies of the operations.
 const KINDS: [(u32, Operation); 25] = [
     (20, Workload::insert_one),
     (8, Workload::insert_many),
@@ -166,6 +166,6 @@ const KINDS: [(u32, Operation); 25] = [
     (1, Workload::rare),
 ];
 
-/// Ordinary ones, and ones that `create` makes with options.
+/// Ordinary collections, and ones that `create` makes with options.
 const COLLECTIONS: [&str; 10] =
     ["a", "b", "c", "d", "e", "capped", "clustered", "collated", "checked", "imaged"];

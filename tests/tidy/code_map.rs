@@ -1,7 +1,7 @@
-//! ARCHITECTURE.md's code map: what it names exists, and what exists is named.
+//! Checks ARCHITECTURE.md's code map: every path in it exists, and every file that should be in it is.
 //!
-//! Every file and folder directly below a crate's `src` has a line. A folder whose files are listed below it lists all of
-//! them; one without such lines is described as a whole.
+//! Every file and folder directly below a crate's `src` has a line. If a folder has lines for its files, it has one
+//! for each of them; otherwise its own line describes it as a whole.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,7 +40,7 @@ fn missing_below(folder: &str, mapped: &BTreeSet<String>, missing: &mut Vec<Stri
         if is_dir {
             missing_below(&path, mapped, missing);
         }
-        // The line of `x.rs` speaks for the folder `x/`, and the other way round. The rest opens a crate or is a test.
+        // The line of `x.rs` also covers the folder `x/`, and vice versa. Crate roots and tests need no line.
         let twin = if is_dir { format!("{path}.rs") } else { path.trim_end_matches(".rs").into() };
         let needs_none = ["lib.rs", "main.rs", "mod.rs", "tests.rs", "tests"];
         if !needs_none.contains(&name.as_str())
@@ -52,7 +52,7 @@ fn missing_below(folder: &str, mapped: &BTreeSet<String>, missing: &mut Vec<Stri
     }
 }
 
-/// The paths of the map, without a slash at their ends.
+/// The paths in the map, without trailing slashes.
 fn mapped() -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
     let map = text.split("## Code map").nth(1).expect("a code map");
@@ -64,7 +64,7 @@ fn mapped() -> BTreeSet<String> {
         let Some(name) = line.split_whitespace().next() else { continue };
         open.retain(|(other, _)| *other < depth);
         let parent = open.last().map_or(String::new(), |(_, path)| format!("{path}/"));
-        // Below `x.rs` stand the files of the folder `x`.
+        // The files of the folder `x` are indented below `x.rs`.
         let parent = parent.replace(".rs/", "/");
         let path = format!("{parent}{}", name.trim_end_matches('/'));
         open.push((depth, path.clone()));

@@ -1,4 +1,5 @@
-//! What crates depend on: each other as ARCHITECTURE.md draws it, and others' crates that are used, free and kept.
+//! Checks dependencies: our crates use each other only as ARCHITECTURE.md draws it, and external crates are used,
+//! freely licensed and maintained.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +12,7 @@ use crate::{
     sources::{CRATES, below, root},
 };
 
-/// Which of our crates a crate may use. An edge that is not here is a design question: ask it in ARCHITECTURE.md.
+/// Which of our crates a crate may use. A new edge is a design question: ask it in ARCHITECTURE.md.
 const EDGES: &[(&str, &[&str])] = &[
     ("protocol", &[]),
     ("query", &["protocol"]),
@@ -23,7 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("bench", &["protocol", "server", "tests"]),
 ];
 
-/// Licences that let an Apache-2.0 program be built from the crate.
+/// Licences that are compatible with an Apache-2.0 program.
 const LICENCES: &[&str] = &[
     "MIT",
     "MIT-0",
@@ -43,7 +44,8 @@ const LICENCES: &[&str] = &[
     "ICU",
 ];
 
-/// Crates that nobody maintains any more, as far as is known, and why they are there all the same.
+/// Crates known to be unmaintained. `None` means that nothing may depend on the crate; a text is the reason why it is
+/// accepted.
 const UNMAINTAINED: &[(&str, Option<&str>)] = &[
     ("fxhash", None),
     ("instant", None),
@@ -89,7 +91,7 @@ fn dependencies_are_free_and_kept() {
     for package in packages() {
         let text = |field: &str| package.get(field).and_then(Value::as_str).unwrap_or_default();
         let (name, licence) = (text("name"), text("license"));
-        // `(MIT OR Apache-2.0) AND Unicode-3.0`: each part of the whole needs one choice that is allowed.
+        // For `(MIT OR Apache-2.0) AND Unicode-3.0`, each part joined by AND needs one allowed choice.
         let allowed = licence.replace('/', " OR ").split(" AND ").all(|part| {
             part.trim_matches(['(', ')', ' '])
                 .split(" OR ")

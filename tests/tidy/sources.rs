@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates that make up the product, lowest first; then what stands around it.
+/// The crates of the product, lowest layer first; `CRATES` adds tests and benchmarks.
 pub(crate) const PRODUCT: &[&str] = &["protocol", "query", "storage", "repl", "server", "tools"];
 pub(crate) const CRATES: &[&str] =
     &["protocol", "query", "storage", "repl", "server", "tools", "tests", "bench"];
 
 /// One Rust file.
 pub(crate) struct Source {
-    /// Relative to the workspace.
+    /// Path relative to the workspace.
     pub(crate) path: String,
     pub(crate) text: String,
 }
@@ -21,7 +21,7 @@ impl Source {
         self.path.split('/').next().unwrap_or_default()
     }
 
-    /// True for files that hold nothing but tests.
+    /// True for files that contain only tests.
     pub(crate) fn is_test(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name == "tests.rs"
@@ -31,7 +31,7 @@ impl Source {
             || self.path.contains("/sim/")
     }
 
-    /// Its lines with their numbers, up to the unit tests at its end.
+    /// The numbered lines before the unit tests at the file's end.
     pub(crate) fn product_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         let end = self.text.find("#[cfg(test)]\nmod tests").unwrap_or(self.text.len());
         let product = self.text.get(..end).unwrap_or(&self.text);

@@ -1,4 +1,4 @@
-//! What code may name, and how long its lines and files may be.
+//! Checks imports, public items, line length and file length.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::{
 const LINE_MAX: usize = 150;
 const FILE_MAX: usize = 750;
 const TEST_FILE_MAX: usize = 1_100;
-/// Public items that no other crate names: each is a promise that nobody uses.
+/// Maximum number of public items that no other crate uses.
 const DEAD_MAX: usize = 400;
 
 #[test]
@@ -24,7 +24,7 @@ fn lines_and_files_are_short() {
         }
         for (at, line) in file.text.lines().enumerate() {
             let long = line.chars().count();
-            // A text that mongod has in one piece stays in one piece, as does a row of a table.
+            // A long error text of mongod and a row of a table may stay on one line.
             if long > LINE_MAX && !line.contains('"') && !line.starts_with("//! |") {
                 broken.push(format!("{}:{}: {long} characters", file.path, at + 1));
             }
@@ -33,7 +33,7 @@ fn lines_and_files_are_short() {
     none(broken, "split these");
 }
 
-/// Decisions and the query language take time, randomness and I/O from outside.
+/// Pure code (replication decisions, the query language) gets time, randomness and I/O from outside.
 #[test]
 fn pure_code_is_pure() {
     const IMPURE: &[&str] = &[
@@ -94,7 +94,7 @@ fn public_items_are_named_by_other_crates() {
     }
 }
 
-/// Who uses what a file names: its crate, or the programs, tests and benchmarks of its crate.
+/// The user of a file's public items: its crate, or the programs, tests and benchmarks of its crate.
 fn user_of(file: &Source) -> String {
     let owner = file.owner();
     let outside = !file.path.starts_with(&format!("{owner}/src/"))

@@ -4,6 +4,7 @@
 //! result a double and a decimal makes it a decimal.
 
 use dec::Rounding;
+use protocol::Release;
 
 use super::{Env, Evaluated, decimal};
 use crate::{
@@ -110,10 +111,9 @@ pub(super) fn op_add<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
             _ if arg.is_number() => sum = add(sum, arg),
             _ if arg.is_nullish() => return Ok(Value::Null),
             other => {
-                return type_mismatch(format!(
-                    "$add only supports numeric or date types, not {}",
-                    other.type_name()
-                ));
+                let text =
+                    format!("$add only supports numeric or date types, not {}", other.type_name());
+                return Err(QueryError::type_mismatch(text).until(Release::V5_0, 16_554));
             }
         }
     }
@@ -197,7 +197,8 @@ pub(super) fn op_divide<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a
 pub(crate) fn quotient<'a>(a: Value<'a>, b: Value<'a>) -> Evaluated<'a> {
     if a.is_number() && b.is_number() {
         if is_zero(b) {
-            return error(2, "can't $divide by zero".into());
+            let error = QueryError::bad_value("can't $divide by zero");
+            return Err(error.until(Release::V4_4, 16_608));
         }
         return Ok(divide(a, b));
     }

@@ -13,15 +13,16 @@ mod canonical;
 mod distinct;
 pub mod explain;
 mod partial;
+mod refused;
 mod shape;
 mod text;
-mod text_refused;
 mod tightness;
 mod wildcard;
 
 pub use bounds::{Interval, intervals_of};
 pub use candidates::{Candidate, candidates};
 pub use distinct::held_by_keys;
+pub use refused::{frame as refused_frame, refused};
 pub use shape::shape;
 pub use text::{
     check as check_text, check_request as check_text_request, not_found as no_text_index,
@@ -140,14 +141,6 @@ pub fn resolve_hint(hint: Value<'_>, indexes: &[IndexInfo]) -> Option<usize> {
 fn same_pattern(key: &RawDocument, hint: &[u8]) -> bool {
     RawDocument::from_bytes(hint)
         .is_ok_and(|hint| crate::value::compare_docs(key, hint) == std::cmp::Ordering::Equal)
-}
-
-/// mongod's words for a hint that names no index.
-pub fn hint_not_found(namespace: &str) -> QueryError {
-    QueryError::bad_value(format!(
-        "error processing query: ns={namespace} planner returned error :: caused by :: hint \
-         provided does not correspond to an existing index"
-    ))
 }
 
 /// Chooses a plan and makes it runnable, without projection.

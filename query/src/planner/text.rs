@@ -13,7 +13,7 @@ use protocol::ErrorCode;
 
 use super::{
     Candidate, Request, bounds::conjuncts, candidates::by_branch, candidates::operands_fit,
-    partial, text_refused::refused,
+    partial, refused::refused_text,
 };
 use crate::{
     error::QueryError,
@@ -141,7 +141,7 @@ impl<'a> Planning<'a> {
     fn refused(&self, why: &str) -> QueryError {
         let language = self.search.search.language.as_deref().filter(|name| !name.is_empty());
         let language = language.unwrap_or(self.query.spec().language().name());
-        refused(self.request, &self.source.namespace(), language, why)
+        refused_text(self.request, &self.source.namespace(), language, why)
     }
 
     /// A search that every document must answer.

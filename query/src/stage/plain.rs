@@ -1,5 +1,7 @@
 //! Stages that find has, too, or that need little more than a projection.
 
+use protocol::Release;
+
 use super::{Parsed, StageContext, geo_near, raw};
 use crate::{
     error::QueryError,
@@ -114,7 +116,7 @@ pub(super) fn sort(value: Value<'_>, cx: &StageContext) -> Outcome {
 }
 
 pub(super) fn limit(value: Value<'_>, _: &StageContext) -> Outcome {
-    let n = whole("$limit", 5_107_201, value)?;
+    let n = whole("$limit", (5_107_201, 15_957), value)?;
     if n == 0 {
         return Err(QueryError::location(15_958, "the limit must be positive"));
     }
@@ -122,12 +124,14 @@ pub(super) fn limit(value: Value<'_>, _: &StageContext) -> Outcome {
 }
 
 pub(super) fn skip(value: Value<'_>, _: &StageContext) -> Outcome {
-    whole("$skip", 5_107_200, value).map(Parsed::Skip)
+    whole("$skip", (5_107_200, 15_972), value).map(Parsed::Skip)
 }
 
-fn whole(name: &str, code: i32, value: Value<'_>) -> Result<u64, QueryError> {
+/// `codes`: that of today, and that of 4.4.
+fn whole(name: &str, codes: (i32, i32), value: Value<'_>) -> Result<u64, QueryError> {
     let refused = |why: String| {
-        QueryError::location(code, format!("invalid argument to {name} stage: {why}"))
+        QueryError::location(codes.0, format!("invalid argument to {name} stage: {why}"))
+            .until(Release::V4_4, codes.1)
     };
     let n = operands::integer(name, value).map_err(refused)?;
     u64::try_from(n).map_err(|_| {

@@ -71,6 +71,8 @@ pub struct Node {
     halt: Option<trouble::Halt>,
     /// Entries up to here were acknowledged once, and the disk lost them.
     lost_tail: Option<OpTime>,
+    /// A file of the store is damaged, and which.
+    damage: Option<String>,
 
     initial_sync_done: bool,
     initial_sync_status: Option<RawDoc>,
@@ -125,6 +127,7 @@ impl Node {
             too_stale: false,
             halt: None,
             lost_tail: start.lost_tail,
+            damage: start.damage,
             initial_sync_done: start.initial_sync_done,
             initial_sync_status: None,
             positions: start.positions,
@@ -238,10 +241,10 @@ impl Node {
         }
     }
 
-    /// Null during initial sync, and while we miss what we acknowledged: we must not count in any majority then.
+    /// Null during initial sync, and while we miss what we acknowledged or may miss it: we must not count in any majority then.
     fn shown_positions(&self) -> Positions {
         match self.mode {
-            _ if self.lost_tail.is_some() => Positions::default(),
+            _ if self.lost_tail.is_some() || self.damage.is_some() => Positions::default(),
             Mode::InitialSync => Positions::default(),
             Mode::Secondary | Mode::Rollback => positions::shown(self.positions, self.profile),
         }
@@ -290,6 +293,7 @@ impl Node {
             DataEvent::Fetched(last) => self.fetched = last,
             DataEvent::RollbackId(rbid) => self.rbid = rbid,
             DataEvent::Halted { why } => self.halt(why),
+            DataEvent::Damaged { why } => self.damaged(why),
             event => self.task_event(now, event),
         }
     }

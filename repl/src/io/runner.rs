@@ -51,6 +51,8 @@ pub struct Settings {
     pub initial_sync_done: bool,
     /// What the store's disk lost of what was acknowledged.
     pub lost_tail: Option<OpTime>,
+    /// What is known to be damaged in the store, and what to do.
+    pub damage: Option<String>,
     /// Encryption, compression and authentication towards other members.
     pub connect: ConnectOptions,
 }
@@ -94,6 +96,7 @@ pub fn start(settings: Settings, durable: Arc<dyn Durable>) -> Result<Started, R
             initial_sync_done: settings.initial_sync_done,
             rbid: kept.rbid,
             lost_tail: settings.lost_tail,
+            damage: settings.damage,
         },
     )?;
     let snapshot = Arc::new(node.snapshot());

@@ -71,6 +71,7 @@ impl OurNode {
             initial_sync_done: disk.initial_sync_done,
             rbid: disk.rbid,
             lost_tail: None,
+            damage: None,
         };
         Self {
             node: Node::new(now, start).unwrap(),

@@ -30,10 +30,16 @@ fn run(call: &Call) -> Outcome {
     let path = |name| -> Result<Option<PathBuf>, Failure> {
         Ok(fields.optional(name)?.map(|path| path.str().map(PathBuf::from)).transpose()?)
     };
+    let Some(root) = call.node().settings.backup_root.clone() else {
+        let why = "this node was told no place for backups: start it with --backupRoot DIR \
+            (storage.backupRoot), and name a directory below that";
+        return Err(Failure::said(ErrorCode::IllegalOperation, why));
+    };
     let wanted = Checkpoint {
         into: fields.required("checkpoint")?.str()?.into(),
         since: path("since")?,
         link: fields.optional("link")?.map_or(Ok(false), |link| link.safe_bool())?,
+        root: Some(root),
         set_name: call.node().settings.repl_set.clone().unwrap_or_default(),
     };
     let shown = wanted.into.display().to_string();
@@ -91,8 +97,10 @@ fn failure(call: &Call, error: &BackupError) -> Failure {
         BackupError::Busy(_) | BackupError::OneAtATime => ErrorCode::ConflictingOperationInProgress,
         BackupError::NoSpace { .. } => ErrorCode::OutOfDiskSpace,
         BackupError::InitialSync => ErrorCode::InitialSyncActive,
+        BackupError::NoData => ErrorCode::NotYetInitialized,
         BackupError::Io { .. } | BackupError::Storage(_) => ErrorCode::OperationFailed,
         BackupError::Relative(_)
+        | BackupError::Outside(..)
         | BackupError::NotEmpty(_)
         | BackupError::Overlaps(..)
         | BackupError::InTheWay(_)

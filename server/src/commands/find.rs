@@ -7,8 +7,9 @@ pub(super) use asked::{Asked, flag, hint, stage_of};
 use std::sync::Arc;
 
 use bson::{RawDocument, RawDocumentBuf};
-use protocol::{ErrorCode, Namespace, RawDoc, Timestamp};
+use protocol::{ErrorCode, Namespace, RawDoc, Release, Timestamp};
 use query::{
+    QueryError,
     collation::Collator,
     exec::{Project, Reveal},
     matcher::{Matcher, ParseContext},
@@ -118,10 +119,9 @@ fn in_natural_order(
     (ns, time): (Namespace, ReadTime),
     opened: &Opened,
 ) -> Outcome {
-    if asked.tailable && opened.collection.is_some() && !opened.is_capped() {
-        let text = format!(
-            "error processing query: ns={ns} tailable cursor requested on non capped collection"
-        );
+    if asked.tailable && !opened.is_capped() {
+        let frame = planner::refused_frame(&query.request, ns.as_str(), None);
+        let text = format!("{frame} tailable cursor requested on non capped collection");
         return Err(Failure::said(ErrorCode::BadValue, text));
     }
     let options = NaturalOptions {
@@ -260,17 +260,17 @@ impl Prepared {
         if request.natural.is_some() || opened.is_absent() {
             return Ok(());
         }
-        opened.hint(request, asked.hint_value())?;
+        opened.hint(request, asked.hint_value(), collator)?;
         if asked.min.is_some() || asked.max.is_some() {
             let source = opened.source();
-            let wrong = |code, text: &str| refused(&source.namespace(), code, text);
+            let wrong = |code, text: &str| opened.refused(code, request, collator, text);
             let Some(hinted) = request.hint.and_then(|at| source.indexes().get(at)) else {
                 let text = "When using min()/max() a hint of which index to use must be provided";
-                return Err(wrong(291, text));
+                return Err(wrong(291, text).until(Release::V5_0, 51_173).into());
             };
             let collation = self.collator.as_ref().map(|own| own.spec());
             if hinted.collation.as_ref() != collation {
-                return Err(wrong(51174, "The index chosen is not compatible with min/max"));
+                return Err(wrong(51174, "The index chosen is not compatible with min/max").into());
             }
             request.ends = Some(ends(asked, hinted, &wrong)?);
         }
@@ -278,17 +278,10 @@ impl Prepared {
     }
 }
 
-/// mongod's frame around what the planner does not accept.
-fn refused(ns: &str, code: i32, text: &str) -> Failure {
-    let text =
-        format!("error processing query: ns={ns} planner returned error :: caused by :: {text}");
-    Failure::said(ErrorCode::from_code(code), text)
-}
-
 fn ends(
     asked: &Asked,
     index: &IndexInfo,
-    wrong: &dyn Fn(i32, &str) -> Failure,
+    wrong: &dyn Fn(i32, &str) -> QueryError,
 ) -> Result<WholeKeys, Failure> {
     let key = index.spec.get_document("key").ok();
     let fits = |end: &RawDocument| {
@@ -300,7 +293,7 @@ fn ends(
     let values = |end: &Option<RawDoc>| -> Result<Option<Vec<OwnedValue>>, Failure> {
         let Some(end) = end else { return Ok(None) };
         if !fits(end) {
-            return Err(wrong(51174, "The index chosen is not compatible with min/max"));
+            return Err(wrong(51174, "The index chosen is not compatible with min/max").into());
         }
         let values = end.iter().flatten().filter_map(|(_, value)| Value::from_raw(value));
         Ok(Some(values.map(OwnedValue::from).collect()))
@@ -319,7 +312,7 @@ fn ends(
         if !order.is_some_and(std::cmp::Ordering::is_lt) {
             let text = "The value provided for min() does not come before the value provided for \
                         max() in the hinted index";
-            return Err(wrong(51175, text));
+            return Err(wrong(51175, text).into());
         }
     }
     Ok(WholeKeys { from, to })

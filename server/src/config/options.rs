@@ -241,6 +241,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     yes("storageEngine", "storage.engine", Text, "Storage engine: fjall (default) or memory"),
     yes("dbpath", "storage.dbPath", Text, "Directory of the data (default /data/db)"),
     yes("historyWindow", "storage.historyWindow", Text, "How far back reads can go, by time, by size or both: 24h, 90m, 20GB, '24h,20GB', or 0 (default 24h,half: 24h, less if that outgrows half of the data)"),
+    yes("backupRoot", "storage.backupRoot", Text, "Directory below which the command checkpoint may write backups (without it, nowhere)"),
     no_effect("directoryperdb", "storage.directoryPerDB", Switch),
     no_effect("syncdelay", "storage.syncPeriodSecs", Float),
     no_effect("journalCommitInterval", "storage.journal.commitIntervalMs", Int),

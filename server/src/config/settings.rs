@@ -31,6 +31,8 @@ pub struct Settings {
     pub compressors: Vec<String>,
     /// Where the data lives.
     pub db_path: PathBuf,
+    /// Below which backups may be written.
+    pub backup_root: Option<PathBuf>,
     /// Name of the storage engine.
     pub storage_engine: String,
     /// Size of the engine's cache.
@@ -127,6 +129,7 @@ impl Settings {
             max_conns: narrow(conns),
             compressors: wrong.note(compressors(given.text("net.compression.compressors"))),
             db_path: text("storage.dbPath").unwrap_or_else(|| "/data/db".to_owned()).into(),
+            backup_root: wrong.note(backup_root(given.text("storage.backupRoot"))),
             storage_engine: wrong.note(engine(given.text("storage.engine"))),
             cache_bytes: wrong.note(cache_bytes(&given)),
             history_window: wrong.note(history_window(given.text("storage.historyWindow"))),
@@ -264,6 +267,15 @@ fn min_retention(given: &Given) -> Result<Duration, ConfigError> {
         Err(_) if hours > 0.0 => Ok(Duration::MAX),
         Err(_) => Err(ConfigError::Value(format!("{KEY} must be greater than or equal to 0"))),
     }
+}
+
+fn backup_root(text: Option<&str>) -> Result<Option<PathBuf>, ConfigError> {
+    let root = text.map(PathBuf::from);
+    if root.as_ref().is_some_and(|root| !root.is_absolute()) {
+        let why = "storage.backupRoot must be an absolute path".to_owned();
+        return Err(ConfigError::Value(why));
+    }
+    Ok(root)
 }
 
 fn history_window(text: Option<&str>) -> Result<HistoryWindow, ConfigError> {

@@ -25,6 +25,14 @@ fn with_file(text: &str, args: &[&str]) -> Result<Asked, ConfigError> {
 }
 
 #[test]
+fn backups_have_no_place_by_default_and_an_absolute_one_if_any() {
+    assert_eq!(settings(&[]).backup_root, None);
+    let given = settings(&["--backupRoot", "/srv/backups"]).backup_root;
+    assert_eq!(given.unwrap().to_str(), Some("/srv/backups"));
+    assert!(refusal(&["--backupRoot", "backups"]).contains("absolute"));
+}
+
+#[test]
 fn defaults_are_mongods() {
     let settings = settings(&[]);
     assert_eq!(settings.port, 27017);

@@ -3,7 +3,7 @@
 
 use std::{ops::Bound, sync::Arc};
 
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, rawdoc};
 use protocol::{ErrorCode, Namespace, RawDoc, Timestamp};
 use query::{
     QueryError,
@@ -155,8 +155,13 @@ impl Opened {
 
     /// True if old records go away by themselves: the oplog, and capped collections.
     pub(crate) fn is_capped(&self) -> bool {
-        let capped = self.collection.as_ref().is_some_and(|own| own.capped().is_some());
-        capped || matches!(self.subject, Subject::Oplog(..))
+        match &self.subject {
+            Subject::Collection(_) => {
+                self.collection.as_ref().is_some_and(|own| own.capped().is_some())
+            }
+            Subject::Oplog(..) => true,
+            Subject::Documents(_) => local::is_capped(&self.source.namespace()),
+        }
     }
 
     /// The surroundings of one batch of a query over this view.
@@ -183,6 +188,7 @@ impl Opened {
         &self,
         request: &mut Request,
         hint: Option<RawBsonRef<'_>>,
+        collator: Option<&Collator>,
     ) -> Result<(), Failure> {
         let Some(hint) = hint else { return Ok(()) };
         if let RawBsonRef::Document(doc) = hint
@@ -191,14 +197,34 @@ impl Opened {
             request.natural = Some(direction);
             return Ok(());
         }
-        if let Some(hint) = Value::from_raw(hint)
-            && !matches!(self.subject, Subject::Documents(_))
-        {
+        // These documents are found without an index, but all have one of `_id`.
+        let of_id = match hint {
+            RawBsonRef::String(name) => name == "_id_",
+            RawBsonRef::Document(pattern) => pattern == &*rawdoc! { "_id": 1 },
+            _ => false,
+        };
+        if self.is_absent() || of_id && matches!(self.subject, Subject::Documents(_)) {
+            return Ok(());
+        }
+        if let Some(hint) = Value::from_raw(hint) {
             let index = planner::resolve_hint(hint, self.source.indexes());
-            let index = index.ok_or_else(|| planner::hint_not_found(&self.source.namespace()))?;
-            request.hint = Some(index);
+            let text = "hint provided does not correspond to an existing index";
+            let refused = || self.refused(ErrorCode::BadValue.code(), request, collator, text);
+            request.hint = Some(index.ok_or_else(refused)?);
         }
         Ok(())
+    }
+
+    /// mongod's refusal of a query that can't be planned.
+    pub(crate) fn refused(
+        &self,
+        code: i32,
+        request: &Request,
+        collator: Option<&Collator>,
+        why: &str,
+    ) -> QueryError {
+        let collation = collator.map(|collator| collator.spec().document());
+        planner::refused(code, request, &self.source.namespace(), collation.as_deref(), why)
     }
 
     /// [`Self::restrict`], or else [`Self::hint`].
@@ -212,7 +238,7 @@ impl Opened {
         if self.restrict(node, request, None, collator) {
             return Ok(());
         }
-        self.hint(request, hint.and_then(|hint| hint.get("").ok().flatten()))
+        self.hint(request, hint.and_then(|hint| hint.get("").ok().flatten()), collator)
     }
 
     /// The way to the documents.

@@ -1,4 +1,4 @@
-//! What the benchmarks share: documents, operations, and processes of their own with figures.
+//! Shared by the benchmarks: documents, operations, and child processes that report figures.
 
 pub(crate) mod raw;
 
@@ -16,39 +16,39 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rustix::time::ClockId;
 use storage::keystring;
 
-/// The allocator of the server.
+/// The server's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Operations of one batch.
+/// Operations per batch.
 pub(crate) const BATCH: u32 = 1_000;
 
-/// The cache of either side.
+/// Cache size of both sides.
 pub(crate) fn cache_bytes() -> u64 {
     u64::from(number("CACHE_MIB", 32)) << 20
 }
 
-/// A number from the environment.
+/// A number from an environment variable.
 pub(crate) fn number(name: &str, default: u32) -> u32 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-/// How many documents are loaded (`N`).
+/// Number of documents to load (`N`).
 pub(crate) fn documents() -> u32 {
     number("N", 200_000)
 }
 
-/// How many batches are applied (`BATCHES`).
+/// Number of batches to apply (`BATCHES`).
 pub(crate) fn batches() -> u32 {
     number("BATCHES", (documents() / 5_000).max(20))
 }
 
-/// How many point reads (`READS`).
+/// Number of point reads (`READS`).
 pub(crate) fn reads() -> u32 {
     number("READS", 200_000)
 }
 
-/// One measured thing: so many of them in so many seconds.
+/// One measurement: `count` operations in `secs` seconds.
 #[derive(Clone)]
 pub(crate) struct Figure {
     pub(crate) what: String,
@@ -57,14 +57,14 @@ pub(crate) struct Figure {
     pub(crate) cpu_secs: f64,
 }
 
-/// Measures time as it passes, and the processor's, which a busy machine changes little.
+/// Measures wall clock time and CPU time; a busy machine changes CPU time little.
 pub(crate) struct Clock {
     wall: Instant,
     cpu: Duration,
     of: ClockId,
 }
 
-/// What a clock saw.
+/// Elapsed wall clock and CPU time.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Took {
     pub(crate) wall: Duration,
@@ -72,12 +72,12 @@ pub(crate) struct Took {
 }
 
 impl Clock {
-    /// All threads together, flushes and compaction with them.
+    /// Counts the CPU time of all threads, including flushes and compaction.
     pub(crate) fn start() -> Self {
         Self::of(ClockId::ProcessCPUTime)
     }
 
-    /// This thread alone: for reads, beside which compaction may still go on.
+    /// Counts the CPU time of this thread only: for reads, during which compaction may still run.
     pub(crate) fn alone() -> Self {
         Self::of(ClockId::ThreadCPUTime)
     }
@@ -102,12 +102,12 @@ impl AddAssign for Took {
     }
 }
 
-/// What a side printed.
+/// Figures that a child process printed.
 pub(crate) struct Side {
     pub(crate) figures: Vec<Figure>,
-    /// Highest resident memory, MiB.
+    /// Peak resident memory, MiB.
     pub(crate) peak: u64,
-    /// On disk at the end, MiB.
+    /// Size on disk at the end, MiB.
     pub(crate) disk: u64,
 }
 
@@ -117,10 +117,10 @@ impl Side {
     }
 }
 
-/// Runs this program again as one side, so that memory is its own, and takes its figures. What else it says goes
-/// through.
+/// Runs this program again as a child process for one side, so that its memory is measured separately, and collects
+/// its figures. Its other output is passed through.
 pub(crate) fn side(name: &str) -> Side {
-    // As the server does; the side inherits it.
+    // The server does this, too; the child process inherits it.
     rustix::thread::disable_transparent_huge_pages(true).expect("small pages");
     let me = std::env::current_exe().expect("a path");
     let out = Command::new(me).env("SIDE", name).output().expect("a side");
@@ -145,17 +145,17 @@ pub(crate) fn side(name: &str) -> Side {
     side
 }
 
-/// Says one figure to the process that collects them.
+/// Reports one figure to the parent process.
 pub(crate) fn figure(what: &str, count: u32, took: Took) {
     println!("figure|{what}|{count}|{}|{}", took.wall.as_secs_f64(), took.cpu.as_secs_f64());
 }
 
-/// Says memory and disk at the end.
+/// Reports memory and disk usage at the end.
 pub(crate) fn end(path: &Path) {
     println!("end|{}|{}", memory_mib("VmHWM"), disk_mib(path));
 }
 
-/// A line of `/proc/self/status`, in MiB.
+/// A field of `/proc/self/status`, in MiB.
 pub(crate) fn memory_mib(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
@@ -163,7 +163,7 @@ pub(crate) fn memory_mib(name: &str) -> u64 {
     kib >> 10
 }
 
-/// What lies below a directory, in MiB.
+/// Size of all files below a directory, in MiB.
 pub(crate) fn disk_mib(path: &Path) -> u64 {
     fn bytes(path: &Path) -> u64 {
         let Ok(entries) = std::fs::read_dir(path) else { return 0 };
@@ -171,7 +171,7 @@ pub(crate) fn disk_mib(path: &Path) -> u64 {
         entries
             .map(|entry| match entry.metadata() {
                 Ok(meta) if meta.is_dir() => bytes(&entry.path()),
-                // Journals are longer than what is written in them.
+                // Count allocated blocks: a journal file is longer than its content.
                 Ok(meta) => meta.blocks() * 512,
                 Err(_) => 0,
             })
@@ -195,13 +195,13 @@ pub(crate) fn document(id: u32, version: u32) -> RawDocumentBuf {
     }
 }
 
-/// One operation of the oplog.
+/// One oplog operation.
 pub(crate) enum Op {
     Put(u32, u32),
     Delete(u32),
 }
 
-/// 40% inserts, 50% updates, 10% deletes.
+/// A batch of 40% inserts, 50% updates, 10% deletes.
 pub(crate) fn operations(n: u32, batch: u32) -> Vec<Op> {
     let mut rng = StdRng::seed_from_u64(u64::from(batch));
     (0..BATCH)
@@ -213,7 +213,7 @@ pub(crate) fn operations(n: u32, batch: u32) -> Vec<Op> {
         .collect()
 }
 
-/// The keys of a document and of its two index entries, each with the number of its table in front.
+/// The keys of a document and of its two index entries, each prefixed with its table number.
 pub(crate) fn keys(doc: &RawDocumentBuf) -> [Vec<u8>; 3] {
     let key = |name| {
         keystring::encode_raw(doc.get(name).expect("bson").expect("a field")).expect("a key")
@@ -223,7 +223,7 @@ pub(crate) fn keys(doc: &RawDocumentBuf) -> [Vec<u8>; 3] {
     [[&table(0)[..], &id].concat(), index(1, "group"), index(2, "name")]
 }
 
-/// What the keys of a table begin with.
+/// The key prefix of a table.
 pub(crate) fn table(n: u8) -> [u8; 4] {
     [0, 0, 0, n]
 }
@@ -233,13 +233,13 @@ pub(crate) fn id_key(id: u32) -> Vec<u8> {
     [&table(0)[..], &keystring::encode_raw(i64::from(id).into()).expect("a key")].concat()
 }
 
-/// One write of a batch, as every raw engine makes it.
+/// One write to a raw engine.
 pub(crate) enum Write {
     Put(Vec<u8>, Vec<u8>),
     Remove(Vec<u8>),
 }
 
-/// The raw writes of a batch: what [`operations`] come to if nobody looks at what was there.
+/// The raw writes of a batch: what [`operations`] amount to without reading the previous versions.
 pub(crate) fn writes(n: u32, batch: u32) -> Vec<Write> {
     let mut out = Vec::with_capacity(3 * BATCH as usize);
     for op in operations(n, batch) {
@@ -256,7 +256,7 @@ pub(crate) fn writes(n: u32, batch: u32) -> Vec<Write> {
     out
 }
 
-/// Where the store keeps a key.
+/// The keyspace in which the store keeps a key.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
     Current,
@@ -264,13 +264,13 @@ pub(crate) enum Place {
     Meta,
 }
 
-/// Knows what the store would read, so that a raw engine can write all that the store writes, in as many keys and
-/// bytes: present versions with their heads, entries that a document no longer has, versions that end, what a rollback
-/// needs, marks.
+/// Tracks what the store would have to read, so that a raw engine can do all the writes that the store does, with as
+/// many keys and bytes: present versions with their headers, removed index entries, ended versions, undo rows for
+/// rollback, marks.
 pub(crate) struct StoreWrites {
     loaded: u32,
     history: bool,
-    /// The version of each document that was touched.
+    /// The current version of each document that was touched.
     present: HashMap<u32, Option<u32>>,
     out: Vec<(Place, Write)>,
     undo: Vec<u8>,
@@ -295,7 +295,7 @@ impl StoreWrites {
         if self.history {
             self.out.push((Place::Meta, Write::Put(vec![0; 13], std::mem::take(&mut self.undo))));
         }
-        // Applied through, counts, next table, and two of the epoch.
+        // The marks of a batch: applied, counts, next table, and two for the epoch.
         self.out.extend((0..5).map(|n| (Place::Meta, Write::Put(vec![n; 9], vec![0; 24]))));
         std::mem::take(&mut self.out)
     }
@@ -333,7 +333,7 @@ impl StoreWrites {
     }
 }
 
-/// A value with the head of a version: flags, start, and with history the start of the one before.
+/// A value with a version header: flags, start, and with history the start of the previous version.
 fn version(payload: &[u8], replaced: bool) -> Vec<u8> {
     let head: &[u8] = if replaced { &[0; 12] } else { &[0; 9] };
     [head, payload].concat()

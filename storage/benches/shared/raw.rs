@@ -1,4 +1,4 @@
-//! fjall with the store's settings (`engine::fjall` in the store tells why), and nothing else.
+//! fjall with the store's settings (explained in `engine::fjall`), without the store.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +16,7 @@ use super::{Clock, Place, StoreWrites, Took, Write, document, id_key, keys, read
 
 pub(crate) struct Fjall {
     db: Database,
-    /// Present rows.
+    /// Present versions of rows.
     ks: fjall::Keyspace,
     history: fjall::Keyspace,
     meta: fjall::Keyspace,
@@ -69,7 +69,7 @@ impl Fjall {
         before.elapsed()
     }
 
-    /// Blind puts and removals of present rows: nobody looks at what was there.
+    /// Writes and removes present rows without reading the previous versions.
     pub(crate) fn apply(&self, n: u32, batches: u32) -> Took {
         let mut took = Took::default();
         for batch in 0..batches {
@@ -79,7 +79,7 @@ impl Fjall {
         took
     }
 
-    /// All that the store writes for the same operations, known beforehand.
+    /// Does all the writes that the store does for the same operations, prepared before the clock starts.
     pub(crate) fn apply_all(&self, n: u32, batches: u32, history: bool) -> Took {
         let mut took = Took::default();
         let mut writes = StoreWrites::new(n, history);

@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Apply {
-    /// Creates a collection. The name must be free.
+    /// Creates a collection. The name must not be in use.
     pub fn create(
         &mut self,
         ts: Timestamp,
@@ -44,7 +44,7 @@ impl Apply {
         self.put_collection(ts, collection)
     }
 
-    /// Drops a collection; false when there is none. Its data stay for readers of earlier moments.
+    /// Drops a collection; false if it does not exist. Its data stays for readers of earlier timestamps.
     pub fn drop_collection(&mut self, ts: Timestamp, uuid: Uuid) -> Result<bool, StorageError> {
         let Some(old) = self.catalog.by_uuid(uuid) else { return Ok(false) };
         self.changes.remove(TableId::CATALOG, uuid.as_bytes(), ts)?;
@@ -62,7 +62,7 @@ impl Apply {
         Ok(true)
     }
 
-    /// Renames a collection. The name must be free: drop the other or move it aside first.
+    /// Renames a collection. The new name must not be in use: drop or rename that collection first.
     pub fn rename(
         &mut self,
         ts: Timestamp,
@@ -89,7 +89,7 @@ impl Apply {
         })
     }
 
-    /// Creates an index. `Ready` ones are filled here and now, which is meant for empty and small collections.
+    /// Creates an index. A `Ready` index is filled at once, which is meant for empty and small collections.
     pub fn create_index(
         &mut self,
         ts: Timestamp,
@@ -112,7 +112,7 @@ impl Apply {
         })
     }
 
-    /// Writes the keys of all documents that are there.
+    /// Writes the keys of all existing documents.
     fn fill(
         &mut self,
         ts: Timestamp,
@@ -136,7 +136,7 @@ impl Apply {
         Ok(index)
     }
 
-    /// Drops an index; false when there is none of that name.
+    /// Drops an index; false if there is none with this name.
     pub fn drop_index(
         &mut self,
         ts: Timestamp,
@@ -153,7 +153,7 @@ impl Apply {
         Ok(true)
     }
 
-    /// Replaces an index's spec, its keys staying as they are (collMod: hidden, expireAfterSeconds, unique).
+    /// Replaces an index's spec without changing its keys (collMod: hidden, expireAfterSeconds, unique).
     pub fn replace_index_spec(
         &mut self,
         ts: Timestamp,
@@ -180,7 +180,7 @@ impl Apply {
         })
     }
 
-    /// Changes what is only ours in an index's row, at the moment the row already has.
+    /// Changes fields of an index's catalog row that are local to this node, keeping the row's timestamp.
     pub(crate) fn change_in_place(
         &mut self,
         uuid: Uuid,
@@ -194,7 +194,7 @@ impl Apply {
         self.change_index(coll.start, uuid, name, |index| Ok(change(index)))
     }
 
-    /// Records where arrays were seen while an index was loaded.
+    /// Records the multikey paths found while an index was loaded.
     pub(crate) fn note_multikey(
         &mut self,
         uuid: Uuid,
@@ -277,13 +277,13 @@ impl Apply {
         self.abandon(ts, index.side);
     }
 
-    /// The rows of a table that nobody names any more are reclaimed when `oldest` has passed `ts`.
+    /// Marks a table as dropped. Its rows are reclaimed when `oldest` has passed `ts`.
     fn abandon(&mut self, ts: Timestamp, table: TableId) {
         let key = meta_key(b'x', &[&table.0.to_be_bytes()]);
         self.meta.put(Keyspace::Meta, key, numbers([ts.as_u64()]));
     }
 
-    /// A write to an index that is being built waits in its side table, in order. A removal has no marks.
+    /// Queues a write to an index that is being built in its side table, in order. A removal has no marks.
     pub(super) fn put_side(
         &mut self,
         index: &Index,

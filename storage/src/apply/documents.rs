@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Apply {
-    /// The document with that `_id`, this batch's own writes included.
+    /// The document with this `_id`, including this batch's writes.
     pub fn get(
         &mut self,
         coll: &Collection,
@@ -28,7 +28,7 @@ impl Apply {
         self.changes.get(coll.table, &record)?.map(Version::into_doc).transpose()
     }
 
-    /// Inserts a document, or replaces the one with its `_id`; returns the one it replaced.
+    /// Inserts a document or replaces the one with its `_id`; returns the replaced one.
     pub fn put(
         &mut self,
         ts: Timestamp,
@@ -38,7 +38,7 @@ impl Apply {
         self.put_when(ts.into(), coll, &doc.into())
     }
 
-    /// Deletes the document with that `_id` and returns it.
+    /// Deletes the document with this `_id` and returns it.
     pub fn delete(
         &mut self,
         ts: Timestamp,
@@ -108,7 +108,7 @@ impl Apply {
         Ok(Some(old))
     }
 
-    /// Empties a collection; returns how many documents went.
+    /// Removes all documents of a collection; returns their number.
     pub fn truncate(&mut self, ts: Timestamp, coll: &Collection) -> Result<u64, StorageError> {
         let fresh = self.current(coll)?;
         let coll = fresh.as_deref().unwrap_or(coll);
@@ -120,18 +120,18 @@ impl Apply {
         Ok(gone)
     }
 
-    /// Documents and bytes that a collection holds, this batch's own writes included.
+    /// Number and bytes of a collection's documents, including this batch's writes.
     pub fn size_of(&mut self, coll: &Collection) -> (u64, u64) {
         let counts = self.counts(coll.table);
         (counts.documents, counts.bytes)
     }
 
-    /// The document of a capped collection that was inserted first, this batch's own writes included.
+    /// The oldest document of a capped collection, including this batch's writes.
     pub fn oldest_record(&mut self, coll: &Collection) -> Result<Option<RawDoc>, StorageError> {
         self.changes.first_of(coll.table)?.map(Version::into_doc).transpose()
     }
 
-    /// Where the document with this `_id` stands. Only capped collections need to look.
+    /// The record key of the document with this `_id`. Only capped collections need a lookup.
     fn record_of(
         &mut self,
         coll: &Collection,
@@ -165,8 +165,8 @@ impl Apply {
         Ok(())
     }
 
-    /// A2: the entries that only the old document has go, those that only the new one has come. With an old document
-    /// comes its birth, if it is the first version of its life.
+    /// Maintains A2: removes the index entries that only the old document has and adds those that only the new one
+    /// has. `born` is the old document's start, if it is the first version of the document.
     fn reindex(
         &mut self,
         when: When,
@@ -212,7 +212,7 @@ impl Apply {
         self.changes.put_new(index.table, &row, when, &[&payload]);
     }
 
-    /// A value has given way to one that is equal and of another type: 1 to 1.0.
+    /// Updates an entry whose key bytes are the same but whose type changed, for instance from 1 to 1.0.
     fn put_over(
         &mut self,
         when: When,
@@ -241,8 +241,8 @@ impl Apply {
         if let IndexState::Building { .. } = index.state {
             self.put_side(index, None, key.bytes.len(), &row);
         } else if self.changes.keeps_history() {
-            // The entries of a document's first version are as old as it is, or older where the index was built
-            // later, which no reader can tell: they need not be read.
+            // The entries of a document's first version are as old as the document, or older if the index was built
+            // later; readers cannot tell the difference. So they need not be read.
             if let Some(born) = born {
                 let payload = entry::payload(key.bytes.len(), key.marks);
                 self.changes.assume(index.table, &row, born, &[&payload]);
@@ -254,7 +254,7 @@ impl Apply {
         Ok(())
     }
 
-    /// Unions the paths at which arrays were seen into the index's row.
+    /// Adds the multikey paths to the index's catalog row.
     fn widen_multikey(
         &mut self,
         ts: Timestamp,
@@ -262,7 +262,7 @@ impl Apply {
         name: &str,
         seen: &[Vec<u32>],
     ) -> Result<(), StorageError> {
-        // A prepared commit may lie before the row: then the row as it stands learns of it.
+        // A prepared commit may have an earlier timestamp than the row; then the existing row is changed.
         let row = self.catalog.by_uuid(coll.uuid()).map_or(ts, |row| row.start);
         self.change_index(ts.max(row), coll.uuid(), name, |index| {
             Ok(index.changed(index.state, union(index, seen)))
@@ -270,7 +270,7 @@ impl Apply {
     }
 }
 
-/// True when arrays were seen where the index did not know of any.
+/// True if arrays were seen at paths that the index does not list as multikey yet.
 pub(crate) fn widens(index: &Index, seen: &[Vec<u32>]) -> bool {
     seen.iter().enumerate().any(|(i, paths)| {
         paths.iter().any(|at| !index.multikey.get(i).is_some_and(|known| known.contains(at)))
@@ -291,7 +291,7 @@ pub(crate) fn union(index: &Index, seen: &[Vec<u32>]) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// Row and payload of a document in its collection's `_id` table.
+/// Row and payload of a document's entry in its collection's `_id` table.
 pub(crate) fn id_entry(
     coll: &Collection,
     id: Value<'_>,
@@ -304,7 +304,7 @@ pub(crate) fn id_entry(
         return Ok((key, payload));
     }
     keystring::append(&mut key, id, false, coll.collator())?;
-    // Its documents are looked at: text in a collation can't be given back.
+    // Readers must fetch the document: text under a collation cannot be decoded from the key.
     let payload = entry::payload(key.len(), Marks::NONE).to_vec();
     key.extend_from_slice(record);
     Ok((key, payload))

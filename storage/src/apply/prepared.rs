@@ -1,10 +1,11 @@
-//! Prepared transactions: held from the prepare entry on, versions at their commit timestamp, or gone.
+//! Prepared transactions: their writes are kept aside from the prepare entry until commit, when they become versions
+//! at the commit timestamp, or abort, when they are discarded.
 //!
 //! ```text
-//!   prepare        'k' table key -> who holds it       't' transaction n -> one write
+//!   prepare        'k' table key -> its transaction    't' transaction n -> one write
 //!   commit, abort  both go; 'r' resolved-ts transaction n keeps the writes until `stable` has passed, for rollback
 //! ```
-//! Readers that must wait for the decision look at the 'k' rows; all others do not see them.
+//! Readers that must wait for the decision look at the 'k' rows; all others ignore them.
 
 use std::ops::Bound;
 
@@ -21,11 +22,11 @@ use crate::{
     mvcc::write::When,
 };
 
-/// Names a prepared transaction: the session and its transaction number, as the caller writes them.
+/// Identifies a prepared transaction: session and transaction number, encoded by the caller.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TxnId(pub Vec<u8>);
 
-/// One write that a prepared transaction holds.
+/// One write of a prepared transaction.
 #[derive(Clone, Debug)]
 pub enum PreparedWrite {
     /// Insert or replace by `_id`.
@@ -77,7 +78,8 @@ impl PreparedWrite {
 }
 
 impl Apply {
-    /// Holds the writes of a transaction. They are seen by nobody, and keep readers that must wait for the decision.
+    /// Stores the writes of a prepared transaction. They are invisible, but block readers that must wait for the
+    /// decision.
     pub fn prepare(
         &mut self,
         txn: &TxnId,
@@ -90,7 +92,8 @@ impl Apply {
         Ok(())
     }
 
-    /// Makes the writes of a prepared transaction versions at `commit_ts`; `durable_ts` is the commit entry's own.
+    /// Turns the writes of a prepared transaction into versions at `commit_ts`; `durable_ts` is the timestamp of the
+    /// commit entry.
     pub fn commit_prepared(
         &mut self,
         txn: &TxnId,
@@ -113,7 +116,7 @@ impl Apply {
         Ok(())
     }
 
-    /// Lets a prepared transaction go. `ts` is the abort entry's own.
+    /// Discards a prepared transaction. `ts` is the timestamp of the abort entry.
     pub fn abort_prepared(&mut self, txn: &TxnId, ts: Timestamp) -> Result<(), StorageError> {
         self.release(txn, ts).map(drop)
     }
@@ -156,7 +159,7 @@ impl Apply {
         Ok(prepared)
     }
 
-    /// The row that says who holds a document; none for collections that are gone.
+    /// The key of the row that names the transaction of a prepared document; none if its collection no longer exists.
     fn held_key(&self, write: &PreparedWrite) -> Result<Option<Vec<u8>>, StorageError> {
         let (_, uuid, doc) = write.parts();
         let Some(coll) = self.collection(uuid) else { return Ok(None) };
@@ -164,7 +167,7 @@ impl Apply {
     }
 }
 
-/// Where the holder of a document stands; by `_id` also in capped collections.
+/// The key of the row that names a document's prepared transaction; by `_id`, also in capped collections.
 pub(crate) fn holder_key(table: TableId, id_key: &[u8]) -> Vec<u8> {
     let short = cut(id_key);
     let mut out = vec![b'k'];
@@ -210,7 +213,7 @@ fn broken() -> StorageError {
     StorageError::corrupt("the prepared transactions", "a row that we never write")
 }
 
-/// A prepared transaction as the engine has it.
+/// Reads a prepared transaction from the engine.
 pub(crate) fn read(snapshot: &dyn Snapshot, txn: &TxnId) -> Result<Option<Prepared>, StorageError> {
     let head = txn_key(b't', txn, None);
     let Some(value) = snapshot.get(Keyspace::Prepared, &head)? else { return Ok(None) };
@@ -225,7 +228,7 @@ pub(crate) fn read(snapshot: &dyn Snapshot, txn: &TxnId) -> Result<Option<Prepar
     Ok(Some(Prepared { ts, writes }))
 }
 
-/// Every prepared transaction that is still held, with its prepare timestamp.
+/// All undecided prepared transactions with their prepare timestamps.
 pub(crate) fn list(snapshot: &dyn Snapshot) -> Result<Vec<(TxnId, Timestamp)>, StorageError> {
     let mut out = Vec::new();
     let mut from = b"t".to_vec();
@@ -234,7 +237,7 @@ pub(crate) fn list(snapshot: &dyn Snapshot) -> Result<Vec<(TxnId, Timestamp)>, S
             snapshot.range(Keyspace::Prepared, Bound::Included(&from), Bound::Excluded(b"u"));
         let Some(head) = rows.next().transpose()? else { return Ok(out) };
         let (txn, _) = split_txn(head.0.get(1..).unwrap_or_default()).ok_or_else(broken)?;
-        // On to the next: its writes may be many.
+        // Skip to the next transaction: this one may have many writes.
         let Bound::Excluded(next) = prefix_range(&txn_key(b't', &txn, None)).1 else {
             return Err(broken());
         };
@@ -250,7 +253,7 @@ fn split_txn(key: &[u8]) -> Option<(TxnId, Option<u32>)> {
     Some((TxnId(txn.to_vec()), n))
 }
 
-/// A rollback to `common`: what was prepared after it goes, what was decided after it is held again.
+/// Rolls back to `common`: transactions prepared after it are discarded, those decided after it are prepared again.
 pub(crate) fn roll_back(
     snapshot: &dyn Snapshot,
     common: Timestamp,
@@ -298,7 +301,7 @@ pub(crate) fn roll_back(
     Ok(())
 }
 
-/// Who holds a document.
+/// The prepared transaction that wrote a document.
 pub(crate) fn holder(
     snapshot: &dyn Snapshot,
     table: TableId,
@@ -312,7 +315,7 @@ pub(crate) fn holder(
     Ok(Some((TxnId(reader.0.to_vec()), ts)))
 }
 
-/// Whether something of a table, or of any, is held by what was prepared until then.
+/// True if a transaction prepared at or before `until` has written to this table (or to any table).
 pub(crate) fn any_held(
     snapshot: &dyn Snapshot,
     table: Option<TableId>,

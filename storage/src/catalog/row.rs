@@ -1,8 +1,9 @@
 //! A collection as a row of the catalog's table.
 //!
-//! `{ns, table, idTable?, options, idIndex?, indexes: [{spec, table, side, build?: UUID, multikey?: [[n]], terms?: true}]}`
+//! `{ns, table, idTable?, options, idIndex?, indexes: [{spec, table, side, build?: UUID, multikey?: [[n]], terms?:
+//! true}]}`
 //!
-//! `terms` stands with text indexes that have keys: before format 3 they had none.
+//! `terms` marks text indexes that have keys: before format 3 they had none.
 
 use bson::{
     Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc,
@@ -16,7 +17,7 @@ use super::{Collection, Index, IndexState, Parts};
 use crate::{IndexKind, StorageError, layout::TableId, mvcc::Version};
 
 impl Collection {
-    /// The row that [`Self::from_row`] reads.
+    /// Encodes the row that [`Self::from_row`] reads.
     pub(crate) fn to_row(&self) -> RawDocumentBuf {
         let mut row = rawdoc! { "ns": self.ns.as_str(), "table": i64::from(self.table.0) };
         if let Some(table) = self.id_table {
@@ -123,7 +124,7 @@ impl Index {
 mod tests {
     use super::*;
 
-    /// Format 2 kept text indexes without keys.
+    /// Format 2 stored text indexes without keys.
     #[test]
     fn a_text_index_without_keys_stays_without() {
         let spec = rawdoc! {

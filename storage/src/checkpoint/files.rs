@@ -5,10 +5,11 @@ use std::{
     fs::{self, File},
     io::{self, Read, Write},
     os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use sha2::{Digest, Sha256};
+use xxhash_rust::xxh3::Xxh3;
 
 use super::{BackupError, manifest::Manifest};
 use crate::{StorageError, node_files};
@@ -17,6 +18,21 @@ use crate::{StorageError, node_files};
 const CHUNK: usize = 1 << 20;
 /// In a directory that is being written.
 pub(crate) const UNFINISHED: &str = "UNFINISHED";
+
+/// Refuses places that the operator does not allow.
+pub(super) fn check_root(path: &Path, root: Option<&Path>) -> Result<(), BackupError> {
+    let Some(root) = root else { return Ok(()) };
+    if !path.is_absolute() {
+        return Err(BackupError::Relative(path.to_owned()));
+    }
+    let (real, below) = (resolve(path), resolve(root));
+    // What is not there yet is not resolved: it must not lead out again.
+    let leads_out = real.components().any(|part| part == Component::ParentDir);
+    if leads_out || !real.starts_with(&below) || real == below {
+        return Err(BackupError::Outside(path.to_owned(), root.to_owned()));
+    }
+    Ok(())
+}
 
 /// Refuses places where no backup belongs.
 pub(super) fn check_place(into: &Path, dbpath: &Path) -> Result<(), BackupError> {
@@ -91,13 +107,13 @@ impl Target {
         Ok((content.len() as u64, hex(&Sha256::digest(content))))
     }
 
-    /// Copies a file; its size and checksum.
+    /// Copies a file.
     pub(super) fn copy(
         &self,
         from: &Path,
         name: &str,
         go_on: &dyn Fn() -> bool,
-    ) -> Result<(u64, String), BackupError> {
+    ) -> Result<Sums, BackupError> {
         let path = self.place(name)?;
         let mut out = File::create_new(&path).map_err(BackupError::io(&path))?;
         let read =
@@ -177,8 +193,23 @@ fn sync_folders(folder: &Path) -> Result<(), BackupError> {
     Ok(node_files::sync_dir(folder)?)
 }
 
-/// The size and checksum of a file.
-pub(super) fn sha256(path: &Path, go_on: &dyn Fn() -> bool) -> Result<(u64, String), BackupError> {
+/// What was read of a file.
+pub(super) struct Sums {
+    pub(super) bytes: u64,
+    pub(super) sha256: String,
+    /// As the engine computes it.
+    engine: u128,
+}
+
+impl Sums {
+    /// True if the engine has no checksum of this file, or this one.
+    pub(super) fn agree_with(&self, sum: Option<u128>) -> bool {
+        sum.is_none_or(|sum| sum == self.engine)
+    }
+}
+
+/// Reads a file.
+pub(super) fn sums(path: &Path, go_on: &dyn Fn() -> bool) -> Result<Sums, BackupError> {
     read_all(path, go_on, |_| Ok(()))
 }
 
@@ -186,9 +217,9 @@ fn read_all(
     path: &Path,
     go_on: &dyn Fn() -> bool,
     mut each: impl FnMut(&[u8]) -> Result<(), BackupError>,
-) -> Result<(u64, String), BackupError> {
+) -> Result<Sums, BackupError> {
     let mut file = File::open(path).map_err(BackupError::io(path))?;
-    let (mut hash, mut bytes) = (Sha256::new(), 0);
+    let (mut sha256, mut engine, mut bytes) = (Sha256::new(), Xxh3::new(), 0);
     let mut buffer = vec![0; CHUNK];
     loop {
         if !go_on() {
@@ -197,9 +228,11 @@ fn read_all(
         let n = file.read(&mut buffer).map_err(BackupError::io(path))?;
         let chunk = buffer.get(..n).unwrap_or_default();
         if chunk.is_empty() {
-            return Ok((bytes, hex(&hash.finalize())));
+            let (sha256, engine) = (hex(&sha256.finalize()), engine.digest128());
+            return Ok(Sums { bytes, sha256, engine });
         }
-        hash.update(chunk);
+        sha256.update(chunk);
+        engine.update(chunk);
         bytes += n as u64;
         each(chunk)?;
     }

@@ -1,5 +1,5 @@
-//! What a backup is, on disk: JSON lines, the first about all of it, then one per file, the last with a checksum of
-//! those before it.
+//! The manifest of a backup: JSON lines. The first describes the backup, then comes one per file, and the last is a
+//! checksum of the lines before it.
 
 use std::{
     io,
@@ -12,29 +12,29 @@ use sha2::{Digest, Sha256};
 
 use super::{BackupError, files};
 
-/// The file's name.
+/// Name of the manifest file.
 pub(crate) const NAME: &str = "MANIFEST";
-/// The version of these lines.
+/// Format version of the manifest.
 const VERSION: u32 = 1;
 
-/// A whole backup.
+/// A complete backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// The format of the store.
+    /// Format version of the store.
     pub format: u32,
-    /// The engine that reads it.
+    /// The storage engine.
     pub engine: String,
-    /// The set that it is a member's of.
+    /// Name of the replica set.
     pub set: String,
-    /// How far the data are applied.
+    /// The last applied entry.
     pub optime: OpTime,
-    /// The wall clock's time of that entry.
+    /// Wall clock time of that entry.
     pub wall_millis: i64,
-    /// The last entry of the oplog: what lies after `optime` is applied at start.
+    /// The last entry of the oplog. Entries after `optime` are applied at the next start.
     pub oplog_top: Timestamp,
-    /// The oldest moment that can be read.
+    /// The oldest timestamp that can be read.
     pub oldest: Timestamp,
-    /// The backup that it shares files with.
+    /// The earlier backup that it shares files with.
     pub since: Option<PathBuf>,
     /// Every file.
     pub files: Vec<FileEntry>,
@@ -44,13 +44,13 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FileEntry {
-    /// Below the backup's directory.
+    /// Path relative to the backup's directory.
     pub path: String,
     /// Its size.
     pub bytes: u64,
-    /// Of its content, in hexadecimal digits.
+    /// SHA-256 of its content, in hexadecimal.
     pub sha256: String,
-    /// The engine's own checksum of a file that it never changes: by it the next backup knows the file again.
+    /// The engine's checksum of an immutable file: by it the next backup recognises the file.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine_sum: Option<String>,
 }
@@ -79,12 +79,12 @@ struct End {
 }
 
 impl Manifest {
-    /// The sizes of all files together.
+    /// Total size of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Reads the manifest of a directory. Whether the files are what it says is for [`super::verify`].
+    /// Reads the manifest of a directory. [`super::verify`] checks whether the files match it.
     pub fn read(dir: &Path) -> Result<Self, BackupError> {
         let refuse =
             |why: &str| BackupError::NotWhole { path: dir.to_owned(), why: why.to_owned() };
@@ -176,7 +176,7 @@ fn missing(dir: &Path) -> &'static str {
 }
 
 fn line(value: &impl Serialize) -> String {
-    // Plain structs of strings and numbers.
+    // Cannot fail: these are plain structs of strings and numbers.
     let mut line = serde_json::to_string(value).unwrap_or_default();
     line.push('\n');
     line

@@ -1,13 +1,13 @@
-//! A node starts in the directory of a backup: from then on it is that node's dbpath.
+//! Starting a node in the directory of a backup, which then becomes its dbpath.
 
 use std::path::Path;
 
 use super::{files, manifest, manifest::Manifest};
 use crate::{StorageError, node_files};
 
-/// Refuses a backup that is not whole, before anything is written. Anything else is left as it is.
+/// Refuses an incomplete backup before anything is written. Other directories are accepted.
 ///
-/// Sizes alone are compared: reading it all is for `verify-backup`, and the engine has its own checksums.
+/// Only sizes are compared: `verify-backup` reads the content, and the engine has its own checksums.
 pub(crate) fn check_backup(dbpath: &Path) -> Result<(), StorageError> {
     let refuse = |why: String| StorageError::DamagedBackup { path: dbpath.to_owned(), why };
     if dbpath.join(files::UNFINISHED).exists() {
@@ -31,11 +31,11 @@ pub(crate) fn check_backup(dbpath: &Path) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// From now on it is a dbpath: what was backed up will change.
+/// Turns a backup into a dbpath by removing its manifest, since the files will change from now on.
 pub(crate) fn take_over(dbpath: &Path) -> Result<(), StorageError> {
     let path = dbpath.join(manifest::NAME);
     if path.exists() {
-        // A backup acknowledged nothing, and is a whole store.
+        // A backup is a complete store in which nothing was acknowledged yet.
         node_files::DurableMark::make(dbpath)?;
         let mark = node_files::DurableMark::open(dbpath)?;
         if !mark.is_begun() {

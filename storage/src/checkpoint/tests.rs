@@ -19,15 +19,15 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        let fixture = Self::empty();
+        create(&fixture.store);
+        fixture
+    }
+
+    fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = open(&dir.path().join("db"));
-        let fixture = Self { store, dir };
-        let mut apply = fixture.store.begin_apply();
-        let ns = Namespace::parse("d.c").unwrap();
-        let id = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" };
-        apply.create(ts(1), &ns, COLL, &rawdoc! {}, Some(&id)).unwrap();
-        apply.commit(at(1)).unwrap();
-        fixture
+        Self { store, dir }
     }
 
     /// Every document with the value `secs`, twenty of them.
@@ -38,7 +38,8 @@ impl Fixture {
     fn backup(&self, name: &str, since: Option<&str>) -> Result<CheckpointReport, BackupError> {
         let since = since.map(|since| self.dir.path().join(since));
         let into = self.dir.path().join(name);
-        let wanted = Checkpoint { into, since, link: false, set_name: "rs".to_owned() };
+        let set_name = "rs".to_owned();
+        let wanted = Checkpoint { into, since, set_name, ..Checkpoint::default() };
         self.store.checkpoint(&wanted, &|| true)
     }
 
@@ -49,6 +50,14 @@ impl Fixture {
     fn problems(&self, name: &str) -> Vec<String> {
         verify_backup(&self.path(name), &mut |_| {}).unwrap().problems
     }
+}
+
+fn create(store: &Store) {
+    let mut apply = store.begin_apply();
+    let ns = Namespace::parse("d.c").unwrap();
+    let id = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" };
+    apply.create(ts(1), &ns, COLL, &rawdoc! {}, Some(&id)).unwrap();
+    apply.commit(at(1)).unwrap();
 }
 
 fn put(store: &Store, secs: u32) {
@@ -211,6 +220,88 @@ fn every_damage_is_found() {
     }
     std::fs::write(&manifest, text.get(..text.len() / 2).unwrap()).unwrap();
     assert!(verify_backup(&fixture.path("b"), &mut |_| {}).is_err());
+}
+
+#[test]
+fn what_is_rotten_is_not_backed_up() {
+    let fixture = Fixture::new();
+    fixture.put(2);
+    let whole = fixture.backup("whole", None).unwrap();
+    let rotten = whole.manifest.files.iter().filter(|file| file.engine_sum.is_some());
+    for file in rotten {
+        let path = fixture.path("db").join(&file.path);
+        flip(&path);
+        for link in [false, true] {
+            let wanted = Checkpoint { into: fixture.path("b"), link, ..Checkpoint::default() };
+            let error = fixture.store.checkpoint(&wanted, &|| true).unwrap_err().to_string();
+            assert!(error.contains(&file.path) && error.contains("is damaged"), "{error}");
+            assert!(!fixture.path("b").exists() && !fixture.path("b.unfinished").exists());
+        }
+        flip(&path);
+    }
+    fixture.store.put_vote(&bson::rawdoc! { "term": 1i64 }).unwrap();
+    flip(&fixture.path("db").join("vote"));
+    let error = fixture.backup("b", None).unwrap_err().to_string();
+    assert!(error.contains("vote") && error.contains("is damaged"), "{error}");
+}
+
+#[test]
+fn a_backup_that_was_made_of_a_rotten_file_is_not_called_whole() {
+    let fixture = Fixture::new();
+    fixture.put(2);
+    let mut manifest = fixture.backup("b", None).unwrap().manifest;
+    // As a program made it that did not compare.
+    let file = manifest.files.iter_mut().find(|file| file.engine_sum.is_some()).unwrap();
+    let path = fixture.path("b").join(&file.path);
+    flip(&path);
+    file.sha256 = files::sums(&path, &|| true).unwrap().sha256;
+    let name = file.path.clone();
+    std::fs::write(fixture.path("b").join(manifest::NAME), manifest.to_text()).unwrap();
+    assert_eq!(fixture.problems("b"), [format!("{name} was damaged when it was backed up")]);
+    // Nor is it built on.
+    let report = fixture.backup("next", Some("b")).unwrap();
+    assert_eq!(report.damaged_since, [name]);
+    assert_eq!(fixture.problems("next"), [""; 0]);
+}
+
+#[test]
+fn backups_stay_below_their_root_and_are_of_something() {
+    let fixture = Fixture::new();
+    let root = fixture.path("backups");
+    std::fs::create_dir(&root).unwrap();
+    let take = |into: PathBuf, since: Option<PathBuf>| {
+        let root = Some(root.clone());
+        let wanted = Checkpoint { into, since, root, ..Checkpoint::default() };
+        fixture.store.checkpoint(&wanted, &|| true).map_err(|error| error.to_string())
+    };
+    let empty = Fixture::empty();
+    let error = empty.backup("b", None).unwrap_err();
+    assert!(matches!(error, BackupError::NoData), "{error}");
+    fixture.put(2);
+    std::os::unix::fs::symlink(fixture.path("elsewhere"), root.join("link")).unwrap();
+    std::fs::create_dir(fixture.path("elsewhere")).unwrap();
+    for outside in ["b", "backups/../b", "backups/x/../../b", "backups/link/b", "backups"] {
+        let error = take(fixture.path(outside), None).unwrap_err();
+        assert!(error.contains("--backupRoot"), "{outside}: {error}");
+    }
+    take(root.join("one"), None).unwrap();
+    take(root.join("deep/er/two"), Some(root.join("one"))).unwrap();
+    fixture.backup("full", None).unwrap();
+    let error = take(root.join("three"), Some(fixture.path("full"))).unwrap_err();
+    assert!(error.contains("--backupRoot"), "{error}");
+}
+
+#[test]
+fn a_store_that_was_named_from_where_the_process_stands_is_backed_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let up: PathBuf = std::env::current_dir().unwrap().components().skip(1).map(|_| "..").collect();
+    let dbpath = up.join(dir.path().strip_prefix("/").unwrap()).join("db");
+    assert!(dbpath.is_relative());
+    let store = open(&dbpath);
+    create(&store);
+    put(&store, 2);
+    let wanted = Checkpoint { into: dir.path().join("b"), ..Checkpoint::default() };
+    store.checkpoint(&wanted, &|| true).unwrap();
 }
 
 #[test]

@@ -30,16 +30,26 @@ pub fn verify_backup(dir: &Path, each: &mut dyn FnMut(u64)) -> Result<Verified, 
     let mut done = 0;
     for file in &manifest.files {
         let name = &file.path;
-        match files::sha256(&dir.join(name), &|| true) {
+        // A backup of an earlier program may have been made of a file that was rotten already.
+        let sum = file.engine_sum.as_deref().map(|sum| u128::from_str_radix(sum, 16));
+        let Ok(sum) = sum.transpose() else {
+            problems.push(format!("{name} has a checksum that is none: {:?}", file.engine_sum));
+            continue;
+        };
+        match files::sums(&dir.join(name), &|| true) {
             Err(BackupError::Io { source, .. }) => {
                 problems.push(format!("{name} cannot be read: {source}"));
             }
             Err(error) => problems.push(format!("{name} cannot be read: {error}")),
-            Ok((bytes, _)) if bytes != file.bytes => {
-                problems.push(format!("{name} has {bytes} bytes instead of {}", file.bytes));
+            Ok(sums) if sums.bytes != file.bytes => {
+                let (bytes, wanted) = (sums.bytes, file.bytes);
+                problems.push(format!("{name} has {bytes} bytes instead of {wanted}"));
             }
-            Ok((_, sha256)) if sha256 != file.sha256 => {
+            Ok(sums) if sums.sha256 != file.sha256 => {
                 problems.push(format!("{name} has another content than what was backed up"));
+            }
+            Ok(sums) if !sums.agree_with(sum) => {
+                problems.push(format!("{name} was damaged when it was backed up"));
             }
             Ok(_) => {}
         }

@@ -81,6 +81,13 @@ pub(super) fn named(dir: &Path, current: &[u8]) -> Result<Vec<Named>, Damaged> {
     files(dir, &manifest).map_err(|why| Damaged::new(&manifest, why))
 }
 
+/// True if `current` names a manifest with this content.
+pub(super) fn vouches(current: &[u8], manifest: &[u8]) -> bool {
+    let mut reader = Little(current);
+    let sum = reader.u64().and_then(|_| reader.u128());
+    sum.is_ok_and(|sum| sum == xxhash_rust::xxh3::xxh3_128(manifest))
+}
+
 fn files(dir: &Path, manifest: &Path) -> Result<Vec<Named>, sfa::Error> {
     let archive = sfa::Reader::new(manifest)?;
     let section = |name: &[u8]| -> Result<_, sfa::Error> {

@@ -90,6 +90,10 @@ impl Engine for Faulty {
         self.inner.tend()
     }
 
+    fn damage(&self) -> Option<String> {
+        self.inner.damage()
+    }
+
     fn ingest(
         &self,
         ks: Keyspace,

@@ -99,7 +99,11 @@ impl Fjall {
         let journals = precheck::check(path, finished)?;
         let forgotten: Vec<Arc<Forgotten>> = Keyspace::ALL.iter().map(|_| Arc::default()).collect();
         let assign = forgotten.clone();
-        let place = Arc::new(Place { path: path.to_owned(), damaged: OnceLock::new() });
+        let place = Arc::new(Place {
+            path: path.to_owned(),
+            damaged: OnceLock::new(),
+            told: OnceLock::new(),
+        });
         let db = Database::builder(path)
             .cache_size(cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
@@ -267,6 +271,10 @@ impl Engine for Fjall {
         // The engine's worker tells of its end only those who write.
         self.db.persist(PersistMode::Buffer).map_err(|e| self.place.error(e))?;
         self.note_journals()
+    }
+
+    fn damage(&self) -> Option<String> {
+        self.place.told.get().cloned()
     }
 
     fn ingest(
@@ -512,6 +520,8 @@ struct Place {
     path: PathBuf,
     /// Looked for once, at the first sign of damage.
     damaged: OnceLock<Option<Damaged>>,
+    /// What was then said.
+    told: OnceLock<String>,
 }
 
 impl Place {
@@ -559,12 +569,14 @@ impl Place {
 
     /// The damaged file by its name, or the directory where none gives itself away.
     fn corrupt(&self, why: &str) -> StorageError {
-        match self.damaged.get_or_init(|| damage::find(&self.path)) {
+        let error = match self.damaged.get_or_init(|| damage::find(&self.path)) {
             Some(Damaged { file, why: found }) => {
                 StorageError::corrupt(file.display().to_string(), format!("{found} ({why})"))
             }
             None => StorageError::corrupt(self.path.display().to_string(), why),
-        }
+        };
+        self.told.get_or_init(|| error.to_string());
+        error
     }
 
     /// The journal, where there is only one, else their directory.

@@ -70,6 +70,10 @@ impl Engine for Memory {
         Ok(())
     }
 
+    fn damage(&self) -> Option<String> {
+        None
+    }
+
     fn ingest(
         &self,
         ks: Keyspace,

@@ -151,6 +151,8 @@ pub(crate) trait Engine: Send + std::marker::Sync {
     fn synced(&self) -> u64;
     /// Upkeep, about once a second. Fails where the engine has stopped, or one of its files is known to be damaged.
     fn tend(&self) -> Result<(), StorageError>;
+    /// The first damage that a read or a write came upon, if any did.
+    fn damage(&self) -> Option<String>;
     /// Takes a long run of new, strictly ascending keys, past the journal: durable and visible at once, as a whole.
     fn ingest(&self, ks: Keyspace, run: &mut dyn Iterator<Item = Item>)
     -> Result<(), StorageError>;

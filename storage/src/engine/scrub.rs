@@ -26,6 +26,13 @@ pub struct Scrubbed {
     pub complete: bool,
 }
 
+impl Scrubbed {
+    /// True if everything was read and nothing is wrong.
+    pub fn is_whole(&self) -> bool {
+        self.complete && self.damaged.is_empty()
+    }
+}
+
 /// Reads all files of an engine. `running` tells that it is open: then its last journal is being written.
 pub(crate) fn scrub(
     engine: &Path,

@@ -1,4 +1,4 @@
-//! Every engine answers the same.
+//! All engines behave the same.
 
 use std::{ops::Bound, sync::Arc};
 
@@ -97,7 +97,7 @@ fn an_ingested_run_appears_whole_between_other_keys() {
 fn a_walk_shows_small_and_large_values_of_its_own_moment_both_ways() {
     let value = |i: u8, round: u8| vec![round; if i.is_multiple_of(3) { 100_000 } else { 40 }];
     for (engine, _dir) in engines() {
-        // In tables and blob files, then in memory, too.
+        // First in tables and blob files, then in memory, too.
         let mut run = (0..20u8).map(|i| Ok(([i].into(), value(i, 1).into())));
         engine.ingest(Keyspace::Current, &mut run).unwrap();
         let mut batch = Batch::default();

@@ -15,10 +15,10 @@ use crate::{
     mvcc::Version,
 };
 
-/// The longest length, and marks.
+/// The longest varint length, and marks.
 const PAYLOAD_MAX: usize = 5 + 8;
 
-/// The payload of an entry whose record key stands in the row: short enough for the stack.
+/// The payload of an entry whose record key is part of the row key; fits on the stack.
 pub(crate) struct Payload {
     bytes: [u8; PAYLOAD_MAX],
     len: usize,
@@ -32,7 +32,7 @@ impl Deref for Payload {
     }
 }
 
-/// The payload of an entry whose record key stands in the row.
+/// The payload of an entry whose record key is part of the row key.
 #[allow(clippy::cast_possible_truncation, reason = "masked to seven bits")]
 pub(crate) fn payload(key_len: usize, marks: Marks) -> Payload {
     let mut payload = Payload { bytes: [0; PAYLOAD_MAX], len: 0 };
@@ -59,7 +59,7 @@ pub(crate) fn payload_with_record(key_len: usize, record: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Key and record of an entry, and what the key leaves open.
+/// Key, record key and marks of an entry.
 pub(crate) fn split(row: &Slice, version: &Version) -> Result<(Slice, Slice, Marks), StorageError> {
     let mut payload = Reader(version.payload());
     let len = payload.varint().filter(|len| *len <= row.len());

@@ -1,9 +1,9 @@
-//! Which keys a document has in an index, as mongod's own key generator finds them.
+//! Generates the keys of a document for an index, as mongod's key generator does.
 //!
-//! A path is followed until it ends or meets an array. One array may be met (the same one by several fields); its
-//! elements are gone through, and what remains of the paths is followed into each. A field that is not there counts
-//! as null, an empty array at a path's end as undefined. Two different arrays are refused, as mongod refuses them
-//! (code 171); on a secondary such a document can only be a passing state, and it has no keys.
+//! A path is followed until it ends or meets an array. Only one array may be met (several fields may meet the same
+//! one); its elements are expanded, and the rest of each path is followed into each element. A missing field counts
+//! as null, an empty array at the end of a path as undefined. Two different arrays are refused, as in mongod (code
+//! 171); on a secondary such a document can only be a transient state, and it gets no keys.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
     keystring::{self, Marks},
 };
 
-/// Everything about an index that its keys depend on.
+/// The properties of an index that determine its keys.
 #[derive(Debug)]
 pub(crate) struct KeyGen {
     kind: IndexKind,
@@ -40,7 +40,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// The value of a document's field, or the array that its path meets.
+    /// The value at the field's path, or the array that the path meets.
     pub(super) fn plain<'d>(&'d self, doc: &'d RawDocument) -> Option<Value<'d>> {
         let (first, rest) = self.path.split_first()?;
         let found = extract(Elements::new(doc).find(first)?, rest)?;
@@ -51,20 +51,20 @@ impl Field {
 /// One key of a document.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// Its components, one after the other.
+    /// The concatenated components.
     pub(crate) bytes: Vec<u8>,
-    /// What they leave open.
+    /// The types of the components, see [`Marks`].
     pub(crate) marks: Marks,
 }
 
 impl Key {
-    /// A key that is never turned back into values.
+    /// A key without type marks, which is never decoded.
     pub(super) fn closed(bytes: Vec<u8>) -> Self {
         Self { bytes, marks: Marks::NONE }
     }
 }
 
-/// The keys of one document, sorted, each once, and the path components at which arrays were seen.
+/// The keys of one document, sorted and without duplicates, and its multikey paths.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) keys: Vec<Key>,
@@ -79,7 +79,8 @@ impl Keys {
     }
 }
 
-/// In order, each once. Elements of an array that are equal leave open which of them a key was made of.
+/// Sorts and removes duplicates. If equal array elements have different types, the marks are cleared, since the key
+/// then stands for several values.
 fn settle(keys: &mut Vec<Key>) {
     keys.sort_unstable();
     keys.dedup_by(|next, kept| {
@@ -92,7 +93,7 @@ fn settle(keys: &mut Vec<Key>) {
 }
 
 impl KeyGen {
-    /// Reads a spec.
+    /// Parses a spec.
     pub(crate) fn new(spec: &RawDocument, collator: Option<Arc<Collator>>) -> Self {
         let mut kind = IndexKind::Ordered;
         let mut fields = Vec::new();
@@ -124,7 +125,7 @@ impl KeyGen {
         let filter = spec.get_document("partialFilterExpression").ok();
         let cx = ParseContext { collator: collator.clone() };
         let partial = filter.and_then(|filter| Matcher::parse(filter, &cx).ok());
-        // A filter or a collation that we cannot read would give wrong keys: better none.
+        // If the filter or the collation cannot be parsed, the keys would be wrong, so none are kept.
         let wants_collation = spec.get("collation").is_ok_and(|found| {
             found
                 .and_then(|value| value.as_document())
@@ -154,17 +155,17 @@ impl KeyGen {
         self.fields.iter().map(|field| field.descending).collect()
     }
 
-    /// False for indexes that are only kept and listed.
+    /// False for indexes that are stored in the catalog but have no keys.
     pub(crate) fn has_keys(&self) -> bool {
         self.kind != IndexKind::Other
     }
 
-    /// From now on it is only kept and listed.
+    /// Turns it into an index without keys.
     pub(crate) fn forget(&mut self) {
         self.kind = IndexKind::Other;
     }
 
-    /// The documents that it is about.
+    /// The filter of a partial index.
     pub(crate) fn partial(&self) -> Option<&Matcher> {
         self.partial.as_ref()
     }
@@ -203,7 +204,8 @@ impl KeyGen {
         Ok(Keys { keys: out.keys, multikey: out.multikey })
     }
 
-    /// The plain fields have one value each: an array there has no keys, as mongod refuses it (code 7246301).
+    /// The keys of a wildcard index. Its regular fields must not be arrays: such a document gets no keys, since
+    /// mongod refuses it (code 7246301).
     fn wildcard_keys(&self, wildcard: &Wildcard, doc: &RawDocument) -> Result<Keys, StorageError> {
         let mut plain = Vec::with_capacity(self.fields.len());
         for field in &self.fields {
@@ -243,7 +245,8 @@ impl KeyGen {
         Ok(Keys { keys: keys.into_iter().map(Key::closed).collect(), multikey: Vec::new() })
     }
 
-    /// The single key of a document in which no path meets an array: most documents, at one allocation.
+    /// The single key of a document in which no path meets an array. This is the common case and needs only one
+    /// allocation.
     fn plain_keys(&self, doc: &RawDocument) -> Result<Option<Keys>, StorageError> {
         let mut key = self.empty_key();
         let mut missing = 0;
@@ -277,7 +280,7 @@ impl KeyGen {
         field: &Field,
         value: Value<'_>,
     ) -> Result<(), StorageError> {
-        // Hashes, and text by its sort key, don't give back what they were made of.
+        // Hashes and collation sort keys cannot be decoded, so they need no marks.
         if self.kind == IndexKind::Ordered && self.collator.is_none() {
             key.marks.note(place, value);
         }
@@ -308,7 +311,7 @@ impl KeyGen {
         }
         let Some(array) = array else { return self.emit(&state, out) };
         for &i in &in_array {
-            // The array stands at the component before what remains.
+            // The array is at the component before the rest of the path.
             let depth = self.fields.get(i).map_or(0, |field| field.path.len())
                 - state.rest.get(i).map_or(0, |rest| rest.len());
             if let Some(paths) = out.multikey.get_mut(i) {
@@ -346,7 +349,8 @@ impl KeyGen {
 const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
 
 enum Refused {
-    /// Arrays side by side, an array under a hash, an ambiguous number: mongod would refuse the document.
+    /// Parallel arrays, an array in a hashed field, or an ambiguous numeric path component: mongod would refuse the
+    /// document.
     NoKeys,
     Document(StorageError),
 }
@@ -362,7 +366,7 @@ struct State<'a> {
     rest: Vec<&'a [Vec<u8>]>,
     fixed: Vec<Value<'a>>,
     missing: usize,
-    /// Inside an array: what the next component finds in the array itself, as a position.
+    /// Inside an array: the value that the next path component finds in the array itself, as an index.
     positional: Vec<Option<Found<'a>>>,
 }
 
@@ -371,12 +375,12 @@ struct State<'a> {
 struct Found<'a> {
     value: Value<'a>,
     rest: &'a [Vec<u8>],
-    /// It stands in an array by its position and is an array itself: at a path's end it is not opened.
+    /// It was reached by its index in an array and is itself an array: at the end of a path it is not expanded.
     nested: bool,
 }
 
 impl<'a> State<'a> {
-    /// Follows one field; returns the array at which it stopped, and whether that was nested by position.
+    /// Follows one field; returns the array at which it stopped, and whether that was reached by index.
     fn follow(&mut self, i: usize, doc: &'a [u8]) -> Result<Option<(&'a [u8], bool)>, Refused> {
         let (Some(rest), Some(fixed)) = (self.rest.get_mut(i), self.fixed.get_mut(i)) else {
             return Ok(None);
@@ -387,7 +391,7 @@ impl<'a> State<'a> {
         let found = match (own, by_position) {
             (Some(_), Some(_)) => return Err(Refused::NoKeys),
             (Some(own), None) => extract(own, rest.get(1..).unwrap_or_default()),
-            // A position whose path leads nowhere is a field that is not there.
+            // An array index whose path leads nowhere counts as a missing field.
             (None, Some(found)) => Some(found).filter(|f| !matches!(f.value, Value::Missing)),
             (None, None) => None,
         };
@@ -402,7 +406,7 @@ impl<'a> State<'a> {
         Ok(if let Value::Array(bytes) = found.value { Some((bytes, found.nested)) } else { None })
     }
 
-    /// Steps into one element of the array at which the fields `in_array` stopped.
+    /// The state for one element of the array at which the fields `in_array` stopped.
     fn enter(&self, in_array: &[usize], element: Value<'a>, array: &'a [u8], open: bool) -> Self {
         let mut next = self.clone();
         for &i in in_array {
@@ -431,7 +435,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// Follows `rest` from an element until it ends or meets an array. `None` where it leads nowhere.
+/// Follows `rest` from an element until it ends or meets an array. `None` if it leads nowhere.
 fn extract<'a>(element: Element<'a>, rest: &'a [Vec<u8>]) -> Option<Found<'a>> {
     let value = element.value();
     match (value, rest.split_first()) {

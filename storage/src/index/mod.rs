@@ -1,4 +1,4 @@
-//! Indexes: which keys a document has, and how an index comes to hold them.
+//! Indexes: the keys of a document, and how they get into an index.
 
 pub(crate) mod entry;
 pub(crate) mod keygen;

@@ -1,4 +1,4 @@
-//! Key generation and hashing against what a mongod 8.2 answered: `testdata/` holds its words.
+//! Compares key generation and hashing with a mongod 8.2, whose answers are in `testdata/`.
 //!
 //! `keygen.json` was made by inserting each document alone under each index and asking for the number of keys
 //! (`validate`), the first and the last key (`returnKey`, which shows undefined as null) and `multiKeyPaths`
@@ -47,7 +47,8 @@ fn keys_are_those_of_a_mongod() {
             let wanted: Vec<Vec<u32>> = paths.values().map(components).collect();
             let none = vec![Vec::new(); wanted.len()];
             let found = if keys.multikey.is_empty() { &none } else { &keys.multikey };
-            // To know of more arrays than mongod does costs a plan, to know of fewer an answer.
+            // A superset of mongod's multikey paths is acceptable: too many paths only cost a plan, too few give
+            // wrong results.
             for (wanted, found) in wanted.iter().zip(found) {
                 assert!(wanted.iter().all(|at| found.contains(at)), "{found:?} for {case}");
             }
@@ -57,7 +58,7 @@ fn keys_are_those_of_a_mongod() {
     assert!(checked > 500, "{checked}");
 }
 
-/// `wildcard.json` was made in the same way, by `validate` alone: it counts the paths of arrays too.
+/// `wildcard.json` was made in the same way, by `validate` alone, which also counts the keys for multikey paths.
 #[test]
 fn wildcard_keys_are_as_many_as_a_mongod_has() {
     for case in cases(include_str!("testdata/wildcard.json")) {
@@ -97,13 +98,13 @@ fn wildcard_keys_hold_path_and_value() {
     assert_eq!(found, [array, key(&[up(7.into()), up("a".into()), up(3.into())])]);
 }
 
-/// "a.b" is the second component: 1.
+/// A path's last component as an index: for "a.b" it is 1.
 fn components(paths: &Bson) -> Vec<u32> {
     let paths = paths.as_array().unwrap().iter();
     paths.map(|path| u32::try_from(path.as_str().unwrap().matches('.').count()).unwrap()).collect()
 }
 
-/// The key of these values, with every null also as undefined.
+/// The possible keys of these values: each null may also be undefined.
 fn possible(pattern: &Document, values: &[Bson]) -> Vec<Vec<u8>> {
     let mut out = vec![Vec::new()];
     for (direction, value) in pattern.values().zip(values) {
@@ -155,7 +156,7 @@ fn a_text_index_has_a_key_for_each_term_between_its_plain_fields() {
     };
     let (p, s) = (Value::Int32(7), Value::String(b"q"));
     let mut wanted = vec![
-        // Twice in one text, once in the other.
+        // The term occurs twice in one field, once in the other.
         key(&[
             p,
             Value::String(b"dog"),

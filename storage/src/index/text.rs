@@ -3,7 +3,8 @@
 //! ```text
 //!   { p: 1, _fts: "text", _ftsx: 1, s: 1 }      key: p ++ term ++ score ++ s, one for each term of the document
 //! ```
-//! What stands before and after the terms has one value: an array there has no keys, as mongod refuses it (code 201).
+//! The fields before and after the terms must not be arrays: such a document gets no keys, since mongod refuses it
+//! (code 201).
 
 use bson::RawDocument;
 use query::{
@@ -14,16 +15,16 @@ use query::{
 use super::keygen::{Field, Key, Keys};
 use crate::{StorageError, keystring};
 
-/// What the keys of a text index depend on.
+/// The configuration of a text index.
 #[derive(Debug)]
 pub(super) struct Text {
     spec: TextSpec,
-    /// The place of the terms among the fields; the score follows.
+    /// Position of the terms among the fields; the score follows.
     at: usize,
 }
 
 impl Text {
-    /// Reads a spec, if it is one of a text index that can be kept.
+    /// Parses the spec of a text index, if it is a supported one.
     pub(super) fn new(spec: &RawDocument) -> Option<Self> {
         let key = spec.get_document("key").ok()?;
         let at = Elements::new(key).position(|field| field.key == b"_fts")?;
@@ -56,7 +57,7 @@ impl Text {
     }
 }
 
-/// The values of fields, one after the other; none if one of them is an array.
+/// The concatenated values of fields; `None` if one of them is an array.
 fn plain(fields: &[Field], doc: &RawDocument) -> Result<Option<Vec<u8>>, StorageError> {
     let mut key = Vec::new();
     for field in fields {

@@ -1,9 +1,9 @@
-//! A write that waits for the index that it is meant for to be built.
+//! A queued write to an index that is being built.
 //!
 //! ```text
-//!   0 ++ key length (varint) ++ row                                   the entry goes
-//!   1 ++ key length (varint) ++ row                                   it comes, as older programs wrote it
-//!   2 ++ key length (varint) ++ length(1) ++ marks ++ row             it comes
+//!   0 ++ key length (varint) ++ row                                   remove an entry
+//!   1 ++ key length (varint) ++ row                                   add an entry, written by older programs
+//!   2 ++ key length (varint) ++ length(1) ++ marks ++ row             add an entry
 //! ```
 
 use crate::{
@@ -13,17 +13,17 @@ use crate::{
     mvcc::Version,
 };
 
-/// A waiting write.
+/// A queued write.
 pub(crate) struct Waiting<'a> {
-    /// The marks of an entry that comes; `None` for one that goes.
+    /// The marks of an entry to add; `None` to remove an entry.
     pub(crate) insert: Option<Marks>,
     pub(crate) key_len: usize,
-    /// Key and record of the entry.
+    /// Key and record key of the entry.
     pub(crate) row: &'a [u8],
 }
 
 impl<'a> Waiting<'a> {
-    /// As it stands in the side table.
+    /// Encodes it for the side table.
     pub(crate) fn payload(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(8 + self.row.len());
         out.push(if self.insert.is_some() { 2 } else { 0 });

@@ -4,11 +4,11 @@
 //!   { "$**": 1 }            {a: {b: 1}, c: [2, 3]}   ->  "a.b" 1    "c" 2    "c" 3    and 1 "c": an array was seen at c
 //!   { t: 1, "$**": 1 }      {t: 7, a: 1}             ->  7 "a" 1
 //! ```
-//! As in mongod: an array is gone through once, its documents under the array's own path; a nested array, an empty
-//! document and an empty array (as undefined) are values; names with a dot have no keys; `_id` has none unless
-//! `wildcardProjection` names it. A document in which only the plain fields of a compound index stand has one key, with
-//! MinKey for path and value. mongod keeps the paths of arrays once for the whole index; here they stand with each
-//! document that has one, so that they go with it.
+//! As in mongod: an array is expanded once, its documents under the array's own path; a nested array, an empty
+//! document and an empty array (as undefined) are values; names with a dot get no keys; `_id` gets none unless
+//! `wildcardProjection` names it. A document that only has the regular fields of a compound index gets one key, with
+//! MinKey for path and value. mongod stores the multikey paths once for the whole index; here they are stored with
+//! each document, so that they disappear with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,30 +18,30 @@ use query::value::{Elements, Value};
 /// The wildcard field of a pattern.
 #[derive(Debug)]
 pub(crate) struct Wildcard {
-    /// Its place among the fields.
+    /// Position of the wildcard field in the key pattern.
     pub(crate) at: usize,
     shown: Option<(Node, bool)>,
     with_id: bool,
 }
 
-/// Which paths a projection names.
+/// The paths that a projection names.
 #[derive(Debug)]
 enum Node {
     Leaf,
     Tree(BTreeMap<Vec<u8>, Node>),
 }
 
-/// What one document has.
+/// The values and arrays found in one document.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// Path and value; the values point into the projected document.
+    /// Path and value; the value is a document with that single value.
     pub(crate) values: Vec<(String, Vec<u8>)>,
-    /// Where arrays were seen.
+    /// Paths of arrays.
     pub(crate) arrays: BTreeSet<String>,
 }
 
 impl Wildcard {
-    /// For the field `name` (`$**` or `a.b.$**`) at place `at` of a spec's pattern.
+    /// For the field `name` (`$**` or `a.b.$**`) at position `at` of a spec's key pattern.
     pub(crate) fn new(at: usize, name: &[u8], spec: &RawDocument) -> Option<Self> {
         let path = name.strip_suffix(b"$**")?;
         if !path.is_empty() {
@@ -66,12 +66,12 @@ impl Wildcard {
             include = Some(on);
             tree.name(path);
         });
-        // Only `_id` named: that alone.
+        // If only `_id` is named, its own setting decides.
         let include = include.unwrap_or(with_id);
         Some(Self { at, shown: Some((tree, include)), with_id })
     }
 
-    /// The values and arrays of a document. `None` where the document cannot be walked.
+    /// The values and arrays of a document.
     pub(crate) fn find(&self, doc: &[u8]) -> Found {
         let mut top = Vec::with_capacity(doc.len());
         let mut out = Writer::begin(&mut top);
@@ -117,7 +117,7 @@ impl Node {
     }
 }
 
-/// Calls `name` with every dotted path and whether it is shown; nested documents are longer paths.
+/// Calls `name` with every dotted path and whether it is included; nested documents extend the path.
 fn read_projection(doc: &RawDocument, at: &mut Vec<u8>, name: &mut dyn FnMut(&[u8], bool)) {
     for element in Elements::new(doc) {
         let len = at.len();
@@ -161,12 +161,13 @@ fn show(
                 }
             }),
             ARRAY => out.nested(type_byte, key, |out| {
-                // An array's elements are shown as the array would be.
+                // The projection applies to an array's elements as to the array.
                 for element in Elements::of_bytes(value) {
                     show(out, element.type_byte, element.key, element.value_bytes, node, include);
                 }
             }),
-            // A path that goes on below a plain value does not exist: nothing to include, nothing to leave out.
+            // A path below a scalar value does not exist, so an inclusion includes nothing and an exclusion keeps the
+            // value.
             _ if include => {}
             _ => out.element(type_byte, key, value),
         },

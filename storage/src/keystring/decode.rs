@@ -1,4 +1,4 @@
-//! From a component of a key back to its value.
+//! Decodes components of a key.
 
 use query::value::{OwnedValue, Value};
 
@@ -8,29 +8,29 @@ use super::{
     number, ty,
 };
 
-/// The components of a key, one after the other.
+/// Iterates over the components of a key.
 pub struct Components<'k> {
     rest: &'k [u8],
     marks: Marks,
     place: usize,
 }
 
-/// A component, as far as its key tells it.
+/// A decoded component, as far as the key determines it.
 #[derive(Debug)]
 pub enum Component {
-    /// Its value.
+    /// The value.
     Value(OwnedValue),
-    /// The document tells.
+    /// The key does not determine the value; read the document.
     Unknown,
 }
 
 impl<'k> Components<'k> {
-    /// Of a key without a collation.
+    /// For a key without a collation.
     pub fn new(key: &'k [u8], marks: Marks) -> Self {
         Self { rest: key, marks, place: 0 }
     }
 
-    /// The next one; `None` at the end, or if the bytes are none.
+    /// The next component; `None` at the end or if the bytes are invalid.
     pub fn next(&mut self, descending: bool) -> Option<Component> {
         let len = component_len(self.rest, descending)?;
         let (own, rest) = self.rest.split_at_checked(len)?;
@@ -44,7 +44,7 @@ impl<'k> Components<'k> {
     }
 }
 
-/// The value of an ascending component. `None` if the bytes are none.
+/// Decodes an ascending component. `None` if the bytes are invalid.
 fn value(bytes: &[u8], mark: Mark) -> Option<Component> {
     let (lead, rest) = bytes.split_first()?;
     let found = match *lead {
@@ -89,7 +89,7 @@ fn value(bytes: &[u8], mark: Mark) -> Option<Component> {
     Some(Component::Value(found.into()))
 }
 
-/// What stands behind a length.
+/// The bytes after a length.
 fn sized(rest: &[u8]) -> Option<&[u8]> {
     match rest.split_first()? {
         (&u8::MAX, rest) => rest.get(4..),
@@ -97,7 +97,7 @@ fn sized(rest: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Text as it was before its zeros were followed by FF; the last zero ends it.
+/// Decodes text: 00 FF becomes 00, and 00 01 ends it.
 fn text(rest: &[u8], of: fn(&[u8]) -> Value<'_>) -> Option<Component> {
     let rest = rest.strip_suffix(&[0, 1])?;
     if !rest.contains(&0) {

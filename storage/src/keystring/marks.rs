@@ -1,25 +1,26 @@
-//! What the bytes of a key leave open.
+//! Type information that the bytes of a key lose.
 //!
-//! Numbers of all types stand in one order, and so do strings and symbols: equal values have equal bytes. Two bits for each
-//! component tell which one it was:
+//! Numbers of all types share one order, and so do strings and symbols: equal values have equal bytes. Two bits per
+//! component record which type it was:
 //!
 //! ```text
 //!            number                        text
-//!     0      look at the document          look at the document
+//!     0      read the document             read the document
 //!     1      32-bit integer                string
 //!     2      64-bit integer
 //!     3      double, not -0 and not NaN
 //! ```
-//! Everything else has one reading, but for documents, arrays and code with a scope, which have none: the numbers within
-//! them are many. Nothing known is all zeros, which is what entries of older programs have.
+//! All other types can be decoded without marks, except documents, arrays and code with scope: these are never
+//! decoded, because they may contain many numbers. All zeros means that nothing is known, which is the case for
+//! entries of older programs.
 
 use query::value::Value;
 
-/// Two bits for each component of a key, the first in the lowest. An index has at most 32 fields, as in mongod.
+/// Two bits per component of a key, the first in the lowest bits. An index has at most 32 fields, as in mongod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Marks(u64);
 
-/// The type of a component whose bytes are those of several.
+/// The type of a component whose bytes could stand for several types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Unknown,
@@ -32,7 +33,7 @@ impl Marks {
     /// Nothing is known.
     pub const NONE: Self = Self(0);
 
-    /// Notes what the component at this place was made of.
+    /// Records the type of the component at this position.
     pub(crate) fn note(&mut self, place: usize, value: Value<'_>) {
         let mark = match value {
             Value::Int32(_) | Value::String(_) => 1,
@@ -54,7 +55,7 @@ impl Marks {
         }
     }
 
-    /// As they stand in a row: the lowest first, without zeros at the end.
+    /// Encodes them for a row: lowest byte first, without trailing zeros.
     pub(crate) fn bytes(self) -> impl Iterator<Item = u8> {
         let len = 8 - self.0.leading_zeros() as usize / 8;
         self.0.to_le_bytes().into_iter().take(len)
@@ -66,7 +67,7 @@ impl Marks {
     }
 }
 
-/// For those who hand entries on without a look.
+/// The packed form, for code that passes entries on without reading them.
 impl From<Marks> for u64 {
     fn from(marks: Marks) -> Self {
         marks.0

@@ -1,12 +1,12 @@
-//! Numbers of the four types by value.
+//! Encodes numbers of the four types by value.
 //!
 //! ```text
 //!   20 NaN   21 -inf   22 <= -2^64   23..2A negative, 8..1 bytes before the point   2B > -1   2C zero
 //!   2D < 1   2E..35 positive, 1..8 bytes before the point   36 >= 2^64   37 +inf
 //!
-//!   1 <= x < 2^64:  the whole part in its bytes, then 00, or 01 and the part behind the point
-//!   the rest, and the part behind the point:  the largest double not above it (8 bytes), then
-//!       00 if that is all, or 01 exponent(2) decimal digits 00: only decimals have that tail
+//!   1 <= x < 2^64:  the integer part in its bytes, then 00, or 01 and the fraction
+//!   the rest, and the fraction:  the largest double not above it (8 bytes), then
+//!       00 if that is exact, or 01 exponent(2) decimal digits 00: only decimals have that tail
 //! ```
 //! For negative numbers everything after the type byte is inverted.
 
@@ -22,7 +22,7 @@ pub(super) const INFINITY: u8 = 0x37;
 pub(super) const FRACTION: u8 = 1;
 pub(super) const HUGE: u8 = 10;
 
-/// 2^64: from here on doubles and decimals are no longer split at the point.
+/// 2^64: from here on doubles and decimals are not split into integer part and fraction.
 const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 
 pub(super) fn append_int(out: &mut Vec<u8>, n: i64) {
@@ -62,7 +62,7 @@ pub(super) fn append_double(out: &mut Vec<u8>, n: f64) {
     finish(out, negative, start);
 }
 
-/// What [`append_double`] wrote, but for NaN.
+/// Decodes what [`append_double`] wrote, except NaN.
 pub(super) fn read(key: &[u8]) -> Option<f64> {
     match key.first() {
         Some(&NEGATIVE_INFINITY) => return Some(f64::NEG_INFINITY),
@@ -75,7 +75,7 @@ pub(super) fn read(key: &[u8]) -> Option<f64> {
     Some(if negative { -size } else { size })
 }
 
-/// What [`append_int`] wrote.
+/// Decodes what [`append_int`] wrote.
 pub(super) fn read_int(key: &[u8]) -> Option<i64> {
     match Parts::of(key)? {
         Parts { behind: Some(_), .. } => None,
@@ -84,7 +84,7 @@ pub(super) fn read_int(key: &[u8]) -> Option<i64> {
     }
 }
 
-/// A finite number, or the part of a decimal that is a double.
+/// A finite number, or the double part of a decimal.
 struct Parts {
     negative: bool,
     whole: u64,
@@ -108,7 +108,7 @@ impl Parts {
                 let len = usize::from(len - FRACTION);
                 let (whole, rest) = rest.split_at_checked(len)?;
                 let whole = whole.iter().fold(0_u64, |n, byte| n << 8 | u64::from(*byte));
-                // Only as many bytes as there are stand inverted.
+                // Invert only the bytes that are present.
                 let whole = whole ^ (turned >> (64 - 8 * len));
                 let (more, rest) = rest.split_first()?;
                 let more = u64::from(*more) ^ (turned & 0xFF);
@@ -169,7 +169,7 @@ pub(super) fn append_decimal(out: &mut Vec<u8>, n: Decimal) {
     finish(out, negative, start);
 }
 
-/// `coefficient * 10^exponent`, above zero.
+/// `coefficient * 10^exponent`, positive.
 #[derive(Clone, Copy)]
 struct Finite {
     coefficient: u128,
@@ -179,7 +179,7 @@ struct Finite {
 enum Split {
     /// 2^64 or more.
     Huge,
-    /// The whole part and what is behind the point.
+    /// Integer part and fraction.
     At { whole: u64, behind: Option<Finite> },
 }
 
@@ -187,8 +187,8 @@ const EXPONENT_BIAS: i32 = 6176;
 const COEFFICIENT_MAX: u128 = 10u128.pow(34) - 1;
 
 impl Finite {
-    /// `None` for zero. A coefficient beyond 34 digits counts as zero, as IEEE 754 says; the second
-    /// encoding (leading bits 11) exists for those only.
+    /// Decodes a decimal; `None` for zero. A coefficient of more than 34 digits counts as zero, as IEEE 754 says; the
+    /// second encoding (leading bits 11) is only used for those.
     #[allow(clippy::cast_possible_truncation, reason = "14 masked bits")]
     fn of(bits: u128) -> Option<Self> {
         let coefficient = bits & ((1 << 113) - 1);
@@ -217,7 +217,7 @@ impl Finite {
         Split::At { whole, behind }
     }
 
-    /// The largest double not above this number, and this number's digits if it is not that double.
+    /// Appends the largest double not above this number, and the number's digits if the double is not exact.
     fn append_part(self, out: &mut Vec<u8>) {
         let nearest: f64 =
             format!("{}e{}", self.coefficient, self.exponent).parse().unwrap_or(f64::INFINITY);
@@ -235,7 +235,7 @@ impl Finite {
         compare_values(Value::Decimal(decimal), Value::Double(double), None)
     }
 
-    /// Exponent of the first digit, then the digits by pairs, without zeros at the end.
+    /// Appends the exponent of the first digit, then the digits in pairs, without trailing zeros.
     #[allow(clippy::cast_possible_truncation, reason = "two digits make at most 99")]
     fn append_digits(self, out: &mut Vec<u8>) {
         let mut coefficient = self.coefficient;
@@ -258,7 +258,7 @@ impl Finite {
     }
 }
 
-/// The type byte; returns where its content starts.
+/// Appends the type byte; returns where its content starts.
 fn lead(out: &mut Vec<u8>, negative: bool, distance: u8) -> usize {
     out.push(if negative { ZERO - distance } else { ZERO + distance });
     out.len()
@@ -273,7 +273,7 @@ fn whole(out: &mut Vec<u8>, negative: bool, n: u64) -> usize {
 }
 
 fn append_part(out: &mut Vec<u8>, double: f64, tail: Option<Finite>) {
-    // The bits of positive doubles are in their order.
+    // The bits of positive doubles sort like the doubles.
     out.extend_from_slice(&double.to_bits().to_be_bytes());
     match tail {
         None => out.push(0),

@@ -1,11 +1,11 @@
-//! Where a component of a key ends.
+//! Finds the end of a component of a key.
 //!
-//! Keys of several fields are components one after the other. A walk that leaves stretches of keys out must know where
-//! the first field ends to look at the second; values need not be read for that.
+//! Keys of several fields are concatenated components. A scan that skips ranges of keys must know where the first
+//! field ends to look at the second; the values need not be decoded for that.
 
 use super::{DEPTH_MAX, ty};
 
-/// Bytes of a component from some place on, read as if it were ascending.
+/// The remaining bytes of a component, read as if it were ascending.
 struct Bytes<'k> {
     rest: &'k [u8],
     mask: u8,
@@ -23,13 +23,13 @@ impl Bytes<'_> {
         Some(())
     }
 
-    /// Through the next zero.
+    /// Skips to after the next zero.
     fn name(&mut self) -> Option<()> {
         while self.next()? != 0 {}
         Some(())
     }
 
-    /// Zeros within are followed by FF, the last one is not.
+    /// Skips text: a zero inside is followed by FF, the last one is not.
     fn text(&mut self) -> Option<()> {
         loop {
             self.name()?;
@@ -93,7 +93,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// See `number` for the picture.
+    /// Skips a number; see `number` for its encoding.
     fn number(&mut self, lead: u8) -> Option<()> {
         use super::number::{FRACTION, HUGE, INFINITY, NAN, NEGATIVE_INFINITY, ZERO};
         if [NAN, NEGATIVE_INFINITY, ZERO, INFINITY].contains(&lead) {
@@ -126,7 +126,7 @@ impl Bytes<'_> {
     }
 }
 
-/// How long the first component of a key is; `None` if the bytes are none.
+/// Length of the first component of a key; `None` if the bytes are invalid.
 pub fn component_len(key: &[u8], descending: bool) -> Option<usize> {
     let mut bytes = Bytes { rest: key, mask: if descending { 0xFF } else { 0 } };
     bytes.value(DEPTH_MAX + 1)?;

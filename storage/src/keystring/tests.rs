@@ -1,4 +1,4 @@
-//! Memory order of keys against the comparison of values.
+//! Compares the byte order of keys with the comparison of values.
 
 use std::{cmp::Ordering, str::FromStr};
 
@@ -24,7 +24,7 @@ fn decimal(text: &str) -> Bson {
     Bson::Decimal128(bson::Decimal128::from_str(text).unwrap())
 }
 
-/// Values in their order; those of one line are equal.
+/// Values in ascending order; those of one line are equal.
 fn ladder() -> Vec<Vec<Bson>> {
     let two_53 = 9_007_199_254_740_992i64;
     vec![
@@ -175,7 +175,7 @@ fn keys_agree_with_the_comparison_of_query() {
     }
 }
 
-/// Compound keys stay in order whatever stands behind a string's end.
+/// Compound keys sort correctly, whatever follows the end of a string.
 #[test]
 fn components_do_not_run_into_each_other() {
     let texts = ["", "\0", "a", "a\0", "a\0\u{1}", "ab", "b"];
@@ -200,7 +200,7 @@ fn components_do_not_run_into_each_other() {
     }
 }
 
-/// Whatever stands behind it, a component ends where its bytes end.
+/// The end of a component is found, whatever follows it.
 #[test]
 fn the_end_of_a_component_is_found() {
     let mut rng = StdRng::seed_from_u64(7);
@@ -268,7 +268,8 @@ fn any_text(rng: &mut StdRng) -> String {
     (0..rng.random_range(0..4)).map(|_| ['\0', 'a', 'b', 'ß'][rng.random_range(0..4)]).collect()
 }
 
-/// Numbers that like to meet: small ones, powers of two and ten, each in every type, and their neighbours.
+/// Numbers that are likely to be equal or close: small ones, powers of two and ten in every type, and their
+/// neighbours.
 fn any_number(rng: &mut StdRng) -> Bson {
     match rng.random_range(0..6) {
         0 => Bson::Int32(rng.random_range(-300..300)),
@@ -292,7 +293,7 @@ fn any_number(rng: &mut StdRng) -> Bson {
     }
 }
 
-/// A decimal at, just below or just above a double.
+/// A decimal equal to, just below or just above a double.
 fn decimal_near(base: f64, step: i128) -> Bson {
     let text = format!("{base:.33e}");
     let (digits, exponent) = text.split_once('e').unwrap();
@@ -317,7 +318,7 @@ fn numbers_can_be_read_back() {
     assert_eq!(read_number(&[0x2F, 1]), None);
 }
 
-/// The value and its type, bit for bit; or the document is to be looked at, for a reason.
+/// Components decode to the same value and type, bit for bit, or to `Unknown` where that is expected.
 #[test]
 fn components_give_back_their_values() {
     let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random);

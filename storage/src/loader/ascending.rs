@@ -1,4 +1,4 @@
-//! Puts rows that come in about ascending order into ascending order.
+//! Sorts rows that arrive in approximately ascending order.
 
 use std::{sync::Arc, vec::IntoIter};
 
@@ -15,7 +15,7 @@ use crate::{
     store::Inner,
 };
 
-/// Replacement selection: a full window gives away its smaller half, and a row below what was given is late.
+/// Replacement selection: a full window returns its smaller half, and a row below what was returned is late.
 pub(super) struct Ascending<'a> {
     docs: &'a mut dyn Iterator<Item = RawDoc>,
     coll: Arc<Collection>,
@@ -23,7 +23,7 @@ pub(super) struct Ascending<'a> {
     window: Vec<(Slice, Slice)>,
     window_bytes: usize,
     ready: IntoIter<(Slice, Slice)>,
-    /// The largest key that was given away.
+    /// The largest key returned so far.
     given: Option<Slice>,
     late: Sorter,
 }
@@ -46,7 +46,7 @@ impl<'a> Ascending<'a> {
         }
     }
 
-    /// Reads until the window is full or the documents end, and makes rows ready. True at the end.
+    /// Reads until the window is full or the documents end, and prepares rows to return. True at the end.
     pub(super) fn fill(&mut self) -> Result<bool, StorageError> {
         let mut ended = false;
         while !ended && self.window_bytes < WINDOW_BYTES {
@@ -55,9 +55,9 @@ impl<'a> Ascending<'a> {
                 None => ended = true,
             }
         }
-        // Stable: equal keys stay in the order of their arrival.
+        // A stable sort: equal keys stay in the order of their arrival.
         self.window.sort_by(|a, b| a.0.cmp(&b.0));
-        // At least one, or a document larger than the window would be waited for forever.
+        // At least one row, or a document larger than the window would never be returned.
         let half = self.window.len().div_ceil(2);
         let rest = if ended { Vec::new() } else { self.window.split_off(half) };
         let mut ready = std::mem::replace(&mut self.window, rest);
@@ -72,7 +72,7 @@ impl<'a> Ascending<'a> {
         if let Some((last, _)) = ready.last() {
             self.given = Some(last.clone());
         }
-        // The other half may begin with the same key, and then it is the later one.
+        // The other half may begin with the same key; that row is newer, so it goes to the late ones.
         let given = self.given.as_ref();
         let equal = self.window.partition_point(|(key, _)| Some(key) <= given);
         for (key, value) in self.window.drain(..equal) {
@@ -99,7 +99,7 @@ impl<'a> Ascending<'a> {
         Ok(())
     }
 
-    /// What could not be put in order, and the next record number.
+    /// The late rows, and the next record number.
     pub(super) fn into_late(self) -> (Sorter, u64) {
         (self.late, self.next_record)
     }
@@ -118,7 +118,7 @@ impl Iterator for Ascending<'_> {
                 return Some(Ok(row));
             }
             match self.fill() {
-                // Ended documents make everything ready: nothing ready then means nothing left.
+                // At the end all rows become ready, so no ready row means that none is left.
                 Ok(true) if self.ready.len() == 0 => return None,
                 Ok(_) => {}
                 Err(e) => return Some(Err(e)),

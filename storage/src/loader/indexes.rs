@@ -1,4 +1,4 @@
-//! The keys of all indexes of a collection, sorted while its documents go by.
+//! The keys of all indexes of a collection, sorted while its documents pass.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::{
     store::{Counts, Inner},
 };
 
-/// Sorters that are written out at the same time.
+/// Number of sorters that are written concurrently.
 const WRITERS: usize = 2;
 
-/// An index by name, and where arrays were seen for each of its fields.
+/// An index name with the multikey paths of each of its fields.
 pub(super) type Multikey = (String, Vec<Vec<u32>>);
 
 /// Every index of a collection that keeps keys.
@@ -44,13 +44,13 @@ impl Indexes {
         }
     }
 
-    /// Counts a document, takes its keys and hands it on.
+    /// Counts a document, generates its keys and returns it.
     pub(super) fn pass(&mut self, (key, value): (Slice, Slice)) -> Item {
         self.take(&key, value.clone())?;
         Ok((key, value))
     }
 
-    /// Counts a document and takes its keys.
+    /// Counts a document and generates its keys.
     pub(super) fn take(&mut self, key: &[u8], value: Slice) -> Result<(), StorageError> {
         let (full_key, doc) = document(value)?;
         self.tally.documents += 1;
@@ -77,12 +77,12 @@ impl Indexes {
     }
 }
 
-/// An index being filled.
+/// An index that is being filled.
 pub(crate) struct IndexLoad {
     pub(crate) index: Arc<Index>,
     pub(crate) sorter: Sorter,
     pub(crate) multikey: Vec<Vec<u32>>,
-    /// One entry being put together.
+    /// Buffer for building an entry.
     key: Vec<u8>,
 }
 
@@ -96,7 +96,7 @@ impl IndexLoad {
         }
     }
 
-    /// The keys of one document.
+    /// Adds the keys of one document.
     pub(crate) fn add(&mut self, record: &[u8], doc: &RawDocument) -> Result<(), StorageError> {
         let keys = self.index.keygen.keys(doc)?;
         for Key { bytes: key, marks } in &keys.keys {
@@ -118,7 +118,7 @@ impl IndexLoad {
     }
 }
 
-/// Adds the paths that were seen.
+/// Adds the multikey paths.
 fn widen(known: &mut Vec<Vec<u32>>, seen: &[Vec<u32>]) {
     if known.len() < seen.len() {
         known.resize(seen.len(), Vec::new());

@@ -1,12 +1,12 @@
-//! Where old versions live: epochs, what they hold, and how far back one may read.
+//! Old versions: epochs, their content, and how far back one may read.
 //!
 //! ```text
-//!   epoch   1          2          3          4          a version goes to the epoch in which it ended
+//!   epoch   1          2          3          4          a version is stored in the epoch in which it ended
 //!           |----------|----------|----------|----- now
-//!                      ^ oldest: epoch 1 goes as a whole, decided from the key alone
+//!                      ^ oldest: epoch 1 is dropped as a whole, by key range
 //! ```
-//! An epoch ends after 1/96 of the window, by time or by size, whichever comes first: short enough that neighbours in
-//! it are versions of different documents from about the same time, as a scan at T wants them.
+//! An epoch ends after 1/96 of the window, by time or by size, whichever comes first. That is short enough that
+//! adjacent rows in it are versions of different documents from about the same time, which suits a scan at T.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,25 +19,25 @@ use crate::{
     layout::{Epoch, Reader, TableId, meta_key, numbers, prefix_range},
 };
 
-/// Into how many epochs the window is divided.
+/// Number of epochs per window.
 const EPOCHS_PER_WINDOW: u32 = 96;
 
-/// How long and how much to remember.
+/// How long, and how many bytes, to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) length: Duration,
     pub(crate) bytes_max: Option<u64>,
-    /// Whether tables that were dropped count for `bytes_max`; else they stay for the whole length.
+    /// Whether dropped tables count towards `bytes_max`; otherwise they are kept for the whole length.
     pub(crate) dropped_too: bool,
 }
 
-/// A table that nothing of the present names any more, kept for readers of earlier moments.
+/// A dropped table, kept for readers of earlier timestamps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dropped {
     pub(crate) at: Timestamp,
     pub(crate) documents: u64,
     pub(crate) bytes: u64,
-    /// Whose table it was.
+    /// The collection it belonged to.
     pub(crate) ns: Option<Namespace>,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct Dropped {
 pub(crate) struct Held {
     pub(crate) versions: u64,
     pub(crate) bytes: u64,
-    /// When the last of them ended by a removal: only before that can a key that is absent now have lived.
+    /// Timestamp of the last removal: only before it can a row have existed that is absent now.
     pub(crate) last_removal: Timestamp,
 }
 
 impl Held {
-    /// A version ended at `stop` by a removal.
+    /// Records that a version ended at `stop` by a removal.
     pub(crate) fn note_removal(&mut self, stop: Timestamp) {
         self.last_removal = self.last_removal.max(stop);
     }
@@ -61,18 +61,18 @@ impl Held {
 pub(crate) struct History(Mutex<State>);
 
 struct State {
-    /// First time of each epoch, ascending.
+    /// Start of each epoch, ascending.
     epochs: Vec<(Epoch, Timestamp)>,
     held: BTreeMap<(Epoch, TableId), Held>,
-    /// As the last upkeep found them.
+    /// Dropped tables as of the last upkeep.
     dropped: BTreeMap<TableId, Dropped>,
     window: Window,
-    /// The number of the first epoch when there is none.
+    /// Number of the next epoch if there is none.
     next: u32,
 }
 
 impl History {
-    /// Reads what the store remembers about its history.
+    /// Loads the state of history from the store.
     pub(crate) fn open(snapshot: &dyn Snapshot, window: Window) -> Result<Self, StorageError> {
         let next = snapshot.get(Keyspace::Meta, &meta_key(b'm', &[b"nextEpoch"]))?;
         let next = next.and_then(|value| u32::try_from(Reader(&value).u64()?).ok()).unwrap_or(1);
@@ -105,37 +105,37 @@ impl History {
         Ok(Self(Mutex::new(state)))
     }
 
-    /// False when nothing is to be remembered at all.
+    /// False if no history is kept at all.
     pub(crate) fn keeps(&self) -> bool {
         !self.0.lock().window.length.is_zero()
     }
 
-    /// Changes the window for what comes.
+    /// Changes the window from now on.
     pub(crate) fn set_window(&self, window: Window) {
         self.0.lock().window = window;
     }
 
-    /// The epoch in which a version that ends at `stop` is found.
+    /// The epoch that holds a version that ends at `stop`.
     pub(crate) fn epoch_of(&self, stop: Timestamp) -> Epoch {
         self.0.lock().epoch_of(stop)
     }
 
-    /// The epochs that may hold versions of `table` that live at `ts` or later, oldest first.
+    /// The epochs that may hold versions of `table` valid at `ts` or later, oldest first.
     pub(crate) fn epochs_from(&self, ts: Timestamp, table: TableId) -> Vec<Epoch> {
         self.0.lock().epochs_from(ts, table, |held| held.versions > 0)
     }
 
-    /// True when a row of `table` that is not there now, or came after `ts`, may have lived at `ts`.
+    /// True if a row of `table` that is absent now, or was inserted after `ts`, may have existed at `ts`.
     pub(crate) fn may_have_removed(&self, ts: Timestamp, table: TableId) -> bool {
         !self.removals_from(ts, table).is_empty()
     }
 
-    /// Of those epochs the ones in which a life may have ended by a removal after `ts`.
+    /// The epochs in which a row of `table` may have been removed after `ts`.
     pub(crate) fn removals_from(&self, ts: Timestamp, table: TableId) -> Vec<Epoch> {
         self.0.lock().epochs_from(ts, table, |held| held.last_removal > ts)
     }
 
-    /// Begins a new epoch if one is due at `now`. M4: `now` is after all stops so far.
+    /// Starts a new epoch if one is due at `now`. M4: `now` is after all stops so far.
     pub(crate) fn roll(&self, now: Timestamp) {
         let mut state = self.0.lock();
         if state.is_due(now) {
@@ -144,7 +144,8 @@ impl History {
         }
     }
 
-    /// The row of the newest epoch joins every batch: whichever batch is the first to be kept brings it.
+    /// Adds the newest epoch's row to a batch. Every batch gets it, since any of them may be the first one that
+    /// survives a crash.
     pub(crate) fn save(&self, batch: &mut Batch) {
         if let Some((epoch, from)) = self.0.lock().epochs.last() {
             let key = meta_key(b'e', &[&epoch.prefix()]);
@@ -152,7 +153,7 @@ impl History {
         }
     }
 
-    /// Counts what a batch moved here; the rows join the batch.
+    /// Counts the versions that a batch moved into history and adds the counters' rows to the batch.
     pub(crate) fn count(&self, moved: &BTreeMap<(Epoch, TableId), Held>, batch: &mut Batch) {
         let mut state = self.0.lock();
         for (at, more) in moved {
@@ -168,29 +169,29 @@ impl History {
         }
     }
 
-    /// What is held, by epoch and table.
+    /// The content of history by epoch and table.
     pub(crate) fn held(&self) -> Vec<(Epoch, TableId, Held)> {
         self.0.lock().held.iter().map(|((epoch, table), held)| (*epoch, *table, *held)).collect()
     }
 
-    /// Bytes of all that is held: versions, and dropped tables.
+    /// Bytes of everything kept: old versions and dropped tables.
     pub(crate) fn bytes(&self) -> u64 {
         let state = self.0.lock();
         state.held.values().map(|held| held.bytes).sum::<u64>() + state.dropped_bytes(|_| true)
     }
 
-    /// The tables that were dropped and can still be read.
+    /// The dropped tables that can still be read.
     pub(crate) fn dropped(&self) -> BTreeMap<TableId, Dropped> {
         self.0.lock().dropped.clone()
     }
 
-    /// Upkeep has looked at them.
+    /// Sets the dropped tables that upkeep has found.
     pub(crate) fn set_dropped(&self, dropped: BTreeMap<TableId, Dropped>) {
         self.0.lock().dropped = dropped;
     }
 
-    /// How far `oldest` could move: the window's begin at `now`, or further if there is too much. A pinned moment
-    /// holds it back, up to a window of twice the length and size.
+    /// How far `oldest` may advance: to the window's start at `now`, or further if there is too much data. A pinned
+    /// timestamp holds it back, but only within twice the window's length and size.
     pub(crate) fn wanted_oldest(&self, now: Timestamp, pinned: Option<Timestamp>) -> Timestamp {
         let state = self.0.lock();
         let wanted = state.begin_of(now, state.window);
@@ -205,7 +206,7 @@ impl History {
         }
     }
 
-    /// Drops the epochs that ended before `oldest`. M5 holds from here on: the caller has moved `oldest` first.
+    /// Drops the epochs that ended before `oldest`. M5 holds because the caller has advanced `oldest` first.
     pub(crate) fn drop_before(
         &self,
         oldest: Timestamp,
@@ -233,13 +234,13 @@ impl History {
             batch.remove(Keyspace::Meta, meta_key(b'e', &[&epoch.prefix()]));
         }
         batch.put(Keyspace::Meta, meta_key(b'm', &[b"oldest"]), numbers([oldest.as_u64()]));
-        // On disk before anything goes: a store that came back without this would read epochs with holes.
+        // Synced before anything is removed: otherwise a crash could bring back epochs with missing versions.
         engine.commit(batch, crate::engine::Sync::Yes)?;
         engine.forget(Keyspace::History, &[], &Epoch(last.0 + 1).prefix())?;
         Ok(gone.len())
     }
 
-    /// After a rollback: counts the epochs from `ts` on anew.
+    /// Recounts the epochs from `ts` on after a rollback.
     pub(crate) fn recount_after(
         &self,
         ts: Timestamp,
@@ -258,7 +259,7 @@ impl History {
             let held = counted.entry(at).or_default();
             held.versions += 1;
             held.bytes += (key.len() + value.len()) as u64;
-            // Which of them ended by a removal is not known any more; to look in vain is harmless.
+            // It is no longer known which versions ended by a removal; searching in vain is harmless.
             held.last_removal = Timestamp::MAX;
         }
         let mut state = self.0.lock();
@@ -271,7 +272,7 @@ impl History {
         Ok(())
     }
 
-    /// Forgets everything: an initial sync begins. Numbers are not used again: returns the next.
+    /// Forgets everything for a new initial sync. Epoch numbers are not reused: returns the next one.
     pub(crate) fn reset(&self) -> Epoch {
         let mut state = self.0.lock();
         state.next = state.epochs.last().map_or(state.next, |(epoch, _)| epoch.0 + 1);
@@ -281,12 +282,12 @@ impl History {
         Epoch(state.next)
     }
 
-    /// Since when ended versions are kept.
+    /// Timestamp since which ended versions are kept.
     pub(crate) fn begins(&self) -> Timestamp {
         self.0.lock().epochs.first().map_or(Timestamp::NULL, |(_, from)| *from)
     }
 
-    /// The first epoch that is kept: everything below is forgotten. For the engine, at open.
+    /// The first epoch that is kept; all earlier ones are dropped. Used by the engine at open.
     pub(crate) fn first_epoch(&self) -> Option<Epoch> {
         self.0.lock().epochs.first().map(|(epoch, _)| *epoch)
     }
@@ -314,7 +315,7 @@ impl State {
             .collect()
     }
 
-    /// Where a window that ends at `now` begins.
+    /// Start of a window that ends at `now`.
     fn begin_of(&self, now: Timestamp, window: Window) -> Timestamp {
         let secs = u32::try_from(window.length.as_secs()).unwrap_or(u32::MAX);
         let mut oldest = Timestamp::new(now.secs().saturating_sub(secs), now.inc());

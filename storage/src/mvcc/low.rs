@@ -1,13 +1,13 @@
-//! Where the rows of a table begin, so that a walk from its front does not wade through what was removed there.
+//! Remembers the first row of a table, so that a scan from its start does not pass over many tombstones.
 //!
-//! A queue takes from its front: each row taken leaves a tombstone in the engine until compaction comes by, and a
-//! reader of the front passes all of them. The first reader who did remembers the row that he came to.
+//! A queue removes rows at its front: each leaves a tombstone in the engine until compaction, and a reader of the
+//! front passes all of them. The first reader that did so remembers the first live row.
 //!
 //! ```text
-//!   x x x x x x x x x  [r] r r r          x tombstone   r row   [ ] low: nothing lies before it
+//!   x x x x x x x x x  [r] r r r          x tombstone   r row   [ ] low: no row before it
 //! ```
-//! L1 No row lies before a table's low key, in every published moment from the one on that it was learned in.
-//! L2 It is learned from the newest moment only, and not while a batch is on its way; a batch lowers it first.
+//! L1 No row lies before a table's low key, in all published snapshots since the one in which it was learned.
+//! L2 It is learned only from the newest snapshot, and not while a batch is being committed; a batch lowers it first.
 
 use std::collections::HashMap;
 
@@ -18,31 +18,31 @@ use crate::{
     layout::{Reader as Bytewise, TableId},
 };
 
-/// The low keys of all tables that were walked from their front.
+/// The low keys of all tables that were scanned from their start.
 #[derive(Default)]
 pub(crate) struct LowKeys(RwLock<State>);
 
 #[derive(Default)]
 struct State {
-    /// Moments are numbered as they are published.
+    /// Number of the newest published snapshot.
     latest: u64,
-    /// The low row, and the moment from which on it is one.
+    /// The low key, and the number of the snapshot from which on it is valid.
     low: HashMap<TableId, (Slice, u64)>,
 }
 
 impl LowKeys {
-    /// The number of the newest moment.
+    /// The number of the newest snapshot.
     pub(crate) fn latest(&self) -> u64 {
         self.0.read().latest
     }
 
-    /// Before which row a reader of the moment `number` need not look.
+    /// The low key of a table for a reader of snapshot `number`.
     pub(crate) fn of(&self, table: TableId, number: u64) -> Option<Slice> {
         let state = self.0.read();
         state.low.get(&table).filter(|(_, since)| *since <= number).map(|(row, _)| row.clone())
     }
 
-    /// A walk from the front, or from the low key, came to this row first.
+    /// Records that a scan from the table's start, or from the low key, found this row first.
     pub(crate) fn learn(&self, table: TableId, number: u64, row: &[u8]) {
         let known = |state: &State| {
             state.latest != number || state.low.get(&table).is_some_and(|(low, _)| **low >= *row)
@@ -56,7 +56,7 @@ impl LowKeys {
         }
     }
 
-    /// L2: a batch is about to be written; the next moment will show it.
+    /// L2: called before a batch is written; the next snapshot will show it.
     pub(crate) fn lower(&self, batch: &Batch) {
         let mut state = self.0.write();
         state.latest += 1;
@@ -76,7 +76,7 @@ impl LowKeys {
         }
     }
 
-    /// Rows came or went by other ways than batches.
+    /// Forgets all low keys: rows were written by other means than batches.
     pub(crate) fn forget(&self) {
         let mut state = self.0.write();
         state.latest += 1;

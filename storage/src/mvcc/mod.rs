@@ -1,4 +1,4 @@
-//! Versioned tables: every key has one present version and the past ones that the window still holds.
+//! Versioned tables: every key has one present version and the past versions within the history window.
 //!
 //! ```text
 //!   ts   a      b      c                 current          history (by epoch of the stop time)
@@ -6,16 +6,16 @@
 //!   30 | a30    x      .                 c -> 40 c40               b stop 30 -> 10 b10
 //!   10 | a10    b10    .
 //! ```
-//! A read at 30 sees a30 only: b is deleted, c is not there yet. A read of the present touches `current` alone.
+//! A read at 30 sees only a30: b is deleted, c does not exist yet. A read of the present uses only `current`.
 //!
-//! M1 The version of a key that lives at T is the present one if its start <= T, else the one with the smallest
-//!    stop > T, if its start <= T.
-//! M2 The lives of a key's versions do not overlap. A version names the starts of the last few before it, each of
-//!    which ends where the one after it starts: going back is one plain get, not a search.
-//! M3 A batch writes at timestamps after everything applied before it, but for the commits of prepared
-//!    transactions, whose keys nobody else can have touched since they were prepared.
-//! M4 An epoch is only ever begun at a time later than every stop already stored.
-//! M5 What lies below `oldest` is never read; it may vanish at any time.
+//! M1 The version of a key valid at T is the present one if its start <= T, else the one with the smallest stop > T,
+//!    if its start <= T.
+//! M2 The validity periods of a key's versions do not overlap. A version lists the starts of the last few versions
+//!    before it, each of which ends where its successor starts: going back is a lookup by key, not a search.
+//! M3 A batch writes at timestamps after everything applied before it, except commits of prepared transactions; no
+//!    other write can have changed their keys since the prepare.
+//! M4 An epoch always starts at a time later than every stop already stored.
+//! M5 Versions that ended before `oldest` are never read; they may be removed at any time.
 
 use std::ops::Bound;
 
@@ -36,7 +36,7 @@ pub(crate) use read::Reader;
 pub(crate) use version::Version;
 pub(crate) use write::Changes;
 
-/// The keys of a keyspace between two bounds, ascending or descending.
+/// The rows of a keyspace between two bounds, in either direction.
 pub(crate) fn walk(
     direction: Direction,
     snapshot: &dyn Snapshot,

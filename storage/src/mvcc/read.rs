@@ -1,4 +1,4 @@
-//! Reading a versioned table, at the present or at a time.
+//! Reads a versioned table, at the present or at a timestamp.
 
 use std::{ops::Bound, sync::Arc};
 
@@ -11,20 +11,20 @@ use crate::{
     layout::{TableId, cut, history_key, split_history_key},
 };
 
-/// One moment of all tables.
+/// A consistent view of all tables.
 #[derive(Clone)]
 pub(crate) struct Reader {
     pub(crate) snapshot: Arc<dyn Snapshot>,
     pub(crate) history: Arc<History>,
     pub(crate) low: Arc<LowKeys>,
-    /// Which of the published moments the snapshot shows.
+    /// Number of the published snapshot.
     pub(crate) number: u64,
-    /// `None`: the present of the snapshot.
+    /// The timestamp to read at; `None` for the snapshot's present.
     pub(crate) at: Option<Timestamp>,
 }
 
 impl Reader {
-    /// The version of a key that lives at this moment.
+    /// The version of a key that is valid at this reader's timestamp.
     pub(crate) fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Version>, StorageError> {
         match cut(key) {
             None => self.get_row(&table.key(key), table),
@@ -34,7 +34,7 @@ impl Reader {
         }
     }
 
-    /// The same by row key.
+    /// Like [`Self::get`], by row key.
     pub(crate) fn get_row(
         &self,
         row: &[u8],
@@ -45,12 +45,12 @@ impl Reader {
         self.settle(row, table, present, at)
     }
 
-    /// The newest version in the snapshot, whatever the moment.
+    /// The newest version in the snapshot, whatever the timestamp.
     pub(crate) fn present(&self, row: &[u8]) -> Result<Option<Version>, StorageError> {
         self.snapshot.get(Keyspace::Current, row)?.map(Version::parse).transpose()
     }
 
-    /// M1, going back from the newest version.
+    /// Finds the valid version (M1), going back from the newest one.
     pub(super) fn settle(
         &self,
         row: &[u8],
@@ -69,7 +69,7 @@ impl Reader {
         self.search(row, table, at)
     }
 
-    /// M2: the version of the same life that lives at `at`, or one before it.
+    /// M2: the version of the same row valid at `at`, going back from `version`.
     pub(super) fn go_back(
         &self,
         row: &[u8],
@@ -85,7 +85,7 @@ impl Reader {
         Ok(Some(version))
     }
 
-    /// The version of a row that ended at `stop`, of which another one says that it is there.
+    /// The version of a row that ended at `stop`, which must exist because another version refers to it.
     fn ended_at(&self, row: &[u8], stop: Timestamp) -> Result<Version, StorageError> {
         let key = history_key(self.history.epoch_of(stop), row, stop);
         let found = self.snapshot.get(Keyspace::History, &key)?.map(Version::parse).transpose()?;
@@ -97,7 +97,7 @@ impl Reader {
         })
     }
 
-    /// M1 by epochs: the first version with stop > at.
+    /// Finds the valid version (M1) by epochs: the first one with stop > at.
     fn search(
         &self,
         row: &[u8],
@@ -121,7 +121,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// The rows of a table between two keys, each with the version that lives at this moment.
+    /// The rows of a table between two keys, each with the version valid at this reader's timestamp.
     pub(crate) fn scan(
         &self,
         table: TableId,

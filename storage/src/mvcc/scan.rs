@@ -1,11 +1,11 @@
-//! Walking a versioned table in key order.
+//! Scans a versioned table in key order.
 //!
-//! The present is one walk over `current`. At a time T, where no row was removed since, each row that changed since
-//! goes back on its own: history has the same order, so neighbours share their blocks. Where rows were removed, the
-//! walk of `current` is merged with one walk of each epoch from T on in which a removal was: of a life that held T and
-//! ended by a removal the last version is there. The one that ends first after T goes back, or else the present one; had
-//! an earlier life held T, its end would have come first. Keys that were cut (see `layout`) stand in the order of their
-//! first bytes only: runs that share those are collected and sorted by the whole key.
+//! A scan of the present reads only `current`. A scan at T, if no row was removed since T, reads `current` and looks
+//! up the old version of each row that changed since; history has the same order, so adjacent rows share blocks. If
+//! rows were removed since T, the scan of `current` is merged with a scan of each epoch from T on that contains a
+//! removal: a removed row that existed at T left its last version there. Of a row's candidates, the one that ends
+//! first after T is followed back to T, or the present version if there is none. Keys that were cut (see `layout`)
+//! are only ordered by their first bytes: runs that share those are collected and sorted by the full key.
 
 use std::{cmp::Ordering, collections::VecDeque, ops::Bound, sync::Arc};
 
@@ -18,13 +18,13 @@ use crate::{
     layout::{CUT_AT, Epoch, TableId, is_empty_range, split_history_key},
 };
 
-/// A walk. Yields the row's key without its table, whole where it was cut, and the version.
+/// A scan. Yields the row's key without its table (the full key if it was cut) and the version.
 pub(crate) struct Scan {
     inner: Merge,
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
     direction: Direction,
-    /// A run of rows whose first `CUT_AT` bytes are the same, sorted.
+    /// Sorted rows whose first `CUT_AT` bytes are the same.
     run: VecDeque<(Slice, Version)>,
     ahead: Option<(Slice, Version)>,
 }
@@ -66,7 +66,7 @@ impl Scan {
         self.step()
     }
 
-    /// The next row whose payload passes the test. In the present the others are looked at where they lie.
+    /// The next row whose payload the test accepts. In a scan of the present, rejected rows are not copied.
     pub(crate) fn next_where(
         &mut self,
         test: &mut dyn FnMut(&[u8]) -> bool,
@@ -76,7 +76,7 @@ impl Scan {
                 && self.run.is_empty()
                 && self.ahead.is_none()
             {
-                // What can't be read shows itself below.
+                // An unparsable row is passed on, so that the code below reports it.
                 let found = walk.next_where(&mut |key_len, value| {
                     key_len >= TABLE_LEN + CUT_AT
                         || Version::look(value)
@@ -97,7 +97,7 @@ impl Scan {
         }
     }
 
-    /// Long keys: sort the run, then keep what really lies between the bounds.
+    /// Handles long keys: sorts the run, then keeps the rows within the bounds.
     fn collect_run(&mut self, key: Slice, version: Version) -> Result<(), StorageError> {
         let head = key.get(..CUT_AT).unwrap_or_default().to_vec();
         let mut run = vec![whole(key, version)];
@@ -136,10 +136,10 @@ impl Iterator for Scan {
     }
 }
 
-/// The number of the table before each key.
+/// Length of the table id before each key.
 const TABLE_LEN: usize = size_of::<TableId>();
 
-/// The rows as the engine orders them.
+/// The rows in the engine's order.
 enum Merge {
     Present(Walk),
     Changed { walk: Walk, reader: Reader, at: Timestamp },
@@ -198,10 +198,10 @@ impl Merge {
     }
 }
 
-/// A walk over `current` that begins where the rows of the table do.
+/// A scan of `current` that starts at the table's first row.
 struct Walk {
     rows: Iter,
-    /// It begins at the front of this table, and has yet to see where the rows begin.
+    /// Set if the scan starts at the front of the table and has not seen the first row yet.
     front: Option<Front>,
 }
 
@@ -214,7 +214,7 @@ impl Walk {
         direction: Direction,
     ) -> Self {
         let low = reader.low.of(table, reader.number);
-        // Nothing lies before the low key, or, where none is known, before the table.
+        // No row lies before the low key, or, if none is known, before the start of the table.
         let begin = low.as_deref().unwrap_or(&table.0.to_be_bytes()).to_vec();
         let front = match from {
             Bound::Included(row) => *row <= begin,
@@ -237,7 +237,7 @@ impl Walk {
         self.next_where(&mut |_, _| true)
     }
 
-    /// The first row tells where the rows begin, whether it passes or not.
+    /// The first row is the new low key, whether the test accepts it or not.
     fn next_where(&mut self, test: Look<'_>) -> Result<Option<(Slice, Slice)>, StorageError> {
         let Some(front) = self.front.take() else {
             return self.rows.next_where(test).transpose();
@@ -251,12 +251,12 @@ impl Walk {
     }
 }
 
-/// The front of a table, on the way to its first row.
+/// A scan from the front of a table that has not found its first row yet.
 struct Front {
     table: TableId,
     number: u64,
     low: Arc<LowKeys>,
-    /// The walk goes to the end of the table.
+    /// The scan covers the whole table.
     whole: bool,
 }
 
@@ -270,7 +270,7 @@ impl Front {
     }
 }
 
-/// Bounds of rows; those of cut keys are widened to the run, which is filtered later.
+/// Bounds on rows; bounds with cut keys are widened to the run, which is filtered later.
 fn row_bounds(
     table: TableId,
     from: Bound<&[u8]>,
@@ -296,7 +296,7 @@ fn row_bounds(
     (from, to)
 }
 
-/// The same bounds within an epoch: a row's versions follow it with eight bytes of stop time.
+/// The same bounds within an epoch, where each row key is followed by eight bytes of stop time.
 fn past_bounds(
     epoch: Epoch,
     from: &Bound<Vec<u8>>,
@@ -360,7 +360,7 @@ impl MergeAt {
         self.past.iter_mut().try_for_each(Past::prime)
     }
 
-    /// The row that comes first in the direction of the walk.
+    /// The next row in scan direction.
     fn first_row(&self) -> Option<Slice> {
         let before = |a: &Slice, b: &Slice| match self.direction {
             Direction::Forward => a.cmp(b),
@@ -371,7 +371,7 @@ impl MergeAt {
         present.chain(past).min_by(|a, b| before(a, b)).cloned()
     }
 
-    /// Over the epochs, oldest first: the version that ends first after `at`.
+    /// The version that ends first after `at`; epochs are searched oldest first.
     fn take_past(&mut self, row: &Slice) -> Result<Option<Version>, StorageError> {
         let mut chosen = None;
         for past in &mut self.past {
@@ -382,7 +382,7 @@ impl MergeAt {
     }
 }
 
-/// One epoch's walk, grouped by row.
+/// A scan of one epoch, grouped by row.
 struct Past {
     walk: Iter,
     head: Option<PastRow>,
@@ -406,7 +406,7 @@ impl Past {
             };
             let (row, stop) = split_history_key(&key)
                 .ok_or_else(|| StorageError::corrupt("history", "a key is cut short"))?;
-            // Versions that ended by then say nothing about this moment.
+            // Versions that ended at or before `at` are not valid at it.
             if stop > self.at {
                 self.head = Some(PastRow { row: row.into(), stop, value });
                 self.primed = true;
@@ -415,7 +415,7 @@ impl Past {
         Ok(())
     }
 
-    /// Takes all versions of a row and returns the one that ends first.
+    /// Consumes all versions of a row and returns the one that ends first.
     fn take(&mut self, row: &Slice) -> Result<Option<Version>, StorageError> {
         let mut best: Option<PastRow> = None;
         loop {

@@ -1,4 +1,4 @@
-//! One version of one key, as `current` and `history` hold it.
+//! One version of one key, as stored in `current` and `history`.
 
 use byteview::ByteView;
 use protocol::{RawDoc, Timestamp};
@@ -9,22 +9,23 @@ use crate::{
     layout::{Reader, push_varint},
 };
 
-/// Another version of this key ends where this one starts: the starts of those before it follow.
+/// Flag: an earlier version of this key ends where this one starts. The earlier starts follow.
 const REPLACED: u8 = 1;
-/// The version came from a prepared transaction: the commit entry's ts follows the start.
+/// Flag: the version came from a prepared transaction. The commit entry's timestamp follows the start.
 const DURABLE: u8 = 2;
-/// The key was cut: its length and the whole of it follow.
+/// Flag: the key was cut. The full key's length and bytes follow.
 const LONG_KEY: u8 = 4;
 
-/// How many of the versions before it a version names. A read at T finds its version by one get as long as no more
-/// were written since, and jumps this many at a time beyond that.
+/// Maximum number of earlier versions that a version lists. A read at T finds its version with one lookup if no more
+/// versions were written since, and otherwise jumps this many versions at a time.
 pub(crate) const BEFORE_MAX: usize = 12;
-/// What a head mostly takes: flags, two times and some of those before.
+/// Typical length of a header: flags, two timestamps and some earlier starts.
 const HEAD_LEN: usize = 48;
-/// Smaller values are copied out of the engine's block before they are kept: a view of 400 bytes holds 4 KiB.
+/// Smaller values are copied out of the engine's block before they are kept, since a view of 400 bytes would keep a
+/// whole block of 4 KiB alive.
 const DETACH_BELOW: usize = 2 << 10;
 
-/// A version: its life's beginning and its payload.
+/// A version: its start and its payload.
 #[derive(Clone)]
 pub(crate) struct Version {
     bytes: Slice,
@@ -32,11 +33,11 @@ pub(crate) struct Version {
     payload_at: usize,
 }
 
-/// What a new version says about itself besides its payload.
+/// The header of a new version.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Head<'a> {
     pub(crate) start: Timestamp,
-    /// Starts of the versions before it, newest first, each ending where the one after it starts.
+    /// Starts of the earlier versions, newest first; each ends where its successor starts.
     pub(crate) before: &'a [Timestamp],
     pub(crate) durable: Option<Timestamp>,
     pub(crate) full_key: Option<&'a [u8]>,
@@ -62,12 +63,12 @@ impl Head<'_> {
 }
 
 impl Version {
-    /// Puts a version together; the payload may come in parts.
+    /// Makes a version; the payload may come in parts.
     pub(crate) fn new(head: Head<'_>, payload: &[&[u8]]) -> Self {
         let mut out = Vec::with_capacity(HEAD_LEN + head.full_key.map_or(0, |key| key.len() + 4));
         head.write(&mut out);
         let bytes = match payload {
-            // A document or an entry of an index: it is copied once.
+            // A single part, such as a document or an index entry, is copied only once.
             [only] => ByteView::fused(&out, only),
             parts => {
                 out.extend(parts.concat());
@@ -84,7 +85,7 @@ impl Version {
         Ok(Self { bytes, start, payload_at })
     }
 
-    /// When the life of a stored version begins, and where its payload does.
+    /// Start and payload offset of a stored version.
     pub(super) fn look(bytes: &[u8]) -> Result<(Timestamp, usize), StorageError> {
         let mut reader = Reader(bytes);
         let parsed = (|| {
@@ -106,7 +107,7 @@ impl Version {
         parsed.ok_or_else(|| StorageError::corrupt("a stored version", "it is cut short"))
     }
 
-    /// When its life begins.
+    /// Timestamp from which on it is valid.
     pub(crate) fn start(&self) -> Timestamp {
         self.start
     }
@@ -115,12 +116,12 @@ impl Version {
         self.bytes.first().copied().unwrap_or(0)
     }
 
-    /// Another version ends where this one starts.
+    /// True if an earlier version ends where this one starts.
     pub(crate) fn replaced(&self) -> bool {
         self.flags() & REPLACED != 0
     }
 
-    /// Starts of the versions before it, as far as it names them, newest first.
+    /// Starts of the earlier versions that it lists, newest first.
     pub(crate) fn before(&self) -> Before<'_> {
         let list = self.replaced().then(|| {
             let mut reader = Reader(self.bytes.get(self.before_at()..)?);
@@ -134,8 +135,8 @@ impl Version {
         if self.flags() & DURABLE == 0 { 9 } else { 17 }
     }
 
-    /// Where to look in history for the version that lives at `at`, which is before this one: the end of that
-    /// version, or of the earliest that this one names.
+    /// The stop time by which to look in history for the version valid at `at`, which is before this one: the end of
+    /// that version, or of the earliest one that this version lists.
     pub(crate) fn way_back(&self, at: Timestamp) -> Timestamp {
         let mut stop = self.start;
         let mut before = self.before().peekable();
@@ -148,7 +149,7 @@ impl Version {
         stop
     }
 
-    /// The same in memory of its own, where it would else keep a block of the engine alive.
+    /// A copy in its own memory, if it would otherwise keep an engine block alive.
     pub(crate) fn detached(self) -> Self {
         if self.bytes.len() >= DETACH_BELOW {
             return self;
@@ -156,12 +157,13 @@ impl Version {
         Self { bytes: Slice::from(&*self.bytes), ..self }
     }
 
-    /// When its row came to life, if it tells so by itself: nothing before it, nothing special about it.
+    /// When the row was inserted, if this version shows it: there is no earlier version and no special header.
     pub(crate) fn birth(&self) -> Option<Timestamp> {
         (self.flags() == 0).then_some(self.start)
     }
 
-    /// When a rollback must undo it: the commit entry's time for a prepared transaction, else its start.
+    /// The timestamp that decides whether a rollback undoes it: the commit entry's for a prepared transaction,
+    /// otherwise the start.
     pub(crate) fn effective(&self) -> Timestamp {
         if self.flags() & DURABLE == 0 {
             return self.start;
@@ -169,7 +171,7 @@ impl Version {
         self.bytes.get(9..).and_then(|rest| Reader(rest).ts()).unwrap_or(self.start)
     }
 
-    /// The whole key, where the row's own was cut.
+    /// The full key, if the row's own key was cut.
     pub(crate) fn full_key(&self) -> Option<&[u8]> {
         if self.flags() & LONG_KEY == 0 {
             return None;
@@ -181,12 +183,12 @@ impl Version {
         self.bytes.get(at + 4..self.payload_at)
     }
 
-    /// What it holds.
+    /// The payload.
     pub(crate) fn payload(&self) -> &[u8] {
         self.bytes.get(self.payload_at..).unwrap_or_default()
     }
 
-    /// The document that it holds, shared with the engine's buffer.
+    /// The document in the payload, sharing the engine's buffer.
     pub(crate) fn into_doc(self) -> Result<RawDoc, StorageError> {
         RawDoc::stored(ByteView::from(self.bytes).slice(self.payload_at..))
             .map_err(|e| StorageError::corrupt("a stored document", e.to_string()))
@@ -203,7 +205,7 @@ impl Version {
     }
 }
 
-/// Seconds back from the one after it, and increment, of each.
+/// Each earlier start is stored as (seconds before its successor, increment).
 fn push_before(out: &mut Vec<u8>, start: Timestamp, before: &[Timestamp]) {
     if before.is_empty() {
         return;
@@ -272,7 +274,7 @@ mod tests {
         let at = |secs| Timestamp::new(secs, 1);
         let head = Head { start: at(40), before: &[at(30), at(20), at(10)], ..Head::default() };
         let version = Version::new(head, &[]);
-        // The version that lives at 35 ends at 40; the one at 10 ends at 20, and so does all that is earlier.
+        // The version valid at 35 ends at 40; the one at 10 ends at 20, and so does everything earlier.
         for (when, stop) in [(35, 40), (30, 40), (29, 30), (15, 20), (10, 20), (5, 20)] {
             assert_eq!(version.way_back(at(when)), at(stop), "{when}");
         }

@@ -1,4 +1,4 @@
-//! The writes of one batch: they are seen by its own reads, and become one engine batch at the end.
+//! The writes of one batch: its own reads see them, and they become one engine batch at the end.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -16,26 +16,27 @@ use crate::{
     layout::{Epoch, Reader as Bytewise, TableId, cut, history_key},
 };
 
-/// A document and what an update of it adds to and takes from a few indexes.
+/// Estimated rows per document: the document and the index entries that an update adds and removes.
 const ROWS_A_DOCUMENT: usize = 4;
 
-/// Rows that changed, and the versions they left behind.
+/// Changed rows, and the versions that they replaced.
 pub(crate) struct Changes {
     pub(crate) reader: Reader,
     rows: HashMap<Slice, Row, RandomState>,
     past: Vec<(Slice, Slice)>,
     moved: BTreeMap<(Epoch, TableId), Held>,
-    /// Rows that a rollback must look at, since no version in `history` tells of them.
+    /// Rows that a rollback must examine although history has no version of them.
     undo: Vec<Undo>,
     keep_history: bool,
-    /// Where history begins.
+    /// Timestamp at which history begins.
     kept_from: Timestamp,
     bytes: u64,
-    /// While a batch that was left half-way is replayed: rows that its own parts have written.
+    /// During the replay of a half-written batch: rows that this batch's own parts have written.
     own: HashSet<Slice>,
 }
 
-/// A row that a rollback to before this batch must take away again, or, with `at`, the change to undo there.
+/// A row that a rollback to before this batch must remove, or, with `at`, whose version at that timestamp it must
+/// undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Undo {
     pub(crate) row: Slice,
@@ -45,7 +46,8 @@ pub(crate) struct Undo {
 
 struct Row {
     now: Option<Version>,
-    /// When it went, if it went in this batch, and what a version that begins there names as before it.
+    /// If the row was removed in this batch: when, and the earlier starts for a version that begins at that
+    /// timestamp.
     gone: Option<(Timestamp, Vec<Timestamp>)>,
     changed: bool,
 }
@@ -56,12 +58,12 @@ impl Row {
     }
 }
 
-/// When a write happens.
+/// The timestamps of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct When {
-    /// For readers.
+    /// The timestamp that readers use.
     pub(crate) ts: Timestamp,
-    /// For rollback, where it differs: the commit entry of a prepared transaction.
+    /// The timestamp that rollback uses, if it differs: that of a prepared transaction's commit entry.
     pub(crate) durable: Option<Timestamp>,
 }
 
@@ -72,7 +74,7 @@ impl From<Timestamp> for When {
 }
 
 impl Changes {
-    /// An empty batch over the present that `reader` shows.
+    /// An empty batch on top of the reader's present.
     pub(crate) fn new(reader: Reader, keep_history: bool) -> Self {
         Self {
             kept_from: reader.history.begins(),
@@ -87,24 +89,24 @@ impl Changes {
         }
     }
 
-    /// An empty batch that goes on where this one ends.
+    /// An empty batch that continues after this one.
     pub(crate) fn successor(&mut self) -> Self {
         let own = std::mem::take(&mut self.own);
         Self { own, ..Self::new(self.reader.clone(), self.keep_history) }
     }
 
-    /// These rows are this batch's own from now on.
+    /// Marks these rows as written by this batch.
     pub(crate) fn note_own(&mut self, batch: &Batch) {
         let current = batch.writes.iter().filter(|(ks, ..)| *ks == Keyspace::Current);
         self.own.extend(current.map(|(_, row, _)| row.clone()));
     }
 
-    /// Bytes of the engine batch that this will become, about.
+    /// Approximate size of the resulting engine batch.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The present version of a row, this batch's own writes included.
+    /// The present version of a row, including this batch's writes.
     pub(crate) fn get(
         &mut self,
         table: TableId,
@@ -115,7 +117,7 @@ impl Changes {
         Ok(self.load(&row)?.now.clone())
     }
 
-    /// Sets a row and returns what it held.
+    /// Writes a row and returns its previous version.
     pub(crate) fn put(
         &mut self,
         table: TableId,
@@ -129,7 +131,7 @@ impl Changes {
         Ok(self.put_loaded(table, row, short.is_some().then_some(key), when.into(), payload))
     }
 
-    /// Sets a row of which the caller knows that it is not there, without looking.
+    /// Writes a row that the caller knows to be absent, without reading it.
     pub(crate) fn put_new(
         &mut self,
         table: TableId,
@@ -170,7 +172,7 @@ impl Changes {
         match &old {
             Some(old) if old.start() == when.ts => {}
             Some(old) => self.move_to_history(table, &row, old, when.ts, false),
-            // A row that came from nothing leaves no trace in history.
+            // A new row leaves no trace in history, so rollback needs an undo row.
             None if fresh => {
                 self.bytes += row.len() as u64;
                 self.undo.push(Undo { row: row.clone(), at: None });
@@ -181,7 +183,7 @@ impl Changes {
         old
     }
 
-    /// Takes a row away and returns what it held.
+    /// Removes a row and returns its previous version.
     pub(crate) fn remove(
         &mut self,
         table: TableId,
@@ -201,7 +203,7 @@ impl Changes {
         if old.start() != when.ts {
             self.move_to_history(table, &row, &old, when.ts, true);
         } else if old.replaced() {
-            // What it had replaced at this ts now ends by a removal.
+            // The version that it had replaced at this timestamp now ends by a removal.
             let epoch = self.reader.history.epoch_of(when.ts);
             self.moved.entry((epoch, table)).or_default().note_removal(when.ts);
         }
@@ -209,7 +211,7 @@ impl Changes {
         Ok(Some(old))
     }
 
-    /// The caller knows what a row holds: it need not be read.
+    /// Records a row's present version that the caller already knows, so that it is not read.
     pub(crate) fn assume(
         &mut self,
         table: TableId,
@@ -223,7 +225,7 @@ impl Changes {
         }
     }
 
-    /// Takes a row away without looking; for rows whose past nobody asks for.
+    /// Removes a row without reading it, for rows without history.
     pub(crate) fn remove_unseen(&mut self, table: TableId, key: &[u8]) {
         let short = cut(key);
         let row = table.row(short.as_deref().unwrap_or(key));
@@ -231,7 +233,7 @@ impl Changes {
         self.rows.insert(row, Row { changed: true, ..Row::known(None) });
     }
 
-    /// Whether replaced versions are kept.
+    /// True if replaced versions are kept.
     pub(crate) fn keeps_history(&self) -> bool {
         self.keep_history
     }
@@ -280,12 +282,12 @@ impl Changes {
         self.rows.get_mut(row).ok_or_else(missing)
     }
 
-    /// Makes room for what changes with so many documents: each has entries in some indexes.
+    /// Reserves space for the rows of this many documents and their index entries.
     pub(crate) fn expect_documents(&mut self, documents: usize) {
         self.rows.reserve(documents.saturating_mul(ROWS_A_DOCUMENT));
     }
 
-    /// Puts present versions into the batch's memory, read elsewhere.
+    /// Adds a present version that was read ahead.
     pub(crate) fn preload(&mut self, row: Slice, now: Option<Version>) {
         self.rows.entry(row).or_insert(Row::known(now.map(Version::detached)));
     }
@@ -295,7 +297,7 @@ impl Changes {
         self.rows.iter().filter(|(_, row)| row.changed).map(|(key, _)| key)
     }
 
-    /// All rows of a table, this batch's own writes included, in key order. Keys are whole.
+    /// All rows of a table in key order, including this batch's writes. Keys are uncut.
     pub(crate) fn rows_of(&self, table: TableId) -> Result<BTreeMap<Slice, Version>, StorageError> {
         use std::ops::Bound::Unbounded;
         let mut out = BTreeMap::new();
@@ -312,7 +314,7 @@ impl Changes {
                 }
                 None => {
                     out.remove(key);
-                    // A cut key stands whole in `out`.
+                    // Compare with the cut form of each key, since `out` has full keys.
                     out.retain(|whole, _| cut(whole).is_none_or(|short| short != key));
                 }
             }
@@ -320,7 +322,7 @@ impl Changes {
         Ok(out)
     }
 
-    /// The first row of a table whose keys ascend with time, this batch's own writes included.
+    /// The first row of a table whose keys ascend with time, including this batch's writes.
     pub(crate) fn first_of(&self, table: TableId) -> Result<Option<Version>, StorageError> {
         use std::ops::Bound::Unbounded;
         for item in self.reader.scan(table, Unbounded, Unbounded, Direction::Forward) {
@@ -337,10 +339,10 @@ impl Changes {
         Ok(ours.min_by_key(|(row, _)| *row).and_then(|(_, state)| state.now.clone()))
     }
 
-    /// Everything as writes of the engine. The history's own counters move with it.
+    /// Converts everything to engine writes and updates the counters of history.
     pub(crate) fn into_batch(self, batch: &mut Batch) -> Vec<Undo> {
         batch.writes.reserve(self.rows.len() + self.past.len() + 8);
-        // In order: the engine's memory finds the place of a key near that of the key before.
+        // Sorted, because inserting adjacent keys into the engine's memtable is faster.
         let mut past = self.past;
         past.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         for (key, value) in past {
@@ -359,14 +361,14 @@ impl Changes {
     }
 }
 
-/// What a version that follows `old` at `ts` names as before it. A second write at one ts replaces the first and
-/// leaves the life before it as it was.
+/// The earlier starts that a version after `old` at `ts` lists. A second write at the same timestamp replaces the
+/// first and keeps its list.
 fn before(old: &Version, ts: Timestamp, kept_from: Timestamp) -> Vec<Timestamp> {
     if old.start() == ts {
         return old.before().collect();
     }
     let mut out = vec![old.start()];
-    // Nobody goes back further than to the version that lives where history begins.
+    // No reader needs versions before the one that is valid where history begins.
     out.extend(old.before().take(BEFORE_MAX - 1));
     if let Some(last) = out.iter().position(|start| *start <= kept_from) {
         out.truncate(last + 1);

@@ -1,10 +1,10 @@
-//! A walk over the keys of an index that lie within bounds on several of its fields.
+//! Scans the keys of an index that lie within bounds on several of its fields.
 //!
 //! ```text
 //!   a in [2, 5], b in [7, 7]:   2,1  ->  seek 2,7   2,7 *   2,9  ->  seek past 2   3,4  ->  seek 3,7  ...
 //! ```
-//! As mongod does it: a key out of bounds tells where the next one within them can be, and the walk goes there. All
-//! keys that were looked at count, those that led on too.
+//! As in mongod, a key out of bounds determines where the next key within bounds can be, and the scan seeks there.
+//! All keys that were examined are counted, including those out of bounds.
 
 use std::ops::Bound;
 
@@ -17,47 +17,47 @@ use query::{
 use super::{CollectionSource, query_error};
 use crate::{keystring, view::IndexScan};
 
-/// After so many keys out of bounds in a row, whoever walks is asked whether to go on.
+/// After this many consecutive keys out of bounds, control returns to the caller, who decides whether to continue.
 const PASSED_MAX: u64 = 128;
 
-/// One end of an interval, as bytes in the order of the walk.
+/// One end of an interval, as key bytes in scan order.
 #[derive(Debug)]
 struct End {
     bytes: Vec<u8>,
     inclusive: bool,
 }
 
-/// An interval of one field: where the walk comes to it, and where it leaves it.
+/// An interval of one field: where the scan enters it and where it leaves it.
 #[derive(Debug)]
 struct Stretch {
     start: End,
     end: End,
 }
 
-/// A walk within bounds.
+/// A scan within bounds.
 pub(super) struct Bounded<'s> {
     source: &'s CollectionSource,
     index: usize,
     direction: Direction,
-    /// For each field its intervals in the order of the walk, and whether its bytes are turned round.
+    /// For each field its intervals in scan order, and whether its bytes are inverted.
     fields: Vec<(Vec<Stretch>, bool)>,
     open: Option<IndexScan>,
-    /// Where the next key is looked for.
+    /// The next seek position.
     seek: Option<Seek>,
-    /// Keys that begin with this are not wanted any more.
+    /// Keys with this prefix are to be skipped.
     behind: Option<Vec<u8>>,
 }
 
-/// How many such keys are stepped over before the first that is not one of them is looked for: few values are shared by many.
+/// Number of keys with that prefix to step over before seeking past them: few keys share most values.
 const STEPS_MAX: u32 = 4;
 
 struct Seek {
     bytes: Vec<u8>,
-    /// Keys that begin with these bytes are wanted, too.
+    /// Include keys that begin with these bytes.
     inclusive: bool,
 }
 
-/// What a key means to the walk.
+/// What to do with a key.
 enum Verdict {
     Within,
     Seek(Seek),
@@ -93,7 +93,7 @@ impl<'s> Bounded<'s> {
             stretches.sort_by(|a, b| {
                 let order = a.start.bytes.cmp(&b.start.bytes);
                 let order = if direction == Direction::Forward { order } else { order.reverse() };
-                // What begins with a value comes before what begins behind it.
+                // An interval that includes its start value comes before one that excludes it.
                 order.then(b.start.inclusive.cmp(&a.start.inclusive))
             });
             fields.push((stretches, descending));
@@ -107,7 +107,7 @@ impl<'s> Bounded<'s> {
         Ok(walk)
     }
 
-    /// The first place within the bounds of the fields from `from` on, behind `prefix`.
+    /// The first position within the bounds of the fields from `from` on, after the given prefix.
     fn first(&self, mut bytes: Vec<u8>, from: usize) -> Option<Seek> {
         for (stretches, _) in self.fields.iter().skip(from) {
             let start = &stretches.first()?.start;
@@ -119,14 +119,14 @@ impl<'s> Bounded<'s> {
         Some(Seek { bytes, inclusive: true })
     }
 
-    /// Whether a place comes before another in the direction of the walk.
+    /// True if a position comes before another in scan direction.
     fn before(&self, a: &[u8], b: &[u8]) -> bool {
         if self.direction == Direction::Forward { a < b } else { a > b }
     }
 
     fn judge(&self, key: &[u8]) -> Verdict {
         let mut at = 0;
-        // Up to where the key may stay as it is while a later one is within the bounds.
+        // Length of the key prefix that can stay unchanged while a later key is still within the bounds.
         let mut open = 0;
         for (field, (stretches, descending)) in self.fields.iter().enumerate() {
             let rest = key.get(at..).unwrap_or_default();
@@ -137,10 +137,11 @@ impl<'s> Bounded<'s> {
                     self.before(&s.end.bytes, rest)
                 }
             };
-            // They are in the order of the walk, and no two meet.
+            // The intervals are in scan order and do not overlap.
             let next = stretches.partition_point(past);
             let Some(stretch) = stretches.get(next) else {
-                // No later value of this field: on to the next value of the last one before it that has any.
+                // This field has no later value: continue with the next value of the last field before it that has
+                // one.
                 return match key.get(..open).filter(|prefix| !prefix.is_empty()) {
                     Some(prefix) => {
                         Verdict::Seek(Seek { bytes: prefix.to_vec(), inclusive: false })
@@ -169,7 +170,7 @@ impl<'s> Bounded<'s> {
         Verdict::Within
     }
 
-    /// To the start of a stretch of a field, and of the first ones of those behind it.
+    /// Seeks to the start of an interval of a field, and of the first intervals of the fields after it.
     fn ahead(&self, prefix: &[u8], field: usize, stretch: &Stretch) -> Verdict {
         let bytes = [prefix, &stretch.start.bytes].concat();
         let seek = match stretch.start.inclusive {
@@ -240,7 +241,7 @@ impl Iterator for Bounded<'_> {
 
 impl BoundedWalk for Bounded<'_> {
     fn pass(&mut self, entry: &IndexEntry, fields: usize) {
-        // Nobody shares the key of a unique index.
+        // No other entry has the same key in a unique index.
         let info = self.source.infos.get(self.index);
         if info.is_some_and(|info| info.unique && fields >= info.fields.len()) {
             return;
@@ -248,14 +249,14 @@ impl BoundedWalk for Bounded<'_> {
         let mut at = 0;
         for (_, descending) in self.fields.iter().take(fields) {
             let rest = entry.key.get(at..).unwrap_or_default();
-            // What has no end is the end of the key.
+            // A component without an end extends to the end of the key.
             at += keystring::component_len(rest, *descending).unwrap_or(rest.len());
         }
         self.behind = Some(entry.key.get(..at).unwrap_or_default().to_vec());
     }
 }
 
-/// Bounds that can't be walked.
+/// Bounds that cannot be scanned.
 pub(super) struct Refused(pub(super) Option<QueryError>);
 
 impl Iterator for Refused {

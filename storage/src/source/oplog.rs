@@ -1,4 +1,4 @@
-//! Our oplog, as the query language reads it.
+//! Implements the query language's source for our oplog.
 
 use std::{
     ops::{Bound, RangeBounds},
@@ -26,10 +26,10 @@ pub struct OplogSource {
 }
 
 impl OplogSource {
-    /// Entries that can match a filter with these bounds of `ts`, none after `last`.
+    /// Entries that can match a filter with these bounds on `ts`, none after `last`.
     ///
-    /// As in mongod, a walk upward that finds nothing at its lower bound begins at the entry before it, so that a cursor
-    /// which waits for later entries has a place.
+    /// As in mongod, a forward scan that finds nothing at its lower bound starts at the entry before it, so that a
+    /// tailable cursor that waits for later entries has a position.
     pub fn new(
         oplog: &Arc<Oplog>,
         (low, high): (Bound<Timestamp>, Bound<Timestamp>),
@@ -48,7 +48,7 @@ impl OplogSource {
     }
 }
 
-/// The timestamp that a record key stands for.
+/// The timestamp in a record key.
 fn timestamp(record: &RecordKey) -> Option<Timestamp> {
     let bytes = <[u8; 8]>::try_from(record.as_bytes()).ok()?;
     Some(Timestamp::from_u64(u64::from_be_bytes(bytes)))
@@ -77,7 +77,8 @@ impl Source for OplogSource {
             Direction::Forward => (Bound::Unbounded, self.high),
             Direction::Backward => (self.low, Bound::Unbounded),
         };
-        // The oplog is looked at before the place is: what is trimmed in between counts as lost, and is not passed over.
+        // The scan is opened before the position is checked: entries trimmed in between are then reported as lost
+        // instead of being skipped.
         let entries = self.oplog.scan(from, direction);
         let within = move |item: &Result<(Timestamp, RawDoc), crate::StorageError>| {
             item.as_ref().map_or(true, |(ts, _)| ahead.contains(ts))
@@ -109,13 +110,13 @@ impl Source for OplogSource {
         }
     }
 
-    /// mongod's places in the oplog are its timestamps.
+    /// As in mongod, an oplog entry's record id is its timestamp.
     fn record_id(&self, record: &RecordKey) -> OwnedValue {
         let ts = timestamp(record).unwrap_or(Timestamp::NULL);
         Value::Int64(i64::from_le_bytes(ts.as_u64().to_le_bytes())).into()
     }
 
-    /// Entries have no `_id`, and there is no index of it.
+    /// Entries have no `_id`, so there is no `_id` index.
     fn by_id(&self, _: Value<'_>) -> Result<Option<Record>, QueryError> {
         Ok(None)
     }

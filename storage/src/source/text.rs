@@ -1,4 +1,4 @@
-//! Entries of text indexes.
+//! Reads entries of text indexes.
 
 use bson::RawDocumentBuf;
 use protocol::{ErrorCode, RawDoc};
@@ -12,7 +12,7 @@ use query::{
 use super::{whole_key, with_name};
 use crate::keystring;
 
-/// The record of an entry, and the score that stands behind `before` bytes of its key.
+/// The record of an entry, and the score after the first `before` bytes of its key.
 pub(super) fn score(entry: IndexEntry, before: usize) -> Result<(RecordKey, f64), QueryError> {
     let score = entry.key.get(before..).and_then(keystring::read_number);
     let score = score.ok_or_else(|| {
@@ -22,7 +22,7 @@ pub(super) fn score(entry: IndexEntry, before: usize) -> Result<(RecordKey, f64)
     Ok((entry.record, score))
 }
 
-/// The key of an entry as clients see it: the document has several, and the entry tells which.
+/// The key of an entry as clients see it. The document has several keys; the entry tells which one.
 pub(super) fn key_of(
     info: &IndexInfo,
     entry: &IndexEntry,

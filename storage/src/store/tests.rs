@@ -1,4 +1,4 @@
-//! The store as its users see it, on both engines.
+//! Tests of the store's public interface, on both engines.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
@@ -33,7 +33,7 @@ fn fixtures() -> Vec<Fixture> {
 }
 
 impl Fixture {
-    /// Closes and opens again; the memory engine just goes on.
+    /// Closes and reopens the store; the memory engine just continues.
     fn reopen(self) -> Self {
         if self.options.engine == EngineKind::Memory {
             return self;
@@ -430,7 +430,7 @@ fn the_front_of_the_oplog_stays_while_a_transaction_is_undecided() {
     for fixture in fixtures() {
         let oplog = fixture.store.oplog();
         oplog.resize(1 << 20).unwrap();
-        // Two entries of one transaction: the second prepares it.
+        // Two entries of one transaction; the second prepares it.
         let (begun, prepared) = (100, 120);
         for secs in 1..=400 {
             let mut next = entry(secs, 1, 10_000).as_raw().to_owned();
@@ -537,7 +537,7 @@ fn a_tail_that_the_disk_lost_is_noticed() {
     store.oplog().append(&[entry(1, 1, 0), entry(2, 1, 0)]).unwrap();
     store.oplog().sync().unwrap();
     drop(store);
-    // As if the journal had opened without its tail.
+    // Simulates a journal that lost its tail.
     let mark = DurableMark::open(dir.path()).unwrap();
     mark.write(at(9)).unwrap();
     drop(mark);
@@ -545,7 +545,7 @@ fn a_tail_that_the_disk_lost_is_noticed() {
     assert_eq!(store.lost_tail(), Some(at(9).op_time));
 }
 
-/// A store in `dir` that reported entries up to 9 and holds those up to 2.
+/// A store in `dir` that reported entries up to 9 as durable but holds only those up to 2.
 fn with_lost_tail(dir: &Path) -> Store {
     let store = Store::open(dir, StoreOptions::default()).unwrap();
     store.oplog().append(&[entry(1, 1, 0), entry(2, 1, 0)]).unwrap();
@@ -659,7 +659,7 @@ fn an_initial_sync_loads_in_any_order_and_history_begins_at_its_end() {
         assert!(index.is_multikey());
         let entries =
             view.index_scan(&coll, index, (Unbounded, Unbounded), Direction::Forward).count();
-        // Two keys each, one for _id 0, 5 and 6.
+        // Two keys per document, but only one for _id 0, 5 and 6.
         assert_eq!(entries, 2 * 40_000 - 3);
         let newest = fixture.store.view(ReadAt::Newest).unwrap();
         assert_eq!(newest.count(&coll).unwrap(), 40_000);
@@ -846,7 +846,7 @@ fn a_prepared_transaction_is_held_then_decided_and_a_rollback_holds_it_again() {
         fixture.apply(4, |_, _| {});
         assert_eq!(values(4), [0]);
         fixture.store.watermarks().set_commit_point(at(4));
-        // Decided at 6 with commit timestamp 5: readers see it from 5 on.
+        // Committed by entry 6 with commit timestamp 5: readers see it from 5 on.
         fixture.apply(5, |_, _| {});
         fixture.apply(6, |apply, six| apply.commit_prepared(&txn, ts(5), six).unwrap());
         assert_eq!((values(4), values(5), values(6)), (vec![0], vec![1, 2], vec![1, 2]));
@@ -896,7 +896,7 @@ fn effects_too_large_for_one_batch_are_seen_whole_or_not_at_all() {
         let all_old = docs.iter().all(|doc| doc.get_i32("n").unwrap() == 0);
         (docs.len(), view.count(&coll).unwrap(), all_old)
     };
-    // Half-way: parts are in the engine, and nobody sees them, nor after a restart.
+    // Half-written: parts are in the engine, but invisible, also after a restart.
     let mut first = Vec::new();
     let mut apply = fixture.store.begin_apply();
     transaction(&mut apply, ts(100), &mut first);
@@ -906,7 +906,7 @@ fn effects_too_large_for_one_batch_are_seen_whole_or_not_at_all() {
     assert_eq!(look(&fixture.store), (50, 50, true));
     let fixture = fixture.reopen();
     assert_eq!(look(&fixture.store), (50, 50, true));
-    // The replay sees what the first attempt saw.
+    // The replay reads the same as the first attempt.
     let mut again = Vec::new();
     fixture.apply(100, |apply, ts| transaction(apply, ts, &mut again));
     assert_eq!(first, again);
@@ -922,7 +922,7 @@ fn effects_too_large_for_one_batch_are_seen_whole_or_not_at_all() {
     assert!(fixture.store.validate(&coll, true).unwrap().valid());
 }
 
-/// Marks are believed over documents: wrong ones are found, and those that are not there are no fault.
+/// Readers trust marks without reading the document: wrong ones are reported, missing ones are not a fault.
 #[test]
 fn validate_finds_marks_that_are_not_those_of_the_document() {
     for fixture in fixtures() {
@@ -950,7 +950,7 @@ fn validate_finds_marks_that_are_not_those_of_the_document() {
             let mut batch = crate::engine::Batch::default();
             batch.put(current, key.clone(), entry);
             engine.commit(batch, crate::engine::Sync::No).unwrap();
-            // The moment that is read is the one after the last batch that was applied.
+            // Reads see the state of the last applied batch.
             fixture.apply(secs, |_, _| {});
             assert_eq!(valid(), is_valid);
         }

@@ -1,4 +1,4 @@
-//! A document: what passes the check can be walked to its leaves.
+//! A document that passes the check can be walked completely.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ fuzz_target!(|data: &[u8]| match check_bson(data) {
 });
 
 fn walk(doc: &bson::RawDocument) {
-    // Names and strings need not be UTF-8, and the library says so where they are not.
+    // Names and strings need not be UTF-8; the library reports those as errors, which are skipped.
     for element in doc.iter().flatten() {
         match element.1 {
             bson::RawBsonRef::Document(inner) => walk(inner),

@@ -1,4 +1,4 @@
-//! A compressed column: values or an error, and no more values than the bytes can hold.
+//! A BSONColumn decodes to values or an error, and to no more values than its bytes can hold.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! A stream in pieces: the first byte says how long they are.
+//! A byte stream fed in pieces; the first byte gives their length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The keys of a document in an index of any kind.
+//! Generates the keys of a document for an index of any kind.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

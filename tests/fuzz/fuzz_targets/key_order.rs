@@ -1,4 +1,4 @@
-//! KeyStrings order as the values do.
+//! KeyStrings sort as their values do.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The bytes after the header of an OP_MSG.
+//! Parses arbitrary bytes as the body of an OP_MSG.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

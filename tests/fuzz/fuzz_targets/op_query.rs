@@ -1,4 +1,4 @@
-//! The bytes after the header of an OP_QUERY.
+//! Parses arbitrary bytes as the body of an OP_QUERY.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

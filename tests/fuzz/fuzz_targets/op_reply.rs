@@ -1,4 +1,4 @@
-//! The bytes after the header of an OP_REPLY.
+//! Parses arbitrary bytes as the body of an OP_REPLY.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! An oplog entry, and the operations inside it.
+//! Parses an oplog entry and the operations inside it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

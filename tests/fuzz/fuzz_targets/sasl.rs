@@ -1,4 +1,4 @@
-//! Logins on one connection, in any order of honest, altered, replayed and made-up messages.
+//! Logins on one connection: correct, altered, replayed and invented messages in any order.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,11 +1,11 @@
-//! A SCRAM conversation: the client's two messages, to a server that knows the user.
+//! A SCRAM conversation: the client's two messages, sent to a server that knows the user.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use protocol::scram::{Credentials, Mechanism, ScramClient, ServerChallenge};
 
 fuzz_target!(|data: &[u8]| {
-    // The first byte says where the first message ends.
+    // The first byte gives the length of the first message.
     let Some((&at, messages)) = data.split_first() else { return };
     let (first, last) = messages.split_at(messages.len().min(usize::from(at)));
     let mechanism = Mechanism::ScramSha256;
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(server.finish(last).is_err(), "nobody has the password");
     }
     let mut client = ScramClient::new(mechanism, "user", "password", "nonce").unwrap();
-    // A server that asks for many rounds is believed up to a limit; the fuzzer need not wait for them.
+    // The client accepts many iterations, up to a limit; the fuzzer skips such messages to save time.
     if !first.windows(2).any(|pair| pair == b"i=") {
         let _ = client.step(first);
     }

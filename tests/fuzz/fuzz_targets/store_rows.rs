@@ -1,4 +1,4 @@
-//! The rows of the store: read or refused.
+//! Decodes arbitrary bytes as rows of the store: each is accepted or refused without a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

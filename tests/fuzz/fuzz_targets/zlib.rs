@@ -1,4 +1,4 @@
-//! The contents of an envelope made with zlib; its first three bytes are the length it claims.
+//! Decompresses arbitrary bytes with zlib; the first three bytes are the claimed length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What the fuzz targets share: one message from arbitrary bytes, and what must hold of it.
+//! Shared by the fuzz targets: parses one message from arbitrary bytes and checks what must hold.
 
 pub mod sasl;
 
@@ -27,8 +27,8 @@ pub fn envelope(compressor: Compressor, claimed: i32, data: &[u8]) {
     message(op_code::COMPRESSED, &body);
 }
 
-/// What must hold of every frame: an uncompressed message that is understood is encoded again as it
-/// came, and one that is not is answered or closes the connection.
+/// Invariants of every frame: an uncompressed message that parses is encoded to the same bytes; one that does not
+/// parse gets an error reply or closes the connection.
 pub fn examine(frame: Frame) {
     let accept = Accept::checked(Compressors::new(EVERY));
     match Message::parse(frame.clone(), &accept) {

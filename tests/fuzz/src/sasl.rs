@@ -1,5 +1,6 @@
-//! A connection that logs in as bytes command: in order or not, with messages that are honest, altered, replayed or
-//! made up. Whatever happens, nobody is let in but by the right proof for the conversation that is under way, in full.
+//! Simulates a connection whose login messages are chosen by the input bytes: in any order, correct, altered,
+//! replayed or invented. A login must succeed only with the correct proof for the current conversation, completed to
+//! its end.
 
 use std::{
     slice::from_ref,
@@ -11,12 +12,12 @@ use protocol::scram::{
     conversation::{Begun, Conversation, Step},
 };
 
-/// What one walk came to: how many logins were begun, and how many let somebody in.
+/// Result of one run: how many logins were started, and how many succeeded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Walked {
-    /// Begun with a first message that was understood.
+    /// Logins whose first message was parsed.
     pub begun: usize,
-    /// Ended with somebody known.
+    /// Logins that succeeded.
     pub let_in: usize,
 }
 
@@ -24,7 +25,7 @@ const MECHANISMS: [Mechanism; 2] = [Mechanism::ScramSha1, Mechanism::ScramSha256
 const USER: &str = "us,er=x";
 const PASSWORD: &str = "password";
 
-/// What the server keeps, and what the client does not compute anew each time.
+/// The server's credentials, and the client's salted password, computed only once.
 struct Secret {
     credentials: Credentials,
     salted: Option<Arc<SaltedPassword>>,
@@ -46,19 +47,19 @@ static SECRETS: LazyLock<Vec<Secret>> = LazyLock::new(|| {
     MECHANISMS.into_iter().map(secret).collect()
 });
 
-/// The server's side of a connection, and what an honest client would send next.
+/// The server's side of a connection, and the message that a correct client would send next.
 #[derive(Default)]
 struct Connection {
     talk: Option<Conversation>,
     proof: Vec<u8>,
     skip_empty: bool,
-    /// The proof of this conversation was accepted; an empty message is missing.
+    /// The proof of this conversation was accepted; only the final empty message is missing.
     proven: bool,
     old_proofs: Vec<Vec<u8>>,
     walked: Walked,
 }
 
-/// Walks as the bytes say.
+/// Runs the steps that the bytes choose.
 pub fn walk(bytes: &[u8]) -> Walked {
     let mut bytes = Bytes(bytes);
     let mut connection = Connection::default();
@@ -106,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Gives the challenge, if there is one. Whatever was under way is over.
+    /// Starts a login and returns the challenge, if there is one. A login in progress is abandoned.
     fn begin(&mut self, newer: bool, skip_empty: bool, first: &[u8]) -> Option<Vec<u8>> {
         let which = usize::from(newer);
         self.old_proofs.push(std::mem::take(&mut self.proof));
@@ -159,7 +160,7 @@ impl<'a> Bytes<'a> {
         Some(*first)
     }
 
-    /// As many as the next one says.
+    /// Takes as many bytes as the next byte says.
     fn some(&mut self) -> &'a [u8] {
         let len = self.next().map_or(0, usize::from).min(self.0.len());
         let (some, rest) = self.0.split_at(len);

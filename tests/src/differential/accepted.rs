@@ -1,8 +1,8 @@
-//! Gaps that are accepted, each with its reason.
+//! Accepted differences, each with its reason.
 //!
-//! `[[generated]]` entries of `known_differences.toml`: an `example` that shows the gap on the collections of
-//! [`super::data`], and what other cases have in common with it: words of the command, words of mongod's answer.
-//! An example whose answers agree fails the run: the entry is to be struck off.
+//! A `[[generated]]` entry of `known_differences.toml` has an `example`, which shows the difference on the
+//! collections of [`super::data`], and patterns that other cases share with it: words of the command, words of
+//! mongod's answer. If the answers to an example agree, the run fails and the entry must be removed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,7 +22,7 @@ struct File {
     generated_case: Vec<AcceptedCases>,
 }
 
-/// Single cases of one seed.
+/// Accepted single cases of one seed.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptedCases {
@@ -50,27 +50,27 @@ impl File {
     }
 }
 
-/// One accepted gap.
+/// One accepted difference.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accepted {
-    /// A command as JSON that shows it.
+    /// A command in JSON that shows the difference.
     pub example: String,
-    /// Words that the command of such a case has, all of them.
+    /// Words that must all occur in the command of such a case.
     #[serde(default)]
     command_has: Vec<String>,
-    /// The answers differ in nothing but the last digits of decimals.
+    /// The answers differ only in the last digits of decimals.
     #[serde(default)]
     last_digits: bool,
-    /// Words that one of the two answers has, if it is an error.
+    /// Words that must occur in one of the answers, if it is an error.
     #[serde(default)]
     answer_has: Vec<String>,
-    /// Why it may be.
+    /// Why the difference is accepted.
     pub reason: String,
 }
 
 impl Accepted {
-    /// The list of this crate.
+    /// Loads the list of this crate.
     pub fn load() -> Result<Vec<Self>> {
         let generated = File::load()?.generated;
         for entry in &generated {
@@ -89,7 +89,7 @@ impl Accepted {
         Ok(Case { command, order: Order::Exact })
     }
 
-    /// Whether a case is one of this gap.
+    /// True if this entry covers the case.
     pub fn covers(&self, command: &Document, want: &Answer, got: &Answer) -> bool {
         let command = command.to_string();
         let text = |answer: &Answer| match answer {

@@ -7,7 +7,7 @@ use super::random::Random;
 use super::{Case, Order};
 
 impl Random {
-    /// A whole command.
+    /// A random command.
     pub fn command(&mut self) -> Case {
         let mut case = match self.below(23) {
             20 => self.about_places(),
@@ -31,7 +31,8 @@ impl Random {
 
     fn find(&mut self) -> Case {
         let coll = if self.chance(8) { "twice" } else { self.pick(&COLLECTIONS) };
-        // One plan alone meets the documents of `p`, in one order: there an expression may fail.
+        // Collection `p` has only the `_id` index, so only one plan is possible and documents are read in one order.
+        // Only there may an expression fail on a document.
         let filter = if coll == "p" && self.chance(15) {
             doc! { "$expr": self.expression(2) }
         } else {
@@ -51,16 +52,17 @@ impl Random {
             command.insert("filter", filter);
             command.insert("projection", projection);
         } else if coll != "twice" && self.chance(40) {
-            // Which of two documents that sort alike comes first is open: then none may fail.
+            // The order of documents with equal sort keys is unspecified, so no projection may fail then.
             let may_fail = coll == "p" && (order == Order::Exact || !command.contains_key("sort"));
             let projection = self.projection(coll, may_fail);
             command.insert("projection", projection);
         }
-        // A position is not seen by mongod where it drops, before it sorts, what a projection or a view does not show.
+        // If mongod removes fields before it sorts, because a projection or view hides them, it ignores array
+        // positions in the sort.
         if coll == "v" || command.contains_key("projection") {
             without_positions(&mut command);
         }
-        // Nor are values in arrays that have no such field.
+        // The same holds for array elements without such a field.
         if coll == "v"
             && let Ok(sort) = command.get_document_mut("sort")
             && let Some(way) = sort.remove("deep.x.y")
@@ -109,7 +111,7 @@ impl Random {
         Case { command, order }
     }
 
-    /// Keys of an index between which a find looks; now and then they are not those of the index.
+    /// Adds `min` and `max` for an index; sometimes they do not fit the index.
     fn bounded(&mut self, command: &mut Document) {
         let number = |own: &mut Self| own.small_number();
         let (hint, min, max) = match self.below(6) {
@@ -146,7 +148,7 @@ impl Random {
         }
     }
 
-    /// A find that one index can answer alone, or whose keys are asked for.
+    /// A find that an index can answer alone, or that asks for index keys.
     fn by_keys(&mut self) -> Case {
         let number = self.small_number();
         let filter = match self.below(5) {
@@ -181,7 +183,7 @@ impl Random {
         }
         let mut sort = Document::new();
         for _ in 0..self.pick(&[1, 1, 2]) {
-            // Two arrays in one sort fail on the first document that has both.
+            // A sort over two arrays fails on the first document that has both.
             let path = self.pick(&["a", "c", "n", "d", "h", "s", "missing", "_id", "missing"]);
             let path = if sort.is_empty() && self.chance(30) {
                 self.pick(&[
@@ -201,7 +203,7 @@ impl Random {
         (sort, total)
     }
 
-    /// A filter on one array, and the projection of the element that matched.
+    /// A filter on an array, with a positional projection of the matching element.
     fn positional(&mut self) -> (Document, Document) {
         let (path, shown, condition) = match self.below(6) {
             0 => ("rows.q", "rows.$", doc! { "$gte": self.small_number() }),
@@ -259,7 +261,7 @@ impl Random {
         projection
     }
 
-    /// The view under a collation: a find, a count, a distinct or a pipeline that compares text.
+    /// A find, count, distinct or pipeline on the view with a collation, comparing text.
     fn about_view(&mut self) -> Case {
         let filter = match self.below(4) {
             0 => doc! { "c": self.text() },
@@ -270,7 +272,7 @@ impl Random {
         match self.below(4) {
             0 => Case { command: doc! { "count": "vc", "query": filter }, order: Order::Exact },
             1 => {
-                // Which of two texts that are alike is shown depends on which was met first.
+                // Which of two texts that are equal under the collation is returned depends on which was read first.
                 let key = self.pick(&["a", "n", "d"]);
                 Case {
                     command: doc! { "distinct": "vc", "key": key, "query": filter },
@@ -350,8 +352,8 @@ impl Random {
 
     fn distinct(&mut self) -> Case {
         let coll = self.pick(&COLLECTIONS);
-        // By an index mongod gives null for documents without the field, without one it does not: where several plans
-        // are possible, the trial decides.
+        // With an index, mongod's distinct returns null for documents without the field; without one, it does not. If
+        // several plans are possible, the plan trial decides.
         let key = match coll {
             "x" => self.pick(&["n", "h", "b", "a", "d"]),
             "v" => self.pick(&["a", "c", "n", "d", "rows.q"]),
@@ -363,7 +365,8 @@ impl Random {
         }
         if coll != "v" && self.chance(10) {
             let collation = self.collation();
-            // From value to value of an index mongod goes by the collation of that, not by the one asked for.
+            // When mongod skips through an index from value to value, it uses the index's collation instead of the
+            // requested one.
             if (coll, key) != ("ci", "c") {
                 command.insert("collation", collation);
             }
@@ -375,7 +378,7 @@ impl Random {
         let (pipeline, order) = self.pipeline();
         let coll = self.pick(&COLLECTIONS);
         let mut command = doc! { "aggregate": coll, "pipeline": pipeline };
-        // mongod works out lines as documents are asked for: in which batch one can't be is open.
+        // mongod computes linear fill values lazily, so it is unspecified in which batch an error occurs.
         let lines = command.to_string().contains("\"linear\"");
         let cursor = if !lines && self.chance(15) {
             doc! { "batchSize": self.int(1, 20) }
@@ -393,7 +396,7 @@ impl Random {
     }
 }
 
-/// Sorts by whole arrays instead of positions of them.
+/// Replaces array positions in the sort by the whole arrays.
 fn without_positions(command: &mut Document) {
     let Ok(sort) = command.get_document("sort") else { return };
     let named = |(path, way): (&String, &Bson)| {

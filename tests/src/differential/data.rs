@@ -1,18 +1,18 @@
 //! The collections of a run.
 //!
 //! ```text
-//!   p       documents of every type, no index but that of _id
-//!   x       the same documents under indexes of every kind
-//!   ci      the same under a collation of the collection
-//!   twice   the same with a field that is there twice
+//!   p       documents of every type, only the _id index
+//!   x       the same documents with indexes of every kind
+//!   ci      the same in a collection with a collation
+//!   twice   the same with a duplicate field
 //!   other   few documents, for joins
 //!   v       a view on x
-//!   vc      a view on v, under a collation
+//!   vc      a view on v, with a collation
 //!   geo     places
 //!   ts      measurements: a time-series collection
 //! ```
-//! `_id` grows as documents are inserted, in numbers and then in the types that follow them: so natural order is
-//! the order of `_id` on every server.
+//! `_id` grows in insertion order, first numbers and then the types that sort after them, so natural order equals
+//! `_id` order on every server.
 
 use anyhow::{Context, Result};
 use bson::oid::ObjectId;
@@ -23,7 +23,7 @@ use super::random::{Random, decimal};
 use super::{places, series};
 use crate::node::Node;
 
-/// Documents of `p`, `x` and `ci`; fewer than a first batch, so that most answers are one reply.
+/// Number of documents in `p`, `x` and `ci`; fewer than a first batch, so that most answers fit in one reply.
 const DOCUMENTS: i32 = 90;
 
 const PLACES: i32 = 80;
@@ -83,7 +83,7 @@ pub fn fill(primary: &Node, db: &str, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// One of every kind.
+/// One index of every kind.
 fn indexes() -> Vec<Document> {
     vec![
         doc! { "key": { "a": 1, "c": -1 }, "name": "a_1_c_-1" },
@@ -152,8 +152,8 @@ fn document(random: &mut Random, n: i32) -> Result<RawDocumentBuf> {
     Ok(RawDocumentBuf::try_from(&document)?)
 }
 
-/// The document with a field twice: drivers don't write it, servers keep it. No query names it, and none changes the
-/// document: what mongod then does with the second one depends on its plan.
+/// Adds a field twice. Drivers never write such a document, but servers store it. No query refers to the field or
+/// changes the document, since mongod's treatment of the duplicate depends on its plan.
 fn with_a_field_twice(random: &mut Random, document: &RawDocumentBuf) -> Result<RawDocumentBuf> {
     let mut raw = document.clone();
     for _ in 0..2 {
@@ -162,7 +162,7 @@ fn with_a_field_twice(random: &mut Random, document: &RawDocumentBuf) -> Result<
     Ok(raw)
 }
 
-/// Grows with `n` in MongoDB's order.
+/// An `_id` that grows with `n` in MongoDB's sort order.
 fn id(random: &mut Random, n: i32) -> Result<Bson> {
     Ok(match n {
         0..60 => match random.below(8) {

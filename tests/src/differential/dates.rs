@@ -1,22 +1,22 @@
-//! Random operators on dates: zones, formats, units, weeks; now and then an argument that is none.
+//! Random date operators: time zones, formats, units, weeks; sometimes an invalid argument.
 
 use bson::{Bson, DateTime, Document, doc};
 
 use super::expressions::Kind;
 use super::random::Random;
 
-/// Moments around which clocks are changed, years end and weeks begin.
+/// Times around daylight saving changes, year ends and week starts.
 const EDGES: [i64; 12] = [
-    1_711_846_799_999,   // 2024-03-31 00:59:59.999, Berlin goes to summer time
-    1_711_846_800_000,   // and has
-    1_729_990_800_000,   // 2024-10-27 01:00, Berlin goes back
-    1_710_054_000_000,   // 2024-03-10 07:00, New York goes to summer time
-    1_730_613_600_000,   // 2024-11-03 06:00, New York goes back
-    1_325_239_200_000,   // 2011-12-30 10:00, a day that Samoa left out
-    1_704_067_199_999,   // the end of 2023
-    1_609_459_200_000,   // 2021-01-01, in a week of 2020
-    1_582_934_400_000,   // 2020-02-29
-    -2_208_988_800_000,  // 1900-01-01
+    1_711_846_799_999, // 2024-03-31 00:59:59.999, last millisecond before Berlin's summer time
+    1_711_846_800_000, // first millisecond of Berlin's summer time
+    1_729_990_800_000, // 2024-10-27 01:00, end of Berlin's summer time
+    1_710_054_000_000, // 2024-03-10 07:00, start of New York's summer time
+    1_730_613_600_000, // 2024-11-03 06:00, end of New York's summer time
+    1_325_239_200_000, // 2011-12-30 10:00, a day that Samoa skipped
+    1_704_067_199_999, // last millisecond of 2023
+    1_609_459_200_000, // 2021-01-01, in the last ISO week of 2020
+    1_582_934_400_000, // 2020-02-29
+    -2_208_988_800_000, // 1900-01-01
     -12_219_292_800_000, // 1582-10-15
     1_726_000_000_123,
 ];
@@ -38,11 +38,11 @@ const PARTS: [&str; 13] = [
 ];
 
 impl Random {
-    /// A date, mostly.
+    /// Usually a date.
     fn dated(&mut self, depth: u32) -> Bson {
         match self.below(10) {
             0..=2 => Bson::DateTime(DateTime::from_millis(self.pick(&EDGES))),
-            // The same moved by a document's number: no constant.
+            // A date plus a field of the document, so that it is not a constant.
             3..=5 => Bson::Document(doc! { "$add": [
                 DateTime::from_millis(self.pick(&EDGES)),
                 { "$convert": { "input": "$a", "to": "int", "onError": 0, "onNull": 3 } },
@@ -52,14 +52,14 @@ impl Random {
         }
     }
 
-    /// A unit of time; now and then none.
+    /// A unit of time; sometimes an invalid one.
     pub(super) fn unit(&mut self) -> &'static str {
         const UNITS: [&str; 9] =
             ["year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond"];
         if self.chance(2) { self.pick(&["century", "", "Day"]) } else { self.pick(&UNITS) }
     }
 
-    /// A time zone; now and then none.
+    /// A time zone; sometimes an invalid one.
     pub(super) fn zone(&mut self) -> Bson {
         let zone = match self.below(24) {
             0 => self.pick(&["Nowhere/Town", "", "+25:00", "+5", "05:30", "+05:3", "-00:60"]),
@@ -124,7 +124,7 @@ impl Random {
         }
     }
 
-    /// A date out of dates.
+    /// An operator that computes a date from dates.
     pub(super) fn date_of_dates(&mut self, depth: u32) -> Document {
         match self.below(5) {
             0 | 1 => {
@@ -174,7 +174,7 @@ impl Random {
         doc! { "$dateFromParts": self.with_zone(spec) }
     }
 
-    /// A number out of dates.
+    /// An operator that computes a number from dates.
     pub(super) fn number_of_dates(&mut self, depth: u32) -> Document {
         if self.chance(50) {
             let spec = doc! {
@@ -186,7 +186,7 @@ impl Random {
         doc! { self.pick(&PARTS): self.with_zone(spec) }
     }
 
-    /// Text out of dates.
+    /// An operator that formats a date as text.
     pub(super) fn text_of_dates(&mut self, depth: u32) -> Document {
         let mut spec = doc! { "date": self.dated(depth) };
         if self.chance(85) {
@@ -214,7 +214,7 @@ impl Random {
         doc! { "$dateToString": self.with_zone(spec) }
     }
 
-    /// A document out of a date.
+    /// An operator that splits a date into a document.
     pub(super) fn parts_of_date(&mut self, depth: u32) -> Document {
         let mut spec = doc! { "date": self.dated(depth) };
         match self.below(6) {
@@ -225,7 +225,7 @@ impl Random {
         doc! { "$dateToParts": self.with_zone(spec) }
     }
 
-    /// A date out of text, with or without a format.
+    /// An operator that parses a date from text, with or without a format.
     pub(super) fn date_of_text(&mut self, depth: u32) -> Document {
         const READABLE: [(&str, &str); 10] = [
             ("2024-03-31T02:30:00", "%Y-%m-%dT%H:%M:%S"),

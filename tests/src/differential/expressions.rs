@@ -1,13 +1,13 @@
-//! Random expressions of aggregation, by the type that they give.
+//! Random aggregation expressions, by result type.
 //!
-//! Most operators read a field somewhere; the others are constants, which mongod evaluates when it parses. Most
-//! arguments have the type that the operator wants; a few do not, and then the errors are compared.
+//! Most expressions read a field; the others are constants, which mongod evaluates while parsing. Most arguments have
+//! the type that the operator expects; for the others, the errors are compared.
 
 use bson::{Bson, Document, doc};
 
 use super::random::Random;
 
-/// What an expression gives.
+/// The result type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number.
@@ -18,17 +18,17 @@ pub enum Kind {
     Truth,
     /// An array.
     Array,
-    /// A moment.
+    /// A date.
     Date,
     /// A document.
     Object,
-    /// Whatever.
+    /// Any type.
     Any,
 }
 
 use Kind::{Any, Array, Date, Number, Object, Text, Truth};
 
-/// Operators with a fixed list of arguments: name, what they give, what they take.
+/// Operators with a fixed list of arguments: name, result type, argument types.
 const PLAIN: &[(&str, Kind, &[Kind])] = &[
     ("$abs", Number, &[Number]),
     ("$add", Number, &[Number, Number]),
@@ -161,7 +161,7 @@ impl Random {
         self.expression_of(Any, depth)
     }
 
-    /// An expression that gives this kind of value, mostly.
+    /// An expression that usually has this result type.
     pub fn expression_of(&mut self, kind: Kind, depth: u32) -> Bson {
         let kind = if self.chance(3) { Any } else { kind };
         if depth == 0 || self.chance(30) {
@@ -194,13 +194,14 @@ impl Random {
         }
     }
 
-    /// An expression that no document makes fail: where a plan decides which documents meet it, and when.
+    /// An expression that fails on no document. It is used where the plan decides which documents are evaluated, and
+    /// when.
     pub fn safe_expression(&mut self, depth: u32) -> Bson {
         self.safe_over(depth, |own| Bson::String(format!("${}", own.path())))
     }
 
-    /// The same over fields of ordinary types: groups and joins of mongod make a string of a code, and a document of
-    /// MaxKey.
+    /// Like [`Self::safe_expression`], over fields of common types only: mongod's groups and joins convert code to a
+    /// string and MaxKey to a document.
     pub fn plain_expression(&mut self, depth: u32) -> Bson {
         self.safe_over(depth, |own| Bson::String(own.pick(&["$a", "$c", "$n", "$d"]).to_owned()))
     }
@@ -224,7 +225,7 @@ impl Random {
         })
     }
 
-    /// A field that holds this kind of value, mostly.
+    /// A field that usually has this type.
     fn field_of(&mut self, kind: Kind) -> Bson {
         let names: &[&str] = match kind {
             Number => &["$a", "$n"],
@@ -262,7 +263,7 @@ impl Random {
         }
     }
 
-    /// Operators whose arguments have names, and those with a shape of their own.
+    /// Operators with named arguments or a syntax of their own.
     fn shaped(&mut self, kind: Kind, depth: u32) -> Bson {
         for _ in 0..20 {
             let shaped = Bson::Document(self.shape(kind, depth));
@@ -442,7 +443,7 @@ impl Random {
     }
 }
 
-/// Whether an expression names a field or a variable.
+/// True if an expression refers to a field or a variable.
 fn reads_field(expression: &Bson) -> bool {
     match expression {
         Bson::String(text) => text.starts_with('$'),
@@ -454,7 +455,7 @@ fn reads_field(expression: &Bson) -> bool {
     }
 }
 
-/// Whether every operator in an expression reads a field.
+/// True if every operator in an expression refers to a field.
 fn reads_everywhere(expression: &Bson) -> bool {
     match expression {
         Bson::Array(items) => items.iter().all(reads_everywhere),

@@ -28,7 +28,7 @@ impl Random {
                 filter.insert("$expr", expression);
             }
             29 => {
-                // What an index may answer.
+                // A comparison that an index may answer.
                 let name = self.pick(&["$eq", "$gt", "$gte", "$lt", "$lte"]);
                 let path = format!("${}", self.pick(&["a", "o.x", "d", "n", "_id"]));
                 let operand = doc! { "$literal": self.operand() };
@@ -199,7 +199,7 @@ impl Random {
         }
     }
 
-    /// Rules for fields within documents and arrays, and for fields that no rule names.
+    /// Schema rules for nested documents and arrays, and for additional fields.
     fn nested_schema(&mut self) -> Document {
         let kind = self.pick(&["int", "number", "string", "array", "object"]);
         match self.below(7) {
@@ -217,7 +217,7 @@ impl Random {
         }
     }
 
-    /// A schema that is none.
+    /// An invalid schema.
     fn wrong_schema(&mut self) -> Document {
         let rule = self.pick(&[
             "bsonType",

@@ -1,4 +1,4 @@
-//! Random stages that read other collections, or run pipelines of their own.
+//! Random stages that read other collections or run sub-pipelines.
 
 use bson::{Bson, Document, doc};
 
@@ -9,7 +9,8 @@ use super::random::Random;
 impl Random {
     /// `$lookup` in one of its forms, or `$unionWith`.
     pub(super) fn join(&mut self, growing: &mut Growing) {
-        // The odd types don't survive mongod's own joins: a code becomes a string, MaxKey a document.
+        // mongod's joins convert unusual types (code becomes a string, MaxKey a document), so only common ones are
+        // kept.
         growing.push(doc! { "$project": { "a": 1, "c": 1, "n": 1, "d": 1, "rows.q": 1 } });
         let lookup = match self.below(10) {
             0 => doc! {
@@ -71,7 +72,7 @@ impl Random {
         }
     }
 
-    /// What a join finds, summed up within it.
+    /// A join whose sub-pipeline aggregates the joined documents.
     fn lookup_of_sums(&mut self) -> Document {
         doc! {
             "from": "other", "let": { "own": self.pick(&["$a", "$n", "$missing"]) },
@@ -84,7 +85,7 @@ impl Random {
         }
     }
 
-    /// A join within a join that sees the variables of both.
+    /// A nested join that uses variables of both levels.
     fn lookup_in_lookup(&mut self) -> Document {
         let inner = doc! {
             "from": "other", "let": { "mine": "$q" }, "as": "inner",
@@ -102,7 +103,7 @@ impl Random {
         }
     }
 
-    /// A pipeline whose results have one order.
+    /// A pipeline whose result order is fully specified.
     fn sorted_pipeline(&mut self) -> Vec<Document> {
         for _ in 0..8 {
             if let (pipeline, Order::Exact) = self.inner_pipeline() {

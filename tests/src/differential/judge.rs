@@ -1,4 +1,4 @@
-//! Asks both servers and compares.
+//! Sends a case to both servers and compares the answers.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use mongodb::sync::Client;
 
 use super::{Case, Order};
 
-/// What a server said.
+/// The answer of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// The documents of all batches, or the whole reply of a command without a cursor.
@@ -23,12 +23,12 @@ pub enum Answer {
         /// Its text.
         text: String,
     },
-    /// Something that the driver cannot read: mongod cuts quoted text within a character.
+    /// A reply that the driver cannot parse: mongod truncates quoted text in the middle of a UTF-8 character.
     Unreadable,
 }
 
 impl Answer {
-    /// Asks one server. An error means that it did not answer.
+    /// Sends the case to one server. An error means that it did not answer.
     pub fn of(client: &Client, db: &str, case: &Case) -> Result<Self> {
         let asked = match case.command.keys().next().map(String::as_str) {
             Some("find" | "aggregate") => documents(client, db, &case.command),
@@ -50,7 +50,7 @@ impl Answer {
         }
     }
 
-    /// Whether both say the same, as far as the order is determined.
+    /// True if both answers agree, as far as the order is specified.
     pub fn agrees(&self, other: &Self, order: Order) -> bool {
         match (self, other) {
             (Self::Documents(a), Self::Documents(b)) => match order {
@@ -68,7 +68,7 @@ impl Answer {
         }
     }
 
-    /// For people: the first documents, or the error.
+    /// A printable form: the first documents, or the error.
     pub fn shown(&self) -> String {
         match self {
             Self::Refused { code, name, text } => format!("{code} {name}: {text}"),
@@ -87,7 +87,7 @@ impl Answer {
 }
 
 impl Answer {
-    /// The same with decimals rounded to what a double holds.
+    /// A copy with decimals rounded to the precision of a double.
     #[must_use]
     pub fn without_last_digits(&self) -> Self {
         let Self::Documents(documents) = self else { return self.clone() };
@@ -116,7 +116,7 @@ fn rounded(value: &Bson) -> Bson {
     }
 }
 
-/// The two answers to a case where they part.
+/// The first difference between two answers.
 pub fn parting(want: &Answer, got: &Answer, order: Order) -> String {
     let (Answer::Documents(want), Answer::Documents(got)) = (want, got) else {
         let cut = |text: String| text.chars().take(1200).collect::<String>();
@@ -140,20 +140,20 @@ pub fn parting(want: &Answer, got: &Answer, order: Order) -> String {
     )
 }
 
-/// A refusal of the planner quotes the query after mongod's optimiser has been at it: its tree of predicates, its
-/// own order of them. What is refused, and why, stands before and behind.
+/// mongod's planner errors quote the query as rewritten by its optimiser, with its own order of predicates. That part
+/// is removed; the error itself is in the text before and after it.
 fn without_tree(text: &str) -> String {
     const HEAD: &str = "error processing query: ns=";
     const TAIL: &str = " planner returned error";
     const TYPES: &str = "expected types '[";
-    // Which of several documents that can't be sorted is met first is open.
+    // Which of several unsortable documents is reported is unspecified.
     const ARRAY: &str = " for array: ";
     if let Some((head, _)) =
         text.split_once(ARRAY).filter(|(head, _)| head.contains("Ambiguous field"))
     {
         return head.to_owned();
     }
-    // Types that a field may have are a set to mongod, in an order that each process chooses.
+    // mongod keeps the allowed types of a field in an unordered set, so their order varies between processes.
     if let Some((head, types)) = text.split_once(TYPES) {
         let mut types: Vec<&str> = types.trim_end_matches(['\'', ']']).split(", ").collect();
         types.sort_unstable();
@@ -179,7 +179,7 @@ fn reply(client: &Client, db: &str, command: &Document) -> Result<Vec<Vec<u8>>, 
     for volatile in ["$clusterTime", "operationTime", "ok"] {
         reply.remove(volatile);
     }
-    // The values of a distinct are a set as well.
+    // The values of a distinct are compared as a set, too.
     let documents = match reply.get_array("values") {
         Ok(values) => values.iter().map(|value| doc! { "": untyped(value) }).collect(),
         Err(_) => vec![reply],
@@ -187,14 +187,14 @@ fn reply(client: &Client, db: &str, command: &Document) -> Result<Vec<Vec<u8>>, 
     documents.iter().map(|doc| Ok(doc.to_vec()?)).collect()
 }
 
-/// 1, 1.0 and NumberLong(1) are one value to distinct: which of them is shown depends on what was met first.
+/// distinct treats 1, 1.0 and NumberLong(1) as one value; which one is returned depends on which was read first.
 fn untyped(value: &Bson) -> Bson {
     match value {
         Bson::Int32(n) => Bson::Double(f64::from(*n)),
         #[allow(clippy::cast_precision_loss, reason = "both sides lose the same")]
         Bson::Int64(n) => Bson::Double(*n as f64),
         Bson::Decimal128(n) => {
-            // Of the two zeros, too, either may have been met first.
+            // Likewise, either of the two zeros may have been read first.
             n.to_string().parse().map_or(value.clone(), |n: f64| Bson::Double(n + 0.0))
         }
         Bson::Double(n) => Bson::Double(n + 0.0),
@@ -208,7 +208,7 @@ fn untyped(value: &Bson) -> Bson {
     }
 }
 
-/// The text of raw bytes, duplicate fields included.
+/// Displays raw bytes, including duplicate fields.
 struct Raw<'a>(&'a bson::RawDocument);
 
 impl std::fmt::Debug for Raw<'_> {

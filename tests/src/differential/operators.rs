@@ -1,4 +1,4 @@
-//! Random operators whose arguments have names, with all of them.
+//! Random operators with named arguments, covering all of their arguments.
 
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 
@@ -94,7 +94,7 @@ impl Random {
         }
     }
 
-    /// Operators that find text by a regular expression, with all options.
+    /// Regular expression operators with all options.
     pub(super) fn regex_operator(&mut self, depth: u32) -> Document {
         let regex = match self.below(4) {
             0 => self.regex(),
@@ -183,7 +183,8 @@ impl Random {
         }
     }
 
-    /// Text to look for. Not the empty one: mongod finds it between the bytes of a character, and its answer is no UTF-8.
+    /// Text to search for. Never empty: mongod finds the empty text between the bytes of a character and then returns
+    /// invalid UTF-8.
     pub(super) fn sought(&mut self) -> Bson {
         self.pick(&["a".into(), "x y".into(), "ä".into(), "$s".into(), Bson::Null, Bson::Int32(1)])
     }

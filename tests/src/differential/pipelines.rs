@@ -1,4 +1,4 @@
-//! Random pipelines, and what is known about the order of their results.
+//! Random pipelines, with what is known about the order of their results.
 
 use bson::{Bson, Document, doc};
 
@@ -6,19 +6,19 @@ use super::Order;
 use super::expressions::Kind;
 use super::random::Random;
 
-/// A pipeline as it grows.
+/// A pipeline under construction.
 #[derive(Debug, Default)]
 pub(super) struct Growing {
     pub(super) stages: Vec<Document>,
-    /// The order of documents is known.
+    /// The order of the documents is known.
     pub(super) ordered: bool,
     /// No two documents have the same `_id`.
     pub(super) unique: bool,
     /// Documents are no longer those of the collection.
     pub(super) grouped: bool,
-    /// The number of documents depends on an order that is not known.
+    /// The number of documents depends on an unknown order.
     pub(super) cut: bool,
-    /// It is part of a stage: none that has pipelines of its own stands in it.
+    /// This is a sub-pipeline, which must not contain stages with sub-pipelines.
     inner: bool,
 }
 
@@ -40,12 +40,12 @@ impl Growing {
 }
 
 impl Random {
-    /// A pipeline, and how its results compare.
+    /// A pipeline, and how its results are compared.
     pub fn pipeline(&mut self) -> (Vec<Document>, Order) {
         self.grown(Growing { unique: true, ..Growing::default() })
     }
 
-    /// A pipeline within a stage.
+    /// A sub-pipeline for a stage.
     pub(super) fn inner_pipeline(&mut self) -> (Vec<Document>, Order) {
         self.grown(Growing { unique: true, inner: true, ..Growing::default() })
     }
@@ -70,10 +70,11 @@ impl Random {
         (growing.stages, order)
     }
 
-    /// mongod moves stages past each other: only the last may have an expression that fails on some document.
+    /// Appends a stage. mongod reorders stages, so only the last one may have an expression that fails on some
+    /// documents.
     fn stage(&mut self, growing: &mut Growing, last: bool) {
-        // A name that is not there yet: of a field that is set anew mongod may drop the old one before, and with it its
-        // place.
+        // The fields are new ones. If a stage overwrites a field, mongod may drop the old one earlier, which changes
+        // the field order.
         let at = growing.stages.len();
         let names = [format!("e{at}"), format!("f{at}"), format!("g{at}.h")];
         let fails = last && !growing.grouped;
@@ -97,7 +98,7 @@ impl Random {
             8..=11 => self.group(growing),
             12 => {
                 let mut sort = Document::new();
-                // Positions are not seen by mongod where it drops, before it sorts, what later stages don't need.
+                // If mongod drops unneeded fields before a sort, it ignores array positions in the sort.
                 let positions = ["arr.0", "arr.1", "rows.1.q"];
                 let path = if last && !growing.grouped && self.chance(30) {
                     self.pick(&positions)
@@ -109,7 +110,7 @@ impl Random {
                 growing.push(doc! { "$sort": sort });
                 growing.ordered = growing.unique;
             }
-            // What an unknown cut leaves must not be counted by what it is.
+            // After a cut of an unknown order, later stages must not depend on the content of the documents.
             13 if growing.ordered || last => {
                 let name = self.pick(&["$limit", "$skip"]);
                 growing.push(doc! { name: self.int(1, 20) });
@@ -122,7 +123,7 @@ impl Random {
                 growing.ordered = true;
             }
             17 if growing.unique => {
-                // Which of equal values stands for a group depends on which was met first.
+                // Which of several equal values represents a group depends on which was read first.
                 if !growing.ordered {
                     growing.sort_by_id();
                 }
@@ -160,7 +161,7 @@ impl Random {
                 growing.push(doc! { "$redact": { "$cond": [
                     self.safe_expression(1), self.pick(&["$$DESCEND", "$$KEEP"]), "$$PRUNE",
                 ] } });
-                // $$DESCEND takes some documents their _id: those sort alike.
+                // `$$DESCEND` removes the `_id` of some documents, which then sort as equal.
                 growing.unique = false;
                 growing.ordered = false;
             }
@@ -228,7 +229,7 @@ impl Random {
         if !sets.is_empty() {
             growing.push(doc! { "$addFields": sets });
         }
-        // Arrays sort by an element: two of them can tie.
+        // An array sorts by one of its elements, so two arrays can tie.
         growing.unique = simple_id;
         growing.cut |= !known;
         growing.sort_by_id();
@@ -248,7 +249,7 @@ impl Random {
 
     fn bucket(&mut self, growing: &mut Growing) {
         growing.grouped = true;
-        // Of equal numbers any may be the end of a bucket: those are of one type.
+        // Equal numbers of different types could each become a bucket boundary, so all are converted to double.
         let number =
             doc! { "$convert": { "input": "$a", "to": "double", "onError": 0.5, "onNull": 2.0 } };
         match self.below(4) {
@@ -277,7 +278,7 @@ impl Random {
         growing.unique = true;
     }
 
-    /// What `$project` and find understand alike.
+    /// A projection that is valid in both `$project` and find.
     pub fn computed_projection(&mut self, may_fail: bool, names: &[String]) -> Document {
         let mut spec = Document::new();
         match self.below(4) {

@@ -1,4 +1,4 @@
-//! Random places, and questions about where they are.
+//! Random places and geo queries.
 
 use bson::{Bson, Document, doc};
 
@@ -8,7 +8,7 @@ use super::{Case, Order};
 /// The collection of places.
 pub const COLLECTION: &str = "geo";
 
-/// Its indexes: on the sphere, and on the plane.
+/// Its indexes: 2dsphere and 2d.
 pub fn indexes() -> Vec<Document> {
     vec![
         doc! { "key": { "place": "2dsphere" }, "name": "place" },
@@ -36,7 +36,7 @@ impl Random {
         document
     }
 
-    /// Few and round, so that questions meet places, and borders are met now and then.
+    /// Few and round coordinates, so that queries match places and sometimes touch their borders.
     fn coordinates(&mut self) -> (f64, f64) {
         (f64::from(self.int(-40, 41)) / 4.0, f64::from(self.int(-40, 41)) / 4.0)
     }
@@ -46,7 +46,7 @@ impl Random {
         Bson::Document(doc! { "type": "Point", "coordinates": [x, y] })
     }
 
-    /// Away from the places: whether a border on the sphere has a point is a matter of the last bits.
+    /// A square with an offset from the places: whether a point lies on a spherical border depends on rounding.
     fn square(&mut self) -> Bson {
         let (x, y) = self.coordinates();
         let (x, y) = (x + 0.0625, y + 0.0625);
@@ -98,7 +98,7 @@ impl Random {
         }
     }
 
-    /// A find or a pipeline over places. The order by distance is left open where two are as far.
+    /// A find or a pipeline over places. Places at equal distance may come in any order.
     pub fn about_places(&mut self) -> Case {
         let mut filter = match self.below(6) {
             0 => {

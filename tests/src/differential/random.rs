@@ -1,4 +1,5 @@
-//! Chance, and the values that documents and queries share: few enough that queries meet documents.
+//! Random choices, and the values that documents and queries share. The pool is small, so that queries match
+//! documents.
 
 use bson::oid::ObjectId;
 use bson::raw::CString;
@@ -9,17 +10,17 @@ use bson::{
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Seeded chance.
+/// A seeded random generator.
 #[derive(Debug)]
 pub struct Random(StdRng);
 
 impl Random {
-    /// The chance of one case: the seed of the run and the number of the case alone decide it.
+    /// The generator of one case, determined only by the run's seed and the case number.
     pub fn of_case(seed: u64, case: u64) -> Self {
         Self(StdRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(case)))
     }
 
-    /// True in `percent` of all cases.
+    /// True with a probability of `percent`.
     pub fn chance(&mut self, percent: u32) -> bool {
         self.0.random_range(0..100) < percent
     }
@@ -29,18 +30,18 @@ impl Random {
         self.0.random_range(0..n.max(1))
     }
 
-    /// A number of a range.
+    /// A number in `from..to`.
     pub fn int(&mut self, from: i32, to: i32) -> i32 {
         self.0.random_range(from..to)
     }
 
-    /// One of them.
+    /// One of the given values.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         let at = self.below(from.len());
         from.get(at).cloned().unwrap_or_else(|| unreachable!("an empty choice"))
     }
 
-    /// Several values made the same way.
+    /// A list of random length with elements from `make`.
     pub fn list<T>(
         &mut self,
         from: usize,
@@ -60,20 +61,20 @@ impl Random {
         ])
     }
 
-    /// A field at the top of a document.
+    /// A top-level field name.
     pub fn field(&mut self) -> &'static str {
         self.pick(&[
             "a", "b", "c", "n", "d", "h", "s", "arr", "o", "rows", "deep", "missing", "_id",
         ])
     }
 
-    /// A small whole number in one of the four types.
+    /// A small integer in one of the four number types.
     pub fn small_number(&mut self) -> Bson {
         let n = self.int(-1, 8);
         self.number_of(n)
     }
 
-    /// The number in one of the four types.
+    /// This number in one of the four number types.
     pub fn number_of(&mut self, n: i32) -> Bson {
         match self.below(6) {
             0 => Bson::Int64(n.into()),
@@ -83,7 +84,7 @@ impl Random {
         }
     }
 
-    /// Any number, the extreme ones among them.
+    /// Any number, including extreme values.
     pub fn number(&mut self) -> Bson {
         match self.below(12) {
             0 => Bson::Int32(self.pick(&[i32::MIN, i32::MAX, 0, -1])),
@@ -125,7 +126,7 @@ impl Random {
         }
     }
 
-    /// Text of a small pool: cases, accents, other scripts, digits, the empty one.
+    /// Text from a small pool: upper and lower case, accents, other scripts, digits, the empty string.
     pub fn text(&mut self) -> String {
         self.pick(&[
             "",
@@ -155,7 +156,7 @@ impl Random {
         .to_owned()
     }
 
-    /// A moment.
+    /// A date.
     pub fn date(&mut self) -> Bson {
         let millis = self.pick(&[
             0,
@@ -172,7 +173,7 @@ impl Random {
         Bson::DateTime(DateTime::from_millis(millis))
     }
 
-    /// An ObjectId of a small pool.
+    /// An ObjectId from a small pool.
     pub fn object_id(&mut self) -> Bson {
         let byte = self.pick(&[0u8, 1, 0x65, 0xff]);
         Bson::ObjectId(ObjectId::from_bytes([byte; 12]))
@@ -228,7 +229,7 @@ impl Random {
         }
     }
 
-    /// The pattern of one.
+    /// The pattern of a regular expression.
     pub fn pattern(&mut self) -> &'static str {
         self.pick(&[
             "^a",
@@ -248,7 +249,7 @@ impl Random {
         ])
     }
 
-    /// A value of a type that nobody uses any more; under a collation mongod can't sort by some of them.
+    /// A value of a deprecated type. mongod cannot sort by some of them under a collation.
     pub fn odd(&mut self) -> Bson {
         match self.below(3) {
             0 => Bson::JavaScriptCode("function () { return 1 }".to_owned()),
@@ -261,7 +262,7 @@ impl Random {
     }
 }
 
-/// A decimal128 of a text that is one.
+/// Parses a decimal128.
 pub fn decimal(text: &str) -> Bson {
     text.parse::<Decimal128>().map_or(Bson::Null, Bson::Decimal128)
 }

@@ -1,4 +1,4 @@
-//! Random measurements in a time-series collection, and questions about them.
+//! Random measurements in a time-series collection, and queries on them.
 
 use bson::{Bson, DateTime, Document, doc};
 
@@ -11,7 +11,7 @@ pub const COLLECTION: &str = "ts";
 const START_MILLIS: i64 = 1_700_000_000_000;
 
 impl Random {
-    /// A measurement: its time, whose it is, what was measured.
+    /// A measurement: time, meta field, values.
     pub fn measurement(&mut self, n: i32) -> Document {
         let mut document = doc! { "t": self.time(), "_id": n };
         if self.chance(90) {
@@ -89,7 +89,7 @@ impl Random {
             _ => {
                 let mut pipeline = vec![doc! { "$match": filter }];
                 if self.chance(50) {
-                    // No projection: mongod's second executor puts the fields into an order of its own.
+                    // No projection: mongod's second executor (SBE) orders the fields differently.
                     pipeline.push(doc! { "$addFields": { "sum": { "$ifNull": ["$v.x", "$m"] } } });
                 }
                 pipeline.push(doc! { "$sort": { "_id": 1 } });

@@ -6,7 +6,7 @@ use super::random::Random;
 use super::{Case, Order};
 
 impl Random {
-    /// A search of `x`, which has a text index, and now and then of a collection that has none.
+    /// A text search of `x`, which has a text index; sometimes of a collection without one.
     pub fn text_search(&mut self) -> Case {
         let coll = self.pick(&["x", "x", "x", "x", "x", "x", "p"]);
         let mut filter = doc! { "$text": self.search() };
@@ -22,7 +22,7 @@ impl Random {
             0 => doc! { "find": coll, "filter": filter },
             1 => doc! { "count": coll, "query": filter },
             2 => {
-                // Of numbers that are equal any may stand for their group.
+                // Which of several equal numbers represents a group is unspecified.
                 let group = doc! { "_id": "$c", "most": { "$max": meta }, "n": { "$sum": 1 } };
                 let pipeline = [doc! { "$match": filter }, doc! { "$group": group }];
                 doc! { "aggregate": coll, "pipeline": pipeline.to_vec(), "cursor": {} }

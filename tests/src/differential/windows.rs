@@ -1,13 +1,13 @@
-//! Random stages that look at the documents around one: `$setWindowFields`, `$fill`, `$densify`.
+//! Random stages that combine neighbouring documents: `$setWindowFields`, `$fill`, `$densify`.
 //!
-//! Their order must be total, so most of them sort by `_id`, or by a time that is made of it.
+//! They need a total order, so most sort by `_id` or by a time computed from it.
 
 use bson::{Bson, DateTime, Document, doc};
 
 use super::pipelines::Growing;
 use super::random::Random;
 
-/// What a window sorts by: a number that no two documents share, a time of the same kind, or some field first.
+/// Sort key of a window: a unique number, a unique time, or another field first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Number,
@@ -16,7 +16,7 @@ enum By {
 }
 
 impl Random {
-    /// Leaves documents that have a number as `_id`, and gives them a time `t`: ninety minutes for each.
+    /// Keeps documents with a numeric `_id` and adds a time `t` computed from it.
     fn with_time(&mut self, growing: &mut Growing) {
         let start = Bson::DateTime(DateTime::from_millis(1_709_000_000_000));
         let step = self.pick(&[60_000, 5_400_000, 86_400_000]);
@@ -26,7 +26,7 @@ impl Random {
         );
     }
 
-    /// A window over a total order.
+    /// A window stage over a total order.
     pub(super) fn window(&mut self, growing: &mut Growing) {
         let by = self.pick(&[By::Number, By::Time, By::Field]);
         if by != By::Field {
@@ -94,8 +94,8 @@ impl Random {
         }
     }
 
-    /// A number of the document. Not `n`: where numbers are far apart, or none at all, what was taken out of a window
-    /// leaves traces in mongod's sums and upsets the order of its percentiles.
+    /// A numeric expression. Not `n`: when numbers differ greatly in size or are not finite, mongod's sliding sums
+    /// keep rounding errors of removed values, and its percentiles are wrong.
     fn measured(&mut self) -> Bson {
         match self.below(6) {
             0 => Bson::String("$o.x".into()),
@@ -163,7 +163,7 @@ impl Random {
         }
     }
 
-    /// Gaps filled by value, by the last value or by a line.
+    /// `$fill` by value, by the last value, or linearly.
     pub(super) fn fill(&mut self, growing: &mut Growing) {
         let dated = self.chance(30);
         if dated || self.chance(30) {
@@ -191,7 +191,7 @@ impl Random {
         growing.sort_by_id();
     }
 
-    /// Documents between documents. Those have no `_id`.
+    /// `$densify`. The inserted documents have no `_id`.
     pub(super) fn densify(&mut self, growing: &mut Growing) {
         self.with_time(growing);
         growing.push(doc! { "$project": {
@@ -221,7 +221,8 @@ impl Random {
         let field = if dated { "t" } else { "k" };
         let mut spec = doc! { "field": field, "range": range };
         if self.chance(40) {
-            // Not text, of which several may be one under a collation: any of them stands for all.
+            // Partition fields are not text: under a collation, different texts can be equal, and any of them may
+            // represent the partition.
             spec.insert("partitionByFields", self.pick(&[vec!["e"], vec!["e", "k"], vec![]]));
         }
         growing.push(doc! { "$densify": spec });

@@ -1,4 +1,4 @@
-//! Random commands that are wrong: operators and stages with arguments that they don't take, options of other types.
+//! Random invalid commands: operators and stages with arguments that they do not accept, options of the wrong type.
 
 use bson::{Bson, Document, doc};
 
@@ -6,7 +6,7 @@ use super::expressions::Kind;
 use super::random::Random;
 use super::{Case, Order};
 
-/// Operators with a list of arguments, each with a number of them of its own.
+/// Operators with a list of arguments.
 const LISTED: [&str; 62] = [
     "$abs",
     "$add",
@@ -186,7 +186,7 @@ const FUNCTIONS: [&str; 16] = [
 ];
 
 impl Random {
-    /// A pipeline with a stage or an operator whose arguments are wrong, mostly.
+    /// A pipeline with a stage or operator whose arguments are usually invalid.
     pub(super) fn wrong_pipeline(&mut self) -> Case {
         let stage = match self.below(4) {
             0 => self.wrong_stage(),
@@ -210,7 +210,7 @@ impl Random {
         Case { command, order: Order::Set }
     }
 
-    /// An operator with too few or too many arguments, unknown ones, or such of a wrong type.
+    /// An operator with too few, too many or unknown arguments, or arguments of the wrong type.
     pub(super) fn wrong_operator(&mut self) -> Document {
         if self.chance(40) {
             return self.wrong_call(&LISTED);
@@ -237,7 +237,7 @@ impl Random {
 
     fn wrong_stage(&mut self) -> Document {
         let (name, options) = self.pick(STAGES);
-        // A sample is another one on each server.
+        // `$sample` returns different documents on each server, so it only gets invalid arguments.
         if name == "$sample" || self.chance(25) {
             return doc! { name: self.pick(&[
                 Bson::Null,
@@ -252,7 +252,7 @@ impl Random {
         doc! { name: self.some_of(options) }
     }
 
-    /// A document with some of these fields, and now and then another.
+    /// A document with some of these fields; sometimes with an unknown one.
     fn some_of(&mut self, names: &[&str]) -> Document {
         let mut some = Document::new();
         for name in names {
@@ -291,7 +291,7 @@ impl Random {
         }
     }
 
-    /// Puts something wrong somewhere into a command: another value, or another name.
+    /// Makes a command invalid somewhere: changes a value or a name.
     pub(super) fn spoil(&mut self, command: &mut Document) {
         if self.chance(20) {
             return self.spoil_option(command);
@@ -313,7 +313,7 @@ impl Random {
         replace(command, &place, wrong);
     }
 
-    /// Gives a command an option of a wrong type, or one that it does not have.
+    /// Gives a command an option of the wrong type or an unknown option.
     fn spoil_option(&mut self, command: &mut Document) {
         let options: &[&str] = match command.keys().next().map(String::as_str) {
             Some("find") => &[
@@ -365,7 +365,7 @@ impl Random {
     }
 }
 
-/// The paths of all values in a value.
+/// Collects the paths of all nested values.
 fn collect(value: &Bson, at: &mut Vec<String>, into: &mut Vec<Vec<String>>) {
     if at.len() > 1 {
         into.push(at.clone());

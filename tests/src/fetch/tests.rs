@@ -1,10 +1,10 @@
-//! The promises F1 to F3, with a small archive in place of a server.
+//! Tests F1 to F3 with a small archive.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// An archive on disk, described as the code would pin it.
+/// Makes an archive with its pinned checksum.
 fn small_archive(dir: &Path) -> Archive {
     std::fs::write(dir.join("hello.txt"), "hello").unwrap();
     let file = dir.join("hello.tgz");
@@ -60,7 +60,7 @@ fn a_tampered_archive_is_refused_and_leaves_nothing_installed() {
     assert!(format!("{error:#}").contains(archive.sha256), "{error:#}");
     assert!(!cache.path().join("hello").exists());
     assert!(!cache.path().join("archives/hello.tgz").exists());
-    // The next try, with the right bytes, works.
+    // The next attempt, with the right bytes, succeeds.
     ensure_with(cache.path(), &archive, copy_to(source.path())).unwrap();
 }
 

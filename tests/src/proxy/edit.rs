@@ -1,22 +1,22 @@
-//! Replies that say something else than the server said.
+//! Modifies replies in the proxy.
 
 use bson::{Document, RawDocumentBuf};
 
-/// What becomes of a reply.
+/// What happens to a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// It passes as it came.
+    /// Forward it unchanged.
     Keep,
-    /// It passes as it was changed.
+    /// Forward the changed reply.
     Change,
-    /// Its first half passes, then the connection breaks.
+    /// Forward its first half, then break the connection.
     BreakOff,
 }
 
-/// Looks at every reply, and may change it.
+/// Sees every reply and may change it.
 pub(super) type Editor = Box<dyn FnMut(&mut Document) -> Edit + Send>;
 
-/// Takes whole messages out of a stream of bytes.
+/// Extracts whole messages from a byte stream.
 #[derive(Debug, Default)]
 pub(super) struct Messages(Vec<u8>);
 
@@ -33,7 +33,7 @@ impl Messages {
     }
 }
 
-/// The message after the editor, or `Err` with what may still pass of it.
+/// The edited message, or `Err` with the part to forward before the connection breaks.
 pub(super) fn edited(message: Vec<u8>, editor: &mut Editor) -> Result<Vec<u8>, Vec<u8>> {
     let Some(mut body) = body(&message) else { return Ok(message) };
     match editor(&mut body) {
@@ -43,7 +43,7 @@ pub(super) fn edited(message: Vec<u8>, editor: &mut Editor) -> Result<Vec<u8>, V
     }
 }
 
-/// The body of an OP_MSG that has nothing else.
+/// The body of an OP_MSG that has only a body.
 fn body(message: &[u8]) -> Option<Document> {
     let op_code = message.get(12..16)?;
     if op_code != 2013u32.to_le_bytes() || *message.get(KIND)? != 0 {
@@ -55,7 +55,7 @@ fn body(message: &[u8]) -> Option<Document> {
     Document::try_from(RawDocumentBuf::from_bytes(bytes.to_vec()).ok()?).ok()
 }
 
-/// Without checksum: it would not be right any more.
+/// Replaces the body and removes the checksum, which would be wrong.
 fn with_body(message: &[u8], body: &Document) -> Option<Vec<u8>> {
     let body = RawDocumentBuf::try_from(body).ok()?;
     let flags = u32::from_le_bytes(*message.get(16..)?.first_chunk::<4>()?) & !HAS_CHECKSUM;

@@ -1,4 +1,4 @@
-//! Each fault, seen by a plain client of an echo server.
+//! Tests each fault with a plain client of an echo server.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener as StdListener, TcpStream as StdStream};
@@ -6,7 +6,7 @@ use std::time::Instant as StdInstant;
 
 use super::*;
 
-/// Answers every byte with itself, on a port of its own.
+/// Starts a server that echoes every byte, and returns its port.
 fn echo_server() -> u16 {
     let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -91,7 +91,7 @@ fn a_delay_is_paid_each_way_and_only_once_for_many_pieces() {
     let delay = Duration::from_millis(100);
     proxy.delay(delay);
     let start = StdInstant::now();
-    // Far more pieces than would fit, one after the other, into the limit below.
+    // Many more pieces than would fit into the limit below if they were delayed one after the other.
     let bytes = vec![7; 64 * PIECE];
     let mut writer = stream.try_clone().unwrap();
     let sent = bytes.clone();
@@ -113,7 +113,7 @@ fn a_throttle_limits_the_rate_and_heals() {
     let start = StdInstant::now();
     assert_eq!(echo(&mut stream, &[1; 30_000]).len(), 30_000);
     let took = start.elapsed();
-    // 0.3 s each way, overlapping.
+    // 0.3 s in each direction, overlapping.
     assert!(took >= Duration::from_millis(250), "{took:?}");
     proxy.heal().unwrap();
     assert_eq!(echo(&mut stream, &[1; 30_000]).len(), 30_000);
@@ -138,7 +138,7 @@ fn a_dead_target_looks_dead() {
     let port = Port::take().unwrap();
     let proxy = Proxy::to(port.number()).unwrap();
     let mut stream = connect(&proxy);
-    // A reset, or an end if it came before we looked: never silence.
+    // The client sees a reset, or an end of stream if that came first, but never silence.
     match stream.read(&mut [0; 1]) {
         Ok(n) => assert_eq!(n, 0),
         Err(e) => assert_eq!(e.kind(), ErrorKind::ConnectionReset),

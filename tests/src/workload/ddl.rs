@@ -1,4 +1,4 @@
-//! Collections and indexes with every option, changed, renamed, dropped.
+//! Creates, changes, renames and drops collections and indexes with every option.
 
 use anyhow::Result;
 use bson::{Bson, Document, doc};
@@ -8,7 +8,7 @@ use super::Workload;
 use crate::servers::Version;
 
 impl Workload {
-    /// Creates one of the collections that have options; most exist already after a while.
+    /// Creates one of the collections with options; most exist already after a while.
     pub(super) fn create(&mut self) -> Result<()> {
         let db = self.db();
         let command = match self.rng.random_range(0..14) {
@@ -66,7 +66,7 @@ impl Workload {
         create
     }
 
-    /// One, or several in one command, which a collection with documents builds in two phases.
+    /// Creates one or several indexes in one command; on a collection with documents this is a two-phase build.
     pub(super) fn create_index(&mut self) -> Result<()> {
         let (db, collection) = (self.db(), self.collection());
         let n = if self.chance(80) { 1 } else { self.rng.random_range(2..4) };
@@ -187,7 +187,7 @@ impl Workload {
         self.run_command(&db, command)
     }
 
-    /// Within a database and across, over a target or not.
+    /// Renames within a database or across databases, with or without replacing a target.
     pub(super) fn rename(&mut self) -> Result<()> {
         let from = format!("{}.{}", self.db(), self.collection());
         let to = format!("{}.{}", self.db(), self.pick(&["a", "b", "c", "d", "e", "f", "g"]));
@@ -230,7 +230,7 @@ impl Workload {
         self.run_command(&db, clone)
     }
 
-    /// What would leave too little for the others if it came often.
+    /// Operations that would destroy too much if they were frequent.
     pub(super) fn rare(&mut self) -> Result<()> {
         let db = self.db();
         match self.rng.random_range(0..5) {

@@ -1,4 +1,4 @@
-//! Transactions: committed, aborted, larger than one oplog entry, prepared as a shard prepares them.
+//! Transactions: committed, aborted, larger than one oplog entry, prepared as on a shard.
 
 use anyhow::{Context, Result};
 use bson::{Document, doc};
@@ -11,7 +11,7 @@ use crate::driver;
 use crate::wait::{PATIENCE, wait_until};
 
 impl Workload {
-    /// Some writes that become visible together, or not at all.
+    /// A transaction of several writes, committed or aborted.
     pub(super) fn transaction(&mut self) -> Result<()> {
         let commit = self.chance(80);
         let mut session = self.client.start_session().run()?;
@@ -25,7 +25,7 @@ impl Workload {
         self.settle(ended)
     }
 
-    /// A vote of two phases, with other writes between them.
+    /// A prepared transaction, with other writes between prepare and commit or abort.
     pub(super) fn prepared_transaction(&mut self) -> Result<()> {
         let commit = self.chance(70);
         let mut session = self.client.start_session().run()?;
@@ -42,7 +42,7 @@ impl Workload {
             Err(error) => return Err(error.into()),
         };
         let at = prepared.get_timestamp("prepareTimestamp").context("a prepare has its moment")?;
-        // What the transaction holds would make these wait for it.
+        // These writes use another database, since they would block on the transaction's locks.
         for _ in 0..self.rng.random_range(0..4) {
             self.run_command("beside", doc! { "insert": "prepared", "documents": [{ "n": 1 }] })?;
         }
@@ -51,7 +51,8 @@ impl Workload {
         } else {
             doc! { "abortTransaction": 1 }
         };
-        // Until a majority has the prepare the server refuses, and what is left prepared holds its locks for good.
+        // The server refuses until the prepare is majority-committed. A transaction left prepared would hold its
+        // locks forever, so this retries.
         wait_until("a prepared transaction ends", PATIENCE, || {
             admin.run_command(end.clone()).session(&mut session).run()?;
             Ok(Some(()))
@@ -60,7 +61,7 @@ impl Workload {
         Ok(())
     }
 
-    /// False if one of them was refused: the server has aborted the transaction.
+    /// Returns false if a write was refused, which aborts the transaction.
     fn writes_within(&mut self, session: &mut ClientSession) -> Result<bool> {
         let large = self.chance(2);
         let n = if large { 20 } else { self.rng.random_range(1..8) };

@@ -6,7 +6,7 @@ use rand::RngExt;
 use super::Workload;
 
 impl Workload {
-    /// A filter that finds one document or a few.
+    /// A filter that matches one document or a few.
     pub(super) fn filter(&mut self) -> Document {
         match self.rng.random_range(0..6) {
             0 => doc! { "n": self.rng.random_range(-50..50) },
@@ -16,7 +16,7 @@ impl Workload {
         }
     }
 
-    /// An update by operators, with the array filters that it needs and a filter that its `$` needs.
+    /// An update with operators, including the array filters and the filter that a positional `$` needs.
     pub(super) fn update(&mut self) -> Update {
         let field = self.field();
         let value = self.value(2);

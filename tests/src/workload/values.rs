@@ -12,7 +12,8 @@ use rand::RngExt;
 use super::Workload;
 
 impl Workload {
-    /// An `_id` from a small pool, so that writes meet: numbers of four types, text, dates, documents.
+    /// An `_id` from a small pool, so that writes hit existing documents: numbers of four types, text, dates,
+    /// documents.
     pub(super) fn id(&mut self) -> Bson {
         let n: i32 = self.rng.random_range(0..400);
         match self.rng.random_range(0..10) {
@@ -26,7 +27,7 @@ impl Workload {
         }
     }
 
-    /// A document with fields that updates and indexes know.
+    /// A document with the fields that updates and indexes use.
     pub(super) fn document(&mut self) -> Document {
         let mut document = doc! { "_id": self.id(), "n": self.rng.random_range(-50..50) };
         if self.chance(80) {
@@ -55,7 +56,7 @@ impl Workload {
         document
     }
 
-    /// A field name of documents and updates.
+    /// A field name used by documents and updates.
     pub(super) fn field(&mut self) -> &'static str {
         self.pick(&["v", "w", "x", "long name with spaces", "é", "0", "k1", "k2"])
     }
@@ -123,7 +124,7 @@ impl Workload {
         words.join(" ")
     }
 
-    /// From the seed, not from clock and process as real ones are.
+    /// An ObjectId from the seed, instead of clock and process id.
     fn object_id(&mut self) -> ObjectId {
         ObjectId::from_bytes(self.rng.random())
     }

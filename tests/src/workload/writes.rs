@@ -1,7 +1,7 @@
-//! Inserts, updates, deletes, find-and-modify, bulk writes, what aggregations write.
+//! Inserts, updates, deletes, find-and-modify, bulk writes, `$out` and `$merge`.
 //!
-//! What goes through the driver's collection methods is sent as a retryable write (`lsid`, `txnNumber`), what
-//! goes as a bare command is not: both forms are in every run.
+//! The driver's collection methods send retryable writes (`lsid`, `txnNumber`), plain commands do not: every run has
+//! both forms.
 
 use anyhow::Result;
 use bson::{Bson, DateTime, Document, doc};
@@ -83,7 +83,7 @@ impl Workload {
         self.run_command(&db, doc! { "delete": collection, "deletes": [delete] })
     }
 
-    /// Retryable ones leave an image, of before or after.
+    /// find-and-modify. A retryable one stores an image of the document before or after the change.
     pub(super) fn find_and_modify(&mut self) -> Result<()> {
         let update = self.update();
         let target = self.target();
@@ -140,7 +140,7 @@ impl Workload {
         }
     }
 
-    /// Into a time-series collection, where there are such; changed and deleted by their meta field.
+    /// Writes to a time-series collection if the release has them; updates and deletes by the meta field.
     pub(super) fn measurements(&mut self) -> Result<()> {
         if self.version < Version::V5_0 {
             return self.insert_many();
@@ -170,7 +170,7 @@ impl Workload {
         self.run_command(&db, doc! { "insert": "series", "documents": documents })
     }
 
-    /// What aggregations write: a whole collection by way of a temporary one, or document by document.
+    /// `$out` and `$merge`: replaces a whole collection through a temporary one, or writes document by document.
     pub(super) fn out_and_merge(&mut self) -> Result<()> {
         let (db, from) = (self.db(), self.collection());
         let select = doc! { "$match": { "n": { "$gt": self.rng.random_range(-50..50) } } };
@@ -186,7 +186,8 @@ impl Workload {
         self.run_command(&db, doc! { "aggregate": from, "pipeline": pipeline, "cursor": {} })
     }
 
-    /// `admin.system.users` and `admin.system.roles` come by the oplog like other data.
+    /// User and role changes; `admin.system.users` and `admin.system.roles` are replicated through the oplog like
+    /// other data.
     pub(super) fn users(&mut self) -> Result<()> {
         let name = format!("user{}", self.rng.random_range(0..4));
         let roles = [doc! { "role": self.pick(&["read", "readWrite", "dbAdmin"]), "db": "w0" }];
@@ -200,7 +201,7 @@ impl Workload {
         self.run_command("admin", command)
     }
 
-    /// Documents of some hundred kilobytes, keys beyond what an engine likes.
+    /// Inserts documents of some hundred kilobytes with very long index keys.
     pub(super) fn insert_large(&mut self) -> Result<()> {
         let mut document = self.document();
         let len = self.rng.random_range(1000..300_000);

@@ -294,6 +294,7 @@ impl Node {
             DataEvent::Progress { .. }
             | DataEvent::Fetched(_)
             | DataEvent::RollbackId(_)
+            | DataEvent::Damaged { .. }
             | DataEvent::Halted { .. } => {}
         }
     }

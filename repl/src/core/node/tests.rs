@@ -71,6 +71,7 @@ fn start() -> Start {
         initial_sync_done: false,
         rbid: 1,
         lost_tail: None,
+        damage: None,
     }
 }
 
@@ -614,6 +615,20 @@ fn a_node_that_lost_what_it_acknowledged_neither_votes_nor_shows_positions_until
     assert_eq!(bench.state(), MemberState::Secondary);
     assert_eq!(shown(&mut bench), at(125, 1).op_time);
     assert!(bench.ask(vote_request(3, 1, false)).unwrap().get_bool("voteGranted").unwrap());
+}
+
+#[test]
+fn a_node_whose_store_is_damaged_is_recovering_without_vote_and_position() {
+    let mut bench = Bench::following();
+    assert_eq!(bench.state(), MemberState::Secondary);
+    bench.tell(DataEvent::Damaged { why: "tables/3 is damaged".to_owned() });
+    assert_eq!(bench.state(), MemberState::Recovering);
+    assert!(!bench.ask(vote_request(2, 1, false)).unwrap().get_bool("voteGranted").unwrap());
+    let answer = bench.ask(heartbeat_from(PRIMARY, 0, 2)).unwrap();
+    let durable = OpTime::from_raw(answer.get_document("durableOpTime").unwrap()).unwrap();
+    assert_eq!(durable, OpTime::NULL);
+    bench.pass(60);
+    assert_eq!(bench.state(), MemberState::Recovering);
 }
 
 /// A node whose rollback cannot be done.

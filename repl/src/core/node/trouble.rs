@@ -1,6 +1,7 @@
 //! What keeps the node out of service: entries that its disk lost, and replication that cannot go on.
 //!
 //! T1 A node that misses what it once acknowledged has no vote and shows no position until it has applied it again.
+//!    One whose store is damaged does not know what it misses: it stays so until it is started with other data.
 //! T2 A node that halts tries again when something changes that may help: the config, the primary, the source that an
 //!    operator names, a parameter. It stays in RECOVERING until a source has shown that our history is its own.
 
@@ -22,7 +23,10 @@ pub(super) struct Halt {
 
 impl Node {
     pub(super) fn is_recovering(&self) -> bool {
-        self.maintenance > 0 || self.stands_still() || self.lost_tail.is_some()
+        self.maintenance > 0
+            || self.stands_still()
+            || self.lost_tail.is_some()
+            || self.damage.is_some()
     }
 
     /// Replication cannot go on; what there is can be read by those who ask for a moment of the past.
@@ -59,9 +63,20 @@ impl Node {
     /// What an operator reads in our status.
     pub(super) fn trouble(&self) -> Option<&str> {
         let lost = self.lost_tail.map(|_| LOST_TAIL);
-        lost.or(self.too_stale.then_some(super::following::TOO_STALE))
+        self.damage
+            .as_deref()
+            .or(lost)
+            .or(self.too_stale.then_some(super::following::TOO_STALE))
             .or(self.halt.as_ref().map(|halt| halt.why.as_str()))
             .or(self.unknown_release.as_deref())
+    }
+
+    /// T1: a file of the store is damaged.
+    pub(super) fn damaged(&mut self, why: String) {
+        if self.damage.is_none() {
+            self.log(LogLevel::Error, format!("this node is out of service: {why}"));
+            self.damage = Some(why);
+        }
     }
 
     /// T1: after `applied` moved.
@@ -75,6 +90,10 @@ impl Node {
 
     /// T1.
     pub(super) fn refuse_without_tail(&self) -> Option<Vote> {
+        if self.damage.is_some() {
+            let reason = "my data are damaged: what I had acknowledged may be gone".to_owned();
+            return Some(Vote { granted: false, reason });
+        }
         let lost: OpTime = self.lost_tail?;
         let reason = format!("I have lost entries up to {lost} that I had acknowledged");
         Some(Vote { granted: false, reason })

@@ -85,6 +85,7 @@ fn settings() -> Settings {
         positions: Positions::default(),
         initial_sync_done: false,
         lost_tail: None,
+        damage: None,
         connect: ConnectOptions::default(),
     }
 }

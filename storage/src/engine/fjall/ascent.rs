@@ -1,16 +1,17 @@
-//! Walks upward over a keyspace of which nothing waits for its flush.
+//! Forward scans over a keyspace that has no sealed memtable.
 //!
-//! The engine's own walk can turn round at any row. For that it hands every row through a heap of all sources and a look
-//! ahead, and each block of a table at either end of the walk is gone through twice, once for the upper bound. Here rows
-//! come straight from the sources, a memtable and the runs of tables:
+//! The engine's own iterator can change direction at any row. For that it passes every row through a heap of all
+//! sources and a peek buffer, and it searches the first and last block of a table twice, once for the upper bound.
+//! Here rows come directly from the sources, a memtable and the runs of tables:
 //!
 //! ```text
 //!   memtable   . . . . c9 . . .       the source with the smallest row leads: as long as its next row stays
 //!   run 1      . b7 . . . . . f7      below the rival's, the smallest of the others, a row costs one comparison;
-//!   run 2      a1 b1 b2 c3 d4 . .     none where its whole block lies below the rival and the end of the walk
+//!   run 2      a1 b1 b2 c3 d4 . .     none where its whole block lies below the rival and the end of the scan
 //! ```
-//! A1 Rows come by key, and by sequence number downward: the first of a key counts, if only to say that it was removed.
-//! A2 Memtables that wait for their flush can't be reached from here: while there is one, the engine's walk serves.
+//! A1 Rows come by key, and by descending sequence number: the first row of a key is the valid one, even if it is a
+//!    tombstone.
+//! A2 Sealed memtables are not accessible from here: while there is one, the engine's own iterator is used.
 
 mod blocks;
 mod source;
@@ -26,17 +27,18 @@ use lsm_tree::{InternalValue, Memtable, SeqNo, Table};
 use self::source::{Source, Tables};
 use super::super::Look;
 
-/// The runs of tables that reach a lower bound, from there on. The engine does not name the type of its state.
+/// Returns the runs of tables that reach beyond a lower bound. A closure, because the engine's version type is not
+/// nameable.
 type Runs = Box<dyn Fn(Bound<&[u8]>) -> Vec<Tables> + Send + Sync>;
 
-/// A keyspace while no memtable waits.
+/// The state of a keyspace without sealed memtables.
 pub(super) struct Still {
     memtable: Arc<Memtable>,
     runs: Runs,
 }
 
 impl Still {
-    /// As it is now, A2.
+    /// The present state, or `None` if there is a sealed memtable (A2).
     pub(super) fn of(keyspace: &Keyspace) -> Option<Self> {
         let memtable = keyspace.tree.active_memtable();
         let version = keyspace.tree.current_version();
@@ -52,7 +54,7 @@ impl Still {
         still.holds(keyspace).then_some(still)
     }
 
-    /// Whether no memtable has been put to wait since: each one is another.
+    /// True if no memtable has been sealed since; a sealed memtable is replaced by one with a new id.
     pub(super) fn holds(&self, keyspace: &Keyspace) -> bool {
         keyspace.tree.sealed_memtable_count() == 0
             && keyspace.tree.active_memtable().id() == self.memtable.id()
@@ -73,7 +75,7 @@ impl Still {
     }
 }
 
-/// The tables of a run from a lower bound on, one after the other.
+/// The tables of a run from a lower bound on.
 fn tables<R>(
     run: Arc<R>,
     from: Bound<&[u8]>,
@@ -97,35 +99,35 @@ where
     })
 }
 
-/// A walk.
+/// A forward scan.
 pub(super) struct Ascent {
     sources: Vec<Source>,
     place: Place,
     to: Bound<Slice>,
-    /// Rows with this number or a later one came after the snapshot.
+    /// Rows with this sequence number or a later one are newer than the snapshot.
     at: SeqNo,
-    /// The key that was seen last, removed or not. No key is empty.
+    /// The key of the last row, removed or not. No key is empty.
     last: Vec<u8>,
 }
 
-/// How far a walk is.
+/// Position of a scan.
 #[derive(Clone, Copy)]
 enum Place {
-    /// No source was looked at.
+    /// No source has been read yet.
     Start,
-    /// The source with the smallest row, and the one with the smallest of the others.
+    /// The source with the smallest row, and the one with the second smallest.
     Between {
         lead: usize,
         rival: Option<usize>,
-        /// Nothing else comes before the end of the lead's block: neither a rival's row nor the end of the walk.
+        /// Until the end of the lead's block there is neither a row of the rival nor the end of the scan.
         alone: bool,
     },
     End,
 }
 
 impl Ascent {
-    /// The next row that passes the test, which sees the lengths of keys, and the values as they are in the tables.
-    /// Those that lie elsewhere pass.
+    /// The next row that the test accepts. The test gets the key's length and the value as stored in the table; rows
+    /// whose value is in a blob file are always accepted.
     pub(super) fn find(&mut self, test: Look<'_>) -> Option<lsm_tree::Result<InternalValue>> {
         let row = self.step(test);
         if !matches!(row, Ok(Some(_))) {
@@ -158,7 +160,7 @@ impl Ascent {
             if head.is_beyond(&self.to) {
                 return Ok(None);
             }
-            // A1: what follows of the same key is older.
+            // A1: further rows of the same key are older.
             let wanted = !head.has_key(&self.last) && {
                 self.last.clear();
                 self.last.extend_from_slice(head.prefix);

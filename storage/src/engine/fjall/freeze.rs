@@ -16,7 +16,10 @@ use fjall::AbstractTree;
 use super::{Fjall, versions::newest_in};
 use crate::{
     StorageError,
-    engine::{Content, Engine, Frozen, FrozenFile},
+    engine::{
+        Content, Engine, Frozen, FrozenFile,
+        damage::{self, Damaged},
+    },
 };
 
 /// How often a tree's version may change between two looks. Compactions are the only ones that change it.
@@ -93,23 +96,34 @@ impl Fjall {
         if current_id(&current) != Some(id) {
             return Ok(None);
         }
-        Ok(Some([current, self.small_file(&folder.join(format!("v{id}")))?]))
+        let manifest = folder.join(format!("v{id}"));
+        let file = self.small_file(&manifest)?;
+        if let (Content::Bytes(current), Content::Bytes(content)) =
+            (&current.content, &file.content)
+            && !damage::vouches(current, content)
+        {
+            let why = "its checksum is wrong";
+            return Err(StorageError::corrupt(manifest.display().to_string(), why));
+        }
+        Ok(Some([current, file]))
     }
 
     /// The tree with the names and options of keyspaces: after open, nobody changes it.
     fn freeze_names(&self, files: &mut Vec<FrozenFile>) -> Result<(), StorageError> {
         let folder = self.place.path.join("keyspaces/0");
         let current = self.small_file(&folder.join("current"))?;
+        let damaged =
+            |found: Damaged| StorageError::corrupt(found.file.display().to_string(), found.why);
+        if let Content::Bytes(bytes) = &current.content {
+            for file in damage::named(&folder, bytes).map_err(damaged)? {
+                files.push(self.held_file(&file.path, Some(file.sum))?);
+            }
+        }
         let id = current_id(&current).ok_or_else(|| {
             StorageError::corrupt(folder.display().to_string(), "its current version")
         })?;
         files.push(current);
         files.push(self.small_file(&folder.join(format!("v{id}")))?);
-        let tables = folder.join("tables");
-        let map = || StorageError::io(tables.display().to_string());
-        for entry in std::fs::read_dir(&tables).map_err(map())? {
-            files.push(self.held_file(&entry.map_err(map())?.path(), None)?);
-        }
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Whether the engine's journals are whole, looked at before the engine opens them.
+//! Checks the engine's journals before the engine opens them.
 //!
 //! ```text
 //!   <n>.jnl   batch* ++ zeros         the highest number is being written, the others are sealed
@@ -6,15 +6,16 @@
 //!   row       2 ++ kind(1) ++ compression(1) ++ keyspace(8) ++ key length(2) ++ value length(4) ++ stored length(4)
 //!               ++ key ++ value, or, for a keyspace that was emptied, 4 ++ keyspace(8)
 //! ```
-//! All numbers are little-endian. The engine takes the first byte that it cannot read for the end of a journal, cuts the
-//! journal there, and goes on with the next one: one flipped bit loses all that follows. So we read them first.
+//! All numbers are little-endian. The engine takes the first unreadable byte for the end of a journal, truncates the
+//! journal there, and continues with the next one: one flipped bit loses everything after it. So we check the
+//! journals first.
 //!
-//! J1 A sealed journal is read to its end. It was sealed because it had grown beyond [`SEALED_ABOVE`].
+//! J1 A sealed journal is complete. It was sealed because it had grown beyond [`SEALED_ABOVE`].
 //! J2 No number is missing between the first journal and the last one.
-//! J3 Sequence numbers ascend, over all journals.
-//! J4 The journal that is being written may end in rubble: a power cut leaves what was not synced in part, in pieces, in
-//!    any order. Where a whole batch stands behind the rubble and says that it was written after a sync of what is rubble
-//!    now, that is damage.
+//! J3 Sequence numbers ascend over all journals.
+//! J4 The active journal may end in garbage: after a power cut, unsynced data may be partly written, in any order.
+//!    But if a whole batch follows the garbage and records that the garbage was synced before that batch was written,
+//!    the journal is damaged.
 
 mod scan;
 
@@ -31,34 +32,34 @@ use crate::StorageError;
 /// The engine seals a journal when it has grown beyond this many bytes.
 const SEALED_ABOVE: u64 = 64_000_000;
 
-/// What the journals of a directory hold.
+/// Content of the journals of a directory.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Journals {
-    /// By number, what each one holds.
+    /// Content of each journal, by number.
     pub(super) held: BTreeMap<u64, Held>,
-    /// Of the last whole batch of all.
+    /// Sequence number of the last whole batch.
     pub(super) last: Option<u64>,
 }
 
-/// What one journal holds.
+/// Content of one journal.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Held {
-    /// By keyspace, the sequence number of its last row.
+    /// Sequence number of the last row, by keyspace.
     pub(super) rows: BTreeMap<u64, u64>,
-    /// Where its last whole batch ends.
+    /// Offset of the end of its last whole batch.
     pub(super) end: u64,
 }
 
-/// What to do with rubble at the end of the last journal that was never synced.
+/// What to do with unsynced garbage at the end of the last journal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Rubble {
-    /// Cut it off.
+    /// Truncate it.
     Cut,
-    /// Leave it: who only looks changes nothing.
+    /// Leave it, for a read-only check.
     Leave,
 }
 
-/// Reads all journals of an engine.
+/// Checks all journals of an engine.
 pub(in crate::engine) fn check(engine: &Path, rubble: Rubble) -> Result<Journals, StorageError> {
     let numbers = numbers(engine)?;
     let mut found = Journals::default();
@@ -141,7 +142,7 @@ fn check_active(path: &Path, last: &mut Option<u64>, rubble: Rubble) -> Result<H
     if rubble == Rubble::Leave {
         return Ok(held);
     }
-    // What was never synced is nobody's loss. The engine would refuse some of it.
+    // Unsynced data was never acknowledged, so nothing is lost. The engine would refuse some of it.
     tracing::warn!(journal = %path.display(), end = held.end, why,
         "the end of the journal was never synced and is cut off, as after a power cut");
     let file = OpenOptions::new().write(true).open(path).map_err(io_error(path))?;
@@ -149,7 +150,7 @@ fn check_active(path: &Path, last: &mut Option<u64>, rubble: Rubble) -> Result<H
     Ok(held)
 }
 
-/// Reads batches until one is bad, or none is left.
+/// Reads batches up to the first bad one or the end.
 fn read_batches(
     path: &Path,
     scan: &mut Scan<File>,

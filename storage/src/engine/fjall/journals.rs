@@ -1,4 +1,4 @@
-//! Keeps the journals' mark up to date while the engine runs.
+//! Keeps the file `journals.mark` up to date while the engine runs.
 
 use std::{io::ErrorKind, sync::atomic::Ordering};
 
@@ -9,17 +9,17 @@ use super::{
 };
 use crate::{StorageError, engine::Keyspace};
 
-/// What is known of the journals.
+/// The known state of the journals.
 pub(super) struct Known {
-    /// As it was last written, or would be.
+    /// The mark as last written.
     mark: Mark,
-    /// Writes up to this one may lie in an earlier journal than the last.
+    /// Writes up to this sequence number may be in an earlier journal than the last.
     floor: u64,
     written: bool,
 }
 
 impl Known {
-    /// After the start.
+    /// The state after the start.
     pub(super) fn new(journals: Journals) -> Self {
         let mut mark = Mark::default();
         let active = journals.held.keys().next_back().copied().unwrap_or(0);
@@ -34,7 +34,7 @@ impl Known {
 }
 
 impl Fjall {
-    /// Writes the mark where a journal was begun or let go.
+    /// Writes the mark if a journal was started or removed.
     pub(super) fn note_journals(&self) -> Result<(), StorageError> {
         let engine = &self.place.path;
         let numbers = journal::numbers(engine)?;
@@ -44,7 +44,7 @@ impl Fjall {
         let mut known = self.known.lock();
         let mut mark = known.mark.clone();
         if active != mark.active {
-            // Nobody writes: what is written from here on goes to this journal or a later one.
+            // No writer runs now: later writes go to this journal or a newer one.
             let _alone = self.writers.write();
             known.floor = self.journaled.load(Ordering::SeqCst);
             mark.active = active;
@@ -57,7 +57,7 @@ impl Fjall {
             }
             match journal::read_sealed(engine, *number) {
                 Ok(held) => mark.seal(*number, held),
-                // It was let go meanwhile.
+                // The journal was removed meanwhile.
                 Err(StorageError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -75,7 +75,7 @@ impl Fjall {
         Ok(())
     }
 
-    /// The engine's number of a keyspace: the name of its directory.
+    /// The engine's number of a keyspace, which is the name of its directory.
     fn number_of(&self, ks: Keyspace) -> u64 {
         let name = self.keyspace(ks).path().file_name();
         name.and_then(|name| name.to_str()?.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What the journals must hold, in a file of our own beside them.
+//! A file of our own beside the journals that says what they must hold.
 //!
 //! ```text
 //!   journals.mark    active <number> <write>                    this journal was the last one, and it or a later one
@@ -7,32 +7,32 @@
 //!                    sealed <number> <keyspace>:<write> ...     the last writes of each sealed journal
 //!                    sum <CRC-32 of all before>
 //! ```
-//! It is replaced when a journal was begun or let go, so that it may be a second old. What it says stays true all the
-//! same: a journal that it names is there as it was, or it was let go because all of it is in tables.
+//! It is replaced when a journal was started or removed, so it may be a second old. It stays true all the same: a
+//! journal that it names exists unchanged, or was removed because all of its content is in tables.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 use super::journal::{self, Held, Journals};
 use crate::{StorageError, node_files};
 
-/// Its name in the engine's directory.
+/// File name in the engine's directory.
 pub(super) const NAME: &str = "journals.mark";
 
-/// What it says.
+/// Content of the file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Mark {
-    /// The last journal.
+    /// Number of the last journal.
     pub(super) active: u64,
-    /// A write in it or a later one; zero where none is known.
+    /// A write in that journal or a later one; zero if none is known.
     pub(super) holds: u64,
-    /// The keyspace that is flushed last, and never loses its newest row.
+    /// The keyspace that is flushed last and always has the newest row.
     pub(super) meta: u64,
-    /// By number, the last write of each keyspace in each sealed journal.
+    /// By journal number: the last write of each keyspace in each sealed journal.
     pub(super) sealed: BTreeMap<u64, BTreeMap<u64, u64>>,
 }
 
 impl Mark {
-    /// Reads it. An engine of an earlier program has none; a damaged one is as good as none.
+    /// Reads the file. Engines of older programs have none; a damaged file counts as missing.
     pub(super) fn read(engine: &Path) -> Option<Self> {
         let path = engine.join(NAME);
         let text = std::fs::read_to_string(&path).ok()?;
@@ -43,12 +43,12 @@ impl Mark {
         mark
     }
 
-    /// Replaces it; on disk when the call returns.
+    /// Replaces the file; synced when the call returns.
     pub(super) fn write(&self, engine: &Path) -> Result<(), StorageError> {
         node_files::replace_file(&engine.join(NAME), self.text().as_bytes())
     }
 
-    /// Whether the journals hold what it says. `last` knows the last write in the tables of a keyspace.
+    /// Checks that the journals hold what the mark says. `last` returns the last write in the tables of a keyspace.
     pub(super) fn check(
         &self,
         engine: &Path,
@@ -81,7 +81,7 @@ impl Mark {
         Ok(())
     }
 
-    /// Takes over what is known of a journal that was sealed.
+    /// Records the content of a journal that was sealed.
     pub(super) fn seal(&mut self, number: u64, held: Held) {
         self.sealed.insert(number, held.rows);
     }
@@ -123,7 +123,7 @@ impl Mark {
                 _ => return None,
             }
         }
-        // All of it or nothing: what it says is written back and compared.
+        // The file is accepted only if writing the parsed mark gives the same text.
         (mark.text() == text).then_some(mark)
     }
 }

@@ -1,17 +1,18 @@
-//! Whether the engine's files are all there and belong together, looked at before the engine opens them.
+//! Checks that the engine's files are complete and consistent, before the engine opens them.
 //!
-//! The engine mends what it finds: a keyspace without `current` it removes as half-made, tables that a damaged manifest
-//! does not name it removes as left over, and where it finds no journal it counts its writes anew. After a crash within
-//! its own work that is right. After a file was lost or damaged it makes the loss complete, so then it never starts.
+//! The engine repairs what it finds: it removes a keyspace without `current` as half-made, removes tables that a
+//! damaged manifest does not name as leftovers, and restarts its sequence numbers if there is no journal. After a
+//! crash that is right. After a file was lost or damaged it would turn the damage into data loss, so in that case the
+//! engine is not started.
 //!
-//! F1 Every keyspace is there, with `current`, with the manifest that it names, whose checksum is right, and with every
-//!    file that the manifest names.
-//! F2 The names of the keyspaces are read in full: what they do not name, the engine removes.
+//! F1 Every keyspace exists, with `current`, with the manifest that `current` names, whose checksum is right, and
+//!    with every file that the manifest names.
+//! F2 The names of the keyspaces can be read completely: the engine removes keyspaces without a name.
 //! F3 The journals are whole, see [`super::journal`].
 //! F4 The journals hold what their mark says, see [`super::journals_mark`].
-//! F5 No table holds a later write than the journals: a journal that had lost its end would bring back some rows of a
-//!    batch without the others. Writes are synced before a table gets them. Tables that came by bulk are no part of
-//!    this, until the write that follows them is in the journal.
+//! F5 No table holds a later write than the journals: a journal that lost its end would restore some rows of a batch
+//!    without the others. Writes are synced before they are flushed to a table. Ingested tables are exempt until the
+//!    write that follows them is in the journal.
 
 use std::{
     io::Read,
@@ -37,23 +38,23 @@ use crate::{
     },
 };
 
-/// The tree with the names of the keyspaces.
+/// The tree that holds the names of the keyspaces.
 const NAMES: u64 = 0;
 
-/// What the tables of one keyspace hold.
+/// Summary of one keyspace's tables.
 struct Tables {
     keyspace: u64,
-    /// The last write, by bulk or not.
+    /// Sequence number of the last write, ingested or not.
     last: Option<SeqNo>,
-    /// The last one that went through the journals, and where it lies.
+    /// The last write that went through the journals, and its table file.
     journaled: Option<(SeqNo, PathBuf)>,
 }
 
-/// Refuses an engine that is not whole, and tells what its journals hold. `finished` tells that a start has once made
-/// all keyspaces.
+/// Refuses an incomplete engine and returns the content of its journals. `finished` means that an earlier start has
+/// created all keyspaces.
 pub(super) fn check(engine: &Path, finished: bool) -> Result<Journals, StorageError> {
     if !engine.join("version").exists() {
-        // It will be made.
+        // There is no engine yet.
         return Ok(Journals::default());
     }
     for name in ["lock", "keyspaces"] {
@@ -78,8 +79,8 @@ pub(super) fn check(engine: &Path, finished: bool) -> Result<Journals, StorageEr
     Ok(journals)
 }
 
-/// An engine directory without its version marker was never finished: nothing was ever stored in it. Where something
-/// was, the marker got lost. `finished` tells that an engine was once made.
+/// Removes an engine directory without a version marker: its creation was never finished, so it holds no data. If it
+/// does hold data, the marker was lost, and that is an error. `finished` means that an engine was once created.
 pub(super) fn clear_unfinished(path: &Path, finished: bool) -> Result<(), StorageError> {
     let version = path.join("version");
     if version.exists() || !finished && !path.exists() {
@@ -133,7 +134,7 @@ fn check_keyspace(number: u64, dir: &Path, finished: bool) -> Result<Tables, Sto
         if finished || tables_there {
             return Err(missing(&current));
         }
-        // The first start ended before it was made.
+        // The first start ended before this keyspace was created.
         return Ok(tables);
     }
     check_names(&dir.join("tables"))?;
@@ -160,7 +161,7 @@ fn check_keyspace(number: u64, dir: &Path, finished: bool) -> Result<Tables, Sto
     Ok(tables)
 }
 
-/// The engine ends itself at a name that is no number, or at a directory among its files.
+/// Checks file names: the engine panics at a name that is not a number, or at a directory among its files.
 fn check_names(folder: &Path) -> Result<(), StorageError> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
     for entry in entries {
@@ -176,7 +177,7 @@ fn check_names(folder: &Path) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Of the files of one keyspace, each knows its own number: two that were swapped would be read as each other.
+/// Each file of a keyspace stores its own number; this detects two files that were swapped.
 fn check_number(path: &Path, own: u64) -> Result<(), StorageError> {
     if path.file_name().and_then(|name| name.to_str()?.parse().ok()) == Some(own) {
         return Ok(());
@@ -184,7 +185,7 @@ fn check_number(path: &Path, own: u64) -> Result<(), StorageError> {
     Err(incomplete(Damaged::new(path, format!("it is the file {own} by its content"))))
 }
 
-/// A table's own number, and the number of its last write. Nothing of it is read but its ends.
+/// A table's own number and the sequence number of its last write. Only its header and footer are read.
 fn table_ends(path: &Path, global: SeqNo) -> lsm_tree::Result<(u64, SeqNo)> {
     let cache = Arc::new(Cache::with_capacity_bytes(0));
     let sum = Checksum::from_raw(0);
@@ -192,7 +193,7 @@ fn table_ends(path: &Path, global: SeqNo) -> lsm_tree::Result<(u64, SeqNo)> {
     Ok((table.id(), table.get_highest_seqno()))
 }
 
-/// The own number of a file of large values.
+/// The number that a blob file stores of itself.
 fn blobs_number(path: &Path) -> lsm_tree::Result<u64> {
     let archive = sfa::Reader::new(path)?;
     let section = archive.toc().section(b"meta").ok_or(lsm_tree::Error::Unrecoverable)?;
@@ -204,7 +205,7 @@ fn blobs_number(path: &Path) -> lsm_tree::Result<u64> {
     number.ok_or(lsm_tree::Error::Unrecoverable)
 }
 
-/// The engine's readers end by a panic where bytes are anything but their own.
+/// The engine's readers may panic on damaged bytes; this turns a panic into an error.
 fn guarded<T>(path: &Path, read: impl FnOnce() -> lsm_tree::Result<T>) -> Result<T, StorageError> {
     match std::panic::catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(read)) => Ok(read),
@@ -213,7 +214,7 @@ fn guarded<T>(path: &Path, read: impl FnOnce() -> lsm_tree::Result<T>) -> Result
     }
 }
 
-/// F5.
+/// Checks F5.
 fn check_ends(engine: &Path, tables: &[Tables], journals: &Journals) -> Result<(), StorageError> {
     let (Some(end), Some(number)) = (journals.last, journals.held.keys().next_back()) else {
         return Ok(());

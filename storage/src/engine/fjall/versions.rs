@@ -1,18 +1,18 @@
-//! Which states of its trees the engine keeps in memory.
+//! Limits which versions of its trees the engine keeps in memory.
 //!
 //! ```text
-//!   states of a tree      v1 - v2 - v3 - v4 - v5 - v6      each flush and each compaction adds one
-//!   open snapshots             S1             S2           each sees the last state before it
+//!   versions of a tree    v1 - v2 - v3 - v4 - v5 - v6      each flush and each compaction adds one
+//!   open snapshots             S1             S2           each sees the last version before it
 //!   the engine keeps           v2 - v3 - v4 - v5 - v6      all since the oldest snapshot, with their memtables
 //!   needed                     v2             v5   v6
 //! ```
-//! One long read would keep every memtable that is written meanwhile. So we let go of what lies between: the engine has no
-//! call for that, but it has one to add a state, and one to let go of all before a given moment.
+//! One long read would keep every memtable that is written meanwhile. So we release the versions between: the engine
+//! has no call for that, but it has one to add a version, and one to release all versions before a sequence number.
 //!
-//! V1 Snapshots are opened by [`Versions::open`] alone: one that is not listed could find its state gone.
-//! V2 A snapshot sees the state that was the newest when it was opened: the engine adds a state and moves its clock beyond
-//!    it under one lock.
-//! V3 No state stands twice in the engine's list: when it lets one go it removes the file of that name.
+//! V1 Snapshots are opened only by [`Versions::open`]: the version of an unlisted snapshot could be released.
+//! V2 A snapshot sees the version that was the newest when it was opened: the engine adds a version and advances its
+//!    sequence number under one lock.
+//! V3 No version is listed twice in the engine: when it releases one it removes the file of that name.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use super::ascent::Still;
 
-/// The snapshots that are open.
+/// The open snapshots.
 pub(super) struct Versions {
     keyspaces: Vec<Keyspace>,
     open: Mutex<Open>,
@@ -30,14 +30,14 @@ pub(super) struct Versions {
 
 struct Open {
     snapshots: BTreeMap<SeqNo, Seen>,
-    /// By keyspace: files of states before this one are removed.
+    /// By keyspace: manifest files of versions before this one are removed.
     removed_before: Vec<u64>,
 }
 
-/// What snapshots of one moment see.
+/// The versions that the snapshots at one sequence number see.
 struct Seen {
     holders: usize,
-    /// By keyspace: its state.
+    /// By keyspace: the version id.
     states: Vec<u64>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// A keyspace of which no memtable waited for its flush when the snapshot was opened.
+    /// The state of a keyspace that had no sealed memtable when the snapshot was opened.
     pub(super) fn still(&self, keyspace: usize) -> Option<&Still> {
         self.still.get(keyspace)?.as_ref()
     }
@@ -81,7 +81,7 @@ impl Drop for Listed {
 }
 
 impl Versions {
-    /// Of a database that was just opened: that cleared away the files of all states but the newest.
+    /// For a database that was just opened: opening removed the files of all versions but the newest.
     pub(super) fn new(keyspaces: &[Keyspace]) -> Arc<Self> {
         let keyspaces = keyspaces.to_vec();
         let removed_before = newest(&keyspaces);
@@ -89,14 +89,14 @@ impl Versions {
         Arc::new(Self { keyspaces, open })
     }
 
-    /// The present moment.
+    /// Opens a snapshot of the present.
     pub(super) fn open(self: &Arc<Self>, db: &Database) -> Listed {
         let mut open = self.open.lock();
         loop {
             let states = newest(&self.keyspaces);
             let mut still: Vec<_> = self.keyspaces.iter().map(Still::of).collect();
             let at = db.snapshot();
-            // V2, if none was added meanwhile: there are a few a second.
+            // V2 holds if no version was added meanwhile; a few are added per second.
             if states == newest(&self.keyspaces) {
                 let seen = Seen { holders: 0, states };
                 open.snapshots.entry(at.seqno()).or_insert(seen).holders += 1;
@@ -108,7 +108,7 @@ impl Versions {
         }
     }
 
-    /// Lets go of states that no snapshot needs.
+    /// Releases versions that no snapshot needs.
     pub(super) fn prune(&self) {
         let Open { snapshots, removed_before } = &mut *self.open.lock();
         // The engine takes 0 for "nothing is known".
@@ -125,7 +125,7 @@ impl Versions {
             if states.len() == 1 {
                 continue;
             }
-            // Whoever adds a state has the lock until the file says so.
+            // Whoever adds a version holds the lock until the file names it.
             let Some(newest) = named_newest(ks.path()) else { continue };
             needed.remove(&newest);
             if states.len() <= needed.len() + 1 {
@@ -137,15 +137,16 @@ impl Versions {
             for state in kept {
                 states.append_version(state);
             }
-            // Of all that lie before the oldest snapshot the last one stays: that is its own, which was just added again,
-            // and everything before it goes. The files would go with it, those of the kept states too: here is none.
+            // Of all versions before the oldest snapshot the engine keeps only the last one, which is the one that
+            // was just added again. The engine would also remove the files of released versions, including the ones
+            // we keep, so it gets a folder without files.
             let nowhere = ks.path().join("none");
             if let Err(error) = states.maintenance(&nowhere, oldest) {
                 tracing::warn!(keyspace = %ks.name(), %error, "states of the store stay in memory");
             }
-            // A start reads the newest alone.
+            // Opening a database reads only the newest version's file.
             for id in *removed_before..newest {
-                // Most are gone: the engine removes some itself.
+                // Most are already gone: the engine removes some itself.
                 let _ = std::fs::remove_file(ks.path().join(format!("v{id}")));
             }
             *removed_before = newest;
@@ -153,17 +154,17 @@ impl Versions {
     }
 }
 
-/// The newest state of a tree, by its file.
+/// The newest version of a tree, according to its file `current`.
 fn named_newest(folder: &Path) -> Option<u64> {
     newest_in(&std::fs::read(folder.join("current")).ok()?)
 }
 
-/// What the file named `current` says.
+/// The version id in a file named `current`.
 pub(super) fn newest_in(current: &[u8]) -> Option<u64> {
     current.first_chunk().map(|id| u64::from_le_bytes(*id))
 }
 
-/// The newest state of each tree.
+/// The newest version of each tree.
 fn newest(keyspaces: &[Keyspace]) -> Vec<u64> {
     keyspaces.iter().map(|ks| ks.tree.current_version().id()).collect()
 }
@@ -201,7 +202,7 @@ mod tests {
                     model.remove(&key);
                     batch.remove(Keyspace::Current, key);
                 } else {
-                    // Beyond the threshold it goes to a blob file.
+                    // A value above the threshold is stored in a blob file.
                     let len = if random.random_bool(0.05) { 70_000 } else { 20 };
                     let value = vec![random.random::<u8>(); len];
                     model.insert(key.clone(), value.clone());

@@ -1,5 +1,5 @@
-//! What a damaged, truncated, foreign or unwritable dbpath is answered with: an error that names the place and the way
-//! out, never a panic, never data that are not ours.
+//! A damaged, truncated, foreign or unwritable dbpath leads to an error that names the file and the remedy, never to
+//! a panic or to wrong data.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ fn options() -> StoreOptions {
     StoreOptions { cache_bytes: 4 << 20, ..StoreOptions::default() }
 }
 
-/// A store with documents in tables, in blobs and in the journal, an index, history and an oplog.
+/// Makes a store with documents in tables, in blobs and in the journal, an index, history and an oplog.
 fn make(dir: &Path) -> Vec<RawDocumentBuf> {
     let store = Store::open(dir, options()).unwrap();
     store.begin_initial_sync().unwrap();
@@ -28,7 +28,7 @@ fn make(dir: &Path) -> Vec<RawDocumentBuf> {
     let mut noise = |len: usize| -> String {
         (0..len).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect()
     };
-    // Beyond the loader's memory, so that it is ingested: tables on disk.
+    // More than the loader's memory, so that it is ingested as tables on disk.
     let docs: Vec<_> = (0..300)
         .map(|n| {
             let text = noise(if n % 100 == 7 { 100 << 10 } else { 60 << 10 });
@@ -44,7 +44,7 @@ fn make(dir: &Path) -> Vec<RawDocumentBuf> {
     docs
 }
 
-/// Opens and reads everything there is.
+/// Opens the store and reads everything.
 fn read_all(dir: &Path) -> Result<Vec<RawDocumentBuf>, StorageError> {
     let store = Store::open(dir, options())?;
     let view = store.view(ReadAt::Newest)?;
@@ -89,7 +89,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Any file, any byte, any length: the error says what to do, or the data are what they were.
+/// Damage to any file at any byte, or any truncation: the error says what to do, or the data is unchanged.
 #[test]
 fn a_damaged_or_truncated_file_is_told_and_never_read_as_data() {
     let dir = tempfile::tempdir().unwrap();
@@ -115,14 +115,14 @@ fn a_damaged_or_truncated_file_is_told_and_never_read_as_data() {
         fs::write(file, bytes).unwrap();
         let what = format!("SEED={seed}: {} at {at}", file.display());
         match read_all(&broken) {
-            // A byte that nobody reads, or a truncated file that begins anew.
+            // A byte that is never read, or a truncated file that is rewritten.
             Ok(found) => assert!(found == docs, "{what}: {} documents", found.len()),
             Err(error) => {
                 told += 1;
                 let text = error.to_string();
                 assert!(error.is_fatal() || text.contains("dbpath"), "{what}: {text}");
                 let names = text.contains("broken-") || text.contains("is damaged");
-                // What the engine's manifests vouch for is named.
+                // Files that the engine's manifests list are named in the error.
                 let vouched = ["tables", "blobs"]
                     .iter()
                     .any(|dir| file.parent().is_some_and(|parent| parent.ends_with(dir)));
@@ -137,7 +137,7 @@ fn a_damaged_or_truncated_file_is_told_and_never_read_as_data() {
     assert!(seed.is_some() || told > 10, "only {told} were noticed");
 }
 
-/// The engine's own words name no file.
+/// The engine's own errors do not name the file.
 #[test]
 fn a_damaged_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ fn a_refusing_disk_is_answered_with_the_way_out() {
     assert!(text(ErrorKind::PermissionDenied).contains("--dbpath"));
 }
 
-/// Places that Linux has: a file system that takes no directory, and a file that is always full.
+/// Uses Linux's own files: a file system that allows no directory, and a device that is always full.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_dbpath_that_cannot_be_written_is_told_at_once() {
@@ -236,7 +236,7 @@ fn a_dbpath_that_cannot_be_written_is_told_at_once() {
     assert!(text.contains("FORMAT") && text.contains("make room"), "{text}");
 }
 
-/// The oplog's order is the primary's, not the clock's; upkeep that hears an earlier hour waits.
+/// The oplog's order is the primary's, not the clock's; upkeep with an earlier time does nothing.
 #[test]
 fn a_clock_that_goes_back_changes_nothing() {
     for fixture in fixtures() {

@@ -1,4 +1,4 @@
-//! What was read ahead is never older than what the batch would read itself.
+//! Rows that were read ahead are never older than what the batch itself would read.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
@@ -41,7 +41,7 @@ fn rows_that_changed_since_are_read_again() {
     }
 }
 
-/// A batch larger than the engine takes at once forgets its first parts: then nothing that was read ahead counts.
+/// A batch written in parts no longer knows its first rows, so everything that was read ahead is discarded.
 #[test]
 fn a_batch_in_parts_counts_as_a_change_of_everything() {
     let options = StoreOptions { batch_max_bytes: 64 << 10, ..StoreOptions::default() };
@@ -62,7 +62,7 @@ fn a_batch_in_parts_counts_as_a_change_of_everything() {
     assert_eq!(value(&mut apply, uuid, 0), Some(1));
 }
 
-/// Batches that overlap their readings, as the applier's do, leave what a plain map holds.
+/// Random batches with overlapping read-ahead, as in the applier, give the same result as a plain map.
 #[test]
 fn random_batches_with_rows_read_during_the_batch_before() {
     for seed in 0..20 {

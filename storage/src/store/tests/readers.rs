@@ -1,4 +1,4 @@
-//! Readers of one moment: what they hold, what they count, where they begin.
+//! Readers at a timestamp: pins, counts, and the start of a scan.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn a_pin_holds_oldest_back_up_to_twice_the_window() {
         put(100, 110);
         let found = fixture.docs(ReadAt::Timestamp(ts(20)), "c", Direction::Forward);
         assert_eq!(found, [rawdoc! { "_id": 1, "n": 20i64 }]);
-        // The bound: twice the window.
+        // The limit of a pin: twice the window.
         put(110, 200);
         assert_eq!(store.watermarks().oldest(), ts(199 - 96));
         assert!(matches!(
@@ -99,8 +99,8 @@ fn counts_are_those_of_the_moment() {
     }
 }
 
-/// A queue: rows come at its end and go at its front. Readers of every moment see what is there, also when a row comes
-/// before the front.
+/// A queue: rows are inserted at its end and removed at its front. Readers at every timestamp see the right rows,
+/// also when a row is inserted before the front.
 #[test]
 fn the_front_of_a_queue_is_found_wherever_it_is() {
     for fixture in fixtures() {
@@ -150,8 +150,8 @@ fn the_front_of_a_queue_is_found_wherever_it_is() {
     }
 }
 
-/// What is dropped is part of what the past costs, under the name that it had, and is bounded by size where that is
-/// wanted.
+/// Dropped collections count towards the size of history under their former name, and are limited by size if
+/// configured.
 #[test]
 fn dropped_collections_cost_and_are_bounded_by_size_on_demand() {
     for fixture in fixtures() {
@@ -190,11 +190,12 @@ fn dropped_collections_cost_and_are_bounded_by_size_on_demand() {
     }
 }
 
-/// The rows of a dropped table go before the epoch of its last moment does: no restart may bring that moment back.
+/// The rows of a dropped table are removed before the epoch of its last timestamp: no restart may make that timestamp
+/// readable again.
 #[test]
 fn what_was_reclaimed_is_not_readable_after_a_restart() {
     for fixture in fixtures() {
-        // Epochs of a hundred seconds.
+        // Epochs of 100 seconds.
         fixture.store.set_history_window(Duration::from_secs(9600), None, false);
         let (gone, kept) = (fixture.make(1, "c", &rawdoc! {}), fixture.make(2, "d", &rawdoc! {}));
         fixture.put(3, gone, rawdoc! { "_id": 1 });

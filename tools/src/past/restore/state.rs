@@ -2,8 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
+    fs::{File, TryLockError},
     io::Write,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -18,6 +19,47 @@ use crate::past::{canonical, from_json};
 pub(super) struct State {
     path: PathBuf,
     kept: Kept,
+    _alone: Alone,
+}
+
+/// Two restores with one file would each take the other's progress for its own.
+struct Alone {
+    path: PathBuf,
+    _locked: File,
+}
+
+impl Alone {
+    fn take(state: &Path) -> Result<Self> {
+        let mut name = state.as_os_str().to_owned();
+        name.push(".lock");
+        let path = PathBuf::from(name);
+        loop {
+            let file = File::create(&path).with_context(|| format!("open {}", path.display()))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => bail!(
+                    "another restore uses {}; wait for its end, or name another file with --state",
+                    state.display()
+                ),
+                Err(TryLockError::Error(error)) => {
+                    return Err(error).with_context(|| format!("lock {}", path.display()));
+                }
+            }
+            // Its last owner may have removed it since it was opened.
+            let inode = |data: std::fs::Metadata| (data.dev(), data.ino());
+            let ours = file.metadata().map(inode)?;
+            if std::fs::metadata(&path).map(inode).is_ok_and(|now| now == ours) {
+                return Ok(Self { path, _locked: file });
+            }
+        }
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        // One that stays is in nobody's way.
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -41,6 +83,7 @@ struct Progress {
 impl State {
     /// Loads the state that an earlier run left, if there is one.
     pub(super) fn load(path: &Path, command: &str) -> Result<Self> {
+        let alone = Alone::take(path)?;
         let kept: Kept = match std::fs::read(path) {
             Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| {
                 format!(
@@ -63,7 +106,7 @@ impl State {
                 kept.command
             );
         }
-        Ok(Self { path: path.to_owned(), kept })
+        Ok(Self { path: path.to_owned(), kept, _alone: alone })
     }
 
     /// The moment that an earlier run of this restore has chosen.
@@ -129,5 +172,24 @@ impl State {
         file.write_all(&serde_json::to_vec_pretty(&self.kept)?).with_context(shown)?;
         file.sync_all().with_context(shown)?;
         std::fs::rename(&new, &self.path).with_context(shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_restore_at_a_time_uses_a_state_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("restore.state");
+        let first = State::load(&path, "one").unwrap();
+        let second = State::load(&path, "one").err().unwrap().to_string();
+        assert!(second.contains("another restore uses"), "{second}");
+        drop(first);
+        let mut again = State::load(&path, "one").unwrap();
+        again.begin(Timestamp::new(5, 1)).unwrap();
+        again.remove().unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
     }
 }

@@ -1,13 +1,13 @@
-//! The blocks of a table, row by row, without an allocation or a counted reference for each row.
+//! Reads the blocks of a table row by row, without an allocation or a reference count per row.
 //!
-//! The engine's own walk over a table puts every row together as a key and a value that live on by themselves. Who
-//! looks at a million rows to keep a hundred pays for that ten thousand times too often. Here a block is parsed as a
-//! whole, by the engine's own code, and its rows stay where they lie until one of them is wanted:
+//! The engine's own iterator makes an owned key and value for every row. A scan that reads a million rows to keep a
+//! hundred pays for that ten thousand times too often. Here a block is parsed as a whole, by the engine's own code,
+//! and its rows stay in place until one is needed:
 //!
 //! ```text
 //!   index     [part] -> [part] -> ...           read part by part, from the lower bound on
 //!   handles    [block, last key] [block, last key] ...
-//!   block     key|value key|value key|value     the engine's cache holds it, or it is read and put there
+//!   block     key|value key|value key|value     from the engine's cache, or read from disk into it
 //!                       ^ rows[next]
 //! ```
 
@@ -26,37 +26,37 @@ use lsm_tree::{
 
 use super::{super::super::Look, source::Head};
 
-/// A walk upward over one table.
+/// A forward scan over one table.
 pub(super) struct Blocks {
     table: Table,
     id: GlobalTableId,
-    /// Opened when the cache lacks a block.
+    /// Opened when a block is not in the cache.
     file: Option<File>,
-    /// Parts of the index that were not read yet.
+    /// Index partitions that were not read yet.
     parts: VecDeque<Handle>,
     /// Blocks that were not read yet.
     handles: VecDeque<Handle>,
-    /// The block at hand.
+    /// The current block.
     data: ByteView,
     last_key: Slice,
     rows: Vec<Row>,
     next: usize,
 }
 
-/// A block, and the last key in it.
+/// A block and its last key.
 struct Handle {
     block: BlockHandle,
     last_key: Slice,
 }
 
-/// A row, as places in its block.
+/// A row as offsets into its block.
 struct Row {
     seqno: SeqNo,
     kind: ValueType,
     prefix: Range<usize>,
     rest: Range<usize>,
     value: Range<usize>,
-    /// An older row of the key that the one before it has.
+    /// An older version of the previous row's key.
     again: bool,
 }
 
@@ -91,7 +91,7 @@ impl Blocks {
         Ok(blocks)
     }
 
-    /// The present row, if the walk is not at its end.
+    /// The current row, unless the scan is at its end.
     pub(super) fn head(&self) -> Option<Head<'_>> {
         let row = self.rows.get(self.next)?;
         Some(Head {
@@ -103,7 +103,7 @@ impl Blocks {
         })
     }
 
-    /// The present row by itself.
+    /// An owned copy of the current row.
     pub(super) fn row(&self) -> Option<InternalValue> {
         let (row, head) = (self.rows.get(self.next)?, self.head()?);
         let key = ByteView::fused(head.prefix, head.rest);
@@ -111,17 +111,17 @@ impl Blocks {
         Some(InternalValue::from_components(key, value, row.seqno, row.kind))
     }
 
-    /// No key of the block at hand is greater.
+    /// Upper bound of the keys in the current block.
     pub(super) fn last_key(&self) -> Option<&Slice> {
         (self.next < self.rows.len()).then_some(&self.last_key)
     }
 
-    /// Goes on to the next row of the block.
+    /// Moves to the next row of the block.
     pub(super) fn advance(&mut self) {
         self.next += 1;
     }
 
-    /// Reads the next block that has rows. False at the end.
+    /// Loads the next block that has rows. False at the end.
     pub(super) fn load(&mut self) -> lsm_tree::Result<bool> {
         self.load_from(Bound::Unbounded)
     }
@@ -161,7 +161,7 @@ impl Blocks {
         Ok(true)
     }
 
-    /// Neighbours with prefixes of one length have the same prefix: that of the last row before them without one.
+    /// Adjacent rows with prefixes of equal length share the prefix: that of the last row before them without one.
     fn have_one_key(&self, before: &Row, row: &Row) -> bool {
         let bytes = |place: &Range<usize>| self.data.get(place.clone()).unwrap_or_default();
         if before.prefix.len() == row.prefix.len() {
@@ -171,8 +171,8 @@ impl Blocks {
         before.key_len() == row.key_len() && key(before).eq(key(row))
     }
 
-    /// The next row of the block at hand that passes the test, as [`super::Ascent::find`] has it, without a look at
-    /// other sources. `last` is the key that was seen last.
+    /// The next row of the current block that the test accepts, as in [`super::Ascent::find`], without looking at
+    /// other sources. `last` is the previous key.
     pub(super) fn find(
         &mut self,
         at: SeqNo,
@@ -209,7 +209,7 @@ impl Blocks {
         None
     }
 
-    /// Leaves out what lies before the bound.
+    /// Skips rows before the bound.
     fn skip(&mut self, from: Bound<&[u8]>) {
         while let Some(head) = self.head() {
             let before = match from {
@@ -224,7 +224,7 @@ impl Blocks {
         }
     }
 
-    /// What a part of the index names, from a lower bound on.
+    /// The handles in an index partition, from a lower bound on.
     fn index(
         &mut self,
         handle: BlockHandle,
@@ -249,7 +249,7 @@ impl Blocks {
         Ok(handles)
     }
 
-    /// A block out of the engine's cache, or from disk and into the cache.
+    /// A block from the engine's cache, or from disk, in which case it is added to the cache.
     fn block(&mut self, handle: BlockHandle, kind: BlockType) -> lsm_tree::Result<Block> {
         if let Some(block) = self.table.cache.get_block(self.id, handle.offset()) {
             return Ok(block);
@@ -273,15 +273,15 @@ impl Blocks {
     }
 }
 
-/// Memory is read ahead where it is read in order: a row is found by the length of the one before it, and each would be
-/// waited for by itself.
+/// Reads one byte of every cache line in order, so that the CPU prefetches the block. Parsing alone would wait for
+/// memory at each row, since a row's position depends on the length of the one before it.
 fn touch(block: &[u8]) {
     const LINE: usize = 64;
     let sum = block.iter().step_by(LINE).fold(0u8, |sum, byte| sum ^ byte);
     std::hint::black_box(sum);
 }
 
-/// A block that passed its checksum and yet makes no sense must not look like a shorter one.
+/// The error for a block whose checksum is right but whose rows are not: it must not be taken for a shorter block.
 fn outside() -> lsm_tree::Error {
     let why = "a row lies outside of its block";
     std::io::Error::new(std::io::ErrorKind::InvalidData, why).into()

@@ -1,4 +1,4 @@
-//! Where the rows of a walk come from, and the row of each that comes next.
+//! The sources of a scan, each with its next row.
 
 use std::{cmp::Ordering, collections::VecDeque, ops::Bound, sync::Arc};
 
@@ -7,7 +7,7 @@ use lsm_tree::{InternalValue, Memtable, SeqNo, Table, TreeId, ValueType};
 
 use super::{super::super::Look, blocks::Blocks};
 
-/// A row where it lies. In a block its key comes in two parts.
+/// A row in place. In a block its key is split into two parts.
 pub(super) struct Head<'b> {
     pub(super) prefix: &'b [u8],
     pub(super) rest: &'b [u8],
@@ -21,7 +21,7 @@ impl Head<'_> {
         self.kind.is_tombstone()
     }
 
-    /// The value is a place in a blob file.
+    /// True if the value is a pointer into a blob file.
     pub(super) fn is_value_elsewhere(&self) -> bool {
         self.kind == ValueType::Indirection
     }
@@ -30,7 +30,7 @@ impl Head<'_> {
         self.prefix.len() + self.rest.len() == key.len() && self.compare_key(key).is_eq()
     }
 
-    /// Against a key in one piece.
+    /// Compares with a contiguous key.
     pub(super) fn compare_key(&self, key: &[u8]) -> Ordering {
         match key.split_at_checked(self.prefix.len()) {
             Some((front, back)) => self.prefix.cmp(front).then_with(|| self.rest.cmp(back)),
@@ -46,7 +46,7 @@ impl Head<'_> {
         }
     }
 
-    /// The order of rows: by key, newer ones first.
+    /// The order of rows: by key, newer rows first.
     pub(super) fn is_before(&self, other: &Head<'_>) -> bool {
         let keys = if other.rest.is_empty() {
             self.compare_key(other.prefix)
@@ -60,25 +60,25 @@ impl Head<'_> {
     }
 }
 
-/// One source, and the first of its rows that was not taken yet.
+/// A source and the next of its rows.
 pub(super) enum Source {
     Memtable {
         head: Option<InternalValue>,
         rows: Recent,
     },
-    /// A run of tables as the engine walks over it: most walks are short.
+    /// A run of tables, read by the engine's iterator, which suits short scans.
     Run {
         head: Option<InternalValue>,
         rows: Run,
     },
-    /// A run in a long walk.
+    /// A run of tables in a long scan, read block by block.
     Blocks {
         blocks: Blocks,
         tables: Tables,
     },
 }
 
-/// From so many rows on a walk counts as long: what opens the blocks of a table is paid back.
+/// Number of rows after which a scan counts as long, so that reading blocks directly pays off.
 const LONG: usize = 64;
 
 impl Source {
@@ -96,7 +96,7 @@ impl Source {
         Self::Run { head: None, rows: Run { tables, from, table: None, taken: 0 } }
     }
 
-    /// Comes to the first row.
+    /// Moves to the first row.
     pub(super) fn begin(&mut self, at: SeqNo) -> lsm_tree::Result<()> {
         match self {
             Self::Memtable { head, rows } => *head = rows.next(),
@@ -119,18 +119,18 @@ impl Source {
         }
     }
 
-    /// The row by itself, before it is left.
+    /// Takes an owned copy of the row, before the source advances.
     pub(super) fn row(&mut self) -> Option<InternalValue> {
         match self {
             Self::Memtable { head, .. } => head.take(),
-            // From the last one on it goes on in blocks.
+            // At the last row of a short scan the head is kept: the scan continues after it in blocks.
             Self::Run { head, rows } if rows.taken < LONG => head.take(),
             Self::Run { head, .. } => head.clone(),
             Self::Blocks { blocks, .. } => blocks.row(),
         }
     }
 
-    /// The next row of the block at hand that passes the test. See [`Blocks::find`].
+    /// The next row of the current block that the test accepts. See [`Blocks::find`].
     pub(super) fn find_in_block(
         &mut self,
         at: SeqNo,
@@ -143,7 +143,7 @@ impl Source {
         }
     }
 
-    /// Comes to a row that the snapshot sees. True if that took it to another block, or there is none.
+    /// Moves to a row that the snapshot sees. True if that is in another block, or there is none.
     pub(super) fn settle(&mut self, at: SeqNo) -> lsm_tree::Result<bool> {
         match self {
             Self::Blocks { blocks, tables } => tables.settle(blocks, at),
@@ -151,7 +151,7 @@ impl Source {
         }
     }
 
-    /// No row before the next block has a greater key.
+    /// Upper bound of the keys before the next block.
     pub(super) fn last_key(&self) -> Option<&Slice> {
         match self {
             Self::Blocks { blocks, .. } => blocks.last_key(),
@@ -159,7 +159,7 @@ impl Source {
         }
     }
 
-    /// Goes on to the next row that the snapshot sees. True if that lies in another block, or there is none.
+    /// Moves to the next row that the snapshot sees. True if that is in another block, or there is none.
     pub(super) fn advance(&mut self, at: SeqNo) -> lsm_tree::Result<bool> {
         match self {
             Self::Memtable { head, rows } => {
@@ -180,7 +180,7 @@ impl Source {
         }
     }
 
-    /// The same run, from behind its present row on.
+    /// The same run, read block by block from after its current row.
     fn in_blocks(&mut self, at: SeqNo) -> lsm_tree::Result<Option<Self>> {
         let Self::Run { head, rows } = self else { return Ok(None) };
         let (Some(row), Some((table, _))) = (head.take(), rows.table.take()) else {
@@ -198,7 +198,7 @@ impl Source {
     }
 }
 
-/// The tables of a run that are still to come.
+/// The remaining tables of a run.
 pub(super) struct Tables {
     tree: TreeId,
     next: Box<dyn FnMut() -> Option<Table> + Send>,
@@ -219,7 +219,7 @@ impl Tables {
         self.settle(blocks, at)
     }
 
-    /// Passes over what came after the snapshot, and from table to table.
+    /// Skips rows newer than the snapshot, and moves from table to table.
     fn settle(&mut self, blocks: &mut Blocks, at: SeqNo) -> lsm_tree::Result<bool> {
         let mut crossed = false;
         loop {
@@ -242,7 +242,7 @@ impl Tables {
 /// Rows of a table, in order.
 type Rows = Box<dyn Iterator<Item = lsm_tree::Result<InternalValue>> + Send>;
 
-/// The rows of a run, as the engine gives them.
+/// The rows of a run, through the engine's iterator.
 pub(super) struct Run {
     tables: Tables,
     from: Bound<Slice>,
@@ -266,7 +266,7 @@ impl Run {
                 self.table = None;
                 return Ok(None);
             };
-            // Blocks of a bounded walk are searched for the bound, one after the other: only the first table needs it.
+            // Every block of a bounded iterator is searched for the bound, and only the first table needs the bound.
             let rows: Rows = match std::mem::replace(&mut self.from, Bound::Unbounded) {
                 Bound::Unbounded => Box::new(table.iter()),
                 from => Box::new(table.range((from, Bound::Unbounded))),
@@ -276,18 +276,18 @@ impl Run {
     }
 }
 
-/// The rows of a memtable. An iterator would borrow it; so they are taken out some at a time.
+/// The rows of a memtable. They are copied in batches, because an iterator would borrow the memtable.
 pub(super) struct Recent {
     memtable: Arc<Memtable>,
     after: Bound<(Slice, SeqNo)>,
     to: Bound<Slice>,
     at: SeqNo,
     batch: VecDeque<InternalValue>,
-    /// How many come next; 0 when all have come.
+    /// Size of the next batch; 0 after the last.
     batch_len: usize,
 }
 
-/// As many rows of a memtable are taken out at once: few first, for short walks.
+/// Batch sizes: small at first, for short scans.
 const BATCH_LEN_FIRST: usize = 8;
 const BATCH_LEN_MAX: usize = 128;
 
@@ -309,7 +309,7 @@ impl Recent {
     }
 
     fn refill(&mut self) {
-        // The order is by key, then by sequence number downward.
+        // Rows are ordered by key, then by descending sequence number.
         let key = |key: &Slice, number| {
             InternalValue::from_components(key.clone(), Slice::empty(), number, ValueType::Value)
                 .key
@@ -325,7 +325,7 @@ impl Recent {
             .take(self.batch_len)
             .map(|row| InternalValue { key: row.key().clone(), value: row.value().clone() });
         self.batch.extend(rows);
-        // What comes into the memtable later is beyond the snapshot.
+        // Rows added to the memtable later are newer than the snapshot.
         match self.batch.back() {
             Some(last) if self.batch.len() == self.batch_len => {
                 self.after = Bound::Excluded((last.key.user_key.clone(), last.key.seqno));

@@ -7,7 +7,7 @@ use super::super::{
     Fjall,
 };
 
-/// Walks over many runs with removed, replaced and later rows, beside the model's.
+/// Scans over many runs with removed, replaced and newer rows return the same as the model.
 #[test]
 fn walks_are_those_of_the_model() {
     for seed in 0..3 {
@@ -29,7 +29,7 @@ fn walks_are_those_of_the_model() {
                 engine.commit(batch, Sync::No).unwrap();
             }
             held.push((model.snapshot(), engine.snapshot()));
-            // The last rounds stay in memory.
+            // The last rounds stay in the memtable.
             if round < 10 {
                 engine.keyspace(Keyspace::Current).rotate_memtable().unwrap();
                 engine.settle();
@@ -48,7 +48,7 @@ fn walks_are_those_of_the_model() {
 struct Random(StdRng);
 
 impl Random {
-    /// Few enough that keys come again, with beginnings in common, and now and then one that begins like many.
+    /// A key from a small pool, so that keys repeat; many share a prefix.
     fn key(&mut self) -> Vec<u8> {
         let number: u32 = self.0.random_range(0..2_500);
         let mut key = format!("{:03}", number / 50).into_bytes();
@@ -86,7 +86,7 @@ impl Random {
             let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
             let mut rows = snapshot.range(Keyspace::Current, from, to);
             let (mut found, mut looked) = (Vec::new(), Vec::new());
-            // Sometimes the next one, sometimes the next one of its kind.
+            // Alternates between `next` and `next_where`.
             loop {
                 let next = match found.len() % 5 {
                     0 => rows.next(),

@@ -1,4 +1,4 @@
-//! Reads a journal batch by batch. What is read is not kept: a journal may be larger than memory.
+//! Reads a journal batch by batch. The content is not kept, since a journal may be larger than memory.
 
 use std::{
     fs::File,
@@ -10,11 +10,11 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::layout;
 
-/// How much is read at a time.
+/// Size of the read buffer.
 const BUFFER: usize = 256 << 10;
-/// Rows longer than this are no marks of ours, and are not looked at.
+/// Longer rows cannot be our marks, so their content is skipped.
 const LOOK_MAX: u32 = 64;
-/// The first bytes of a batch: what begins it, and what begins its first row.
+/// Length of a batch header plus the first byte of its first row.
 const BEGIN: usize = 14;
 
 const TAG_BATCH: u8 = 1;
@@ -23,35 +23,35 @@ const TAG_END: u8 = 3;
 const TAG_EMPTIED: u8 = 4;
 const TRAILER: [u8; 4] = *b"FJL\x03";
 
-/// Reads from one place on.
+/// Reads from an offset on.
 pub(super) struct Scan<R> {
     input: BufReader<R>,
     at: u64,
-    /// Of the rows of this batch so far.
+    /// Checksum of this batch's rows so far.
     sum: Xxh3,
 }
 
-/// What was read.
+/// Result of reading a batch.
 #[derive(Debug)]
 pub(super) enum Step {
     /// A whole batch.
     Batch { at: u64 },
-    /// Nothing is left but zeros.
+    /// Only zeros follow.
     End,
-    /// Something that is no whole batch.
+    /// The bytes are not a whole batch.
     Bad(&'static str),
 }
 
-/// One row of a batch that is not known to be whole yet.
+/// One row of a batch that is not verified yet.
 pub(super) struct Row<'a> {
     pub(super) keyspace: u64,
     /// The sequence number of its batch.
     pub(super) at: u64,
-    /// Short ones only.
+    /// Key and value, only of short rows.
     short: Option<(&'a [u8], &'a [u8])>,
 }
 
-/// Why a batch is not whole, or why that is not known.
+/// Why reading a batch stopped: it is bad, or an I/O error.
 enum Stop {
     Bad(&'static str),
     Io(io::Error),
@@ -72,12 +72,12 @@ impl<R: Read + Seek> Scan<R> {
         Ok(Self { input: BufReader::with_capacity(BUFFER, input), at, sum: Xxh3::new() })
     }
 
-    /// Where the next byte to read stands.
+    /// Offset of the next byte to read.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    /// Reads one batch. Its rows are shown before it is known to be whole.
+    /// Reads one batch. `each` sees its rows before the batch is verified.
     pub(super) fn batch(&mut self, each: &mut dyn FnMut(Row<'_>)) -> io::Result<Step> {
         match self.try_batch(each) {
             Ok(step) => Ok(step),
@@ -112,7 +112,7 @@ impl<R: Read + Seek> Scan<R> {
         Ok(Step::Batch { at })
     }
 
-    /// A journal is made with room to grow.
+    /// Checks that only zeros follow: journals are preallocated.
     fn only_zeros(&mut self) -> Result<Step, Stop> {
         loop {
             let part = self.input.fill_buf()?;
@@ -159,7 +159,7 @@ impl<R: Read + Seek> Scan<R> {
         Ok(())
     }
 
-    /// Takes bytes into the checksum and forgets them.
+    /// Adds bytes to the checksum and discards them.
     fn pass(&mut self, mut len: u64) -> Result<(), Stop> {
         while len > 0 {
             let part = self.input.fill_buf()?;
@@ -194,25 +194,25 @@ impl<R: Read + Seek> Scan<R> {
     }
 }
 
-/// Whole batches behind rubble.
+/// Whole batches found after garbage.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    /// Where the first one stands.
+    /// Offset of the first one.
     pub(super) first: u64,
-    /// What the last batch says about syncs: the sequence number through which all was on disk before it was written.
+    /// From the last batch with a mark: the sequence number up to which everything was synced before it was written.
     synced: Option<u64>,
-    /// A batch that should say it does not: a program wrote it that did not know of this.
+    /// A batch that should have this number does not have it, because an older program wrote it.
     silent: bool,
 }
 
 impl Rest {
-    /// True if what comes after this sequence number was on disk.
+    /// True if data after sequence number `last` was synced.
     pub(super) fn proves_synced_beyond(&self, last: u64) -> bool {
         self.silent || self.synced.is_some_and(|synced| synced > last)
     }
 }
 
-/// Looks for whole batches after a place, at every byte.
+/// Searches for whole batches after an offset, at every byte.
 pub(super) fn whole_batches_after(path: &Path, from: u64, last: Option<u64>) -> io::Result<Rest> {
     let mut rest = Rest::default();
     let mut at = from + 1;
@@ -238,7 +238,7 @@ pub(super) fn whole_batches_after(path: &Path, from: u64, last: Option<u64>) -> 
     Ok(rest)
 }
 
-/// The next place where a batch could begin.
+/// The next offset at which a batch could begin.
 fn next_begin(path: &Path, from: u64, last: Option<u64>) -> io::Result<Option<u64>> {
     let mut input = File::open(path)?;
     let mut at = from;
@@ -253,7 +253,7 @@ fn next_begin(path: &Path, from: u64, last: Option<u64>) -> io::Result<Option<u6
         if len < BUFFER {
             return Ok(None);
         }
-        // A beginning may lie across two parts.
+        // A batch header may span two parts.
         at += (len - (BEGIN - 1)) as u64;
     }
 }

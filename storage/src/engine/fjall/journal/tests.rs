@@ -4,7 +4,7 @@ use crate::{
     layout::{APPLIED, numbers},
 };
 
-/// Batches of one row each, and a mark that tells what was synced before it where it is asked for.
+/// Writes batches of one row each; if `marked`, each also records how far the engine was synced.
 fn write(engine: &Fjall, rows: u64, marked: bool) {
     for row in 0..rows {
         let mut batch = Batch::default();

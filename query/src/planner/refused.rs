@@ -1,4 +1,4 @@
-//! mongod's words where a text search can't be planned: they show the query as a tree.
+//! mongod's words where a query can't be planned: they show the query as a tree.
 
 use bson::RawDocument;
 
@@ -13,21 +13,44 @@ use crate::{
     value::{OwnedValue, Shown, Value},
 };
 
-/// The error, with its reason at the end.
-pub(super) fn refused(request: &Request, ns: &str, language: &str, why: &str) -> QueryError {
+/// The refusal of a text search, with its reason at the end.
+pub(super) fn refused_text(request: &Request, ns: &str, language: &str, why: &str) -> QueryError {
+    let frame = frame_in(request, ns, None, language);
+    QueryError::location(291, format!("{frame} planner returned error :: caused by :: {why}"))
+}
+
+/// The refusal of a query.
+pub fn refused(
+    code: i32,
+    request: &Request,
+    ns: &str,
+    collation: Option<&RawDocument>,
+    why: &str,
+) -> QueryError {
+    let frame = frame(request, ns, collation);
+    QueryError::location(code, format!("{frame} planner returned error :: caused by :: {why}"))
+}
+
+/// What stands before the reason.
+pub fn frame(request: &Request, ns: &str, collation: Option<&RawDocument>) -> String {
+    frame_in(request, ns, collation, "")
+}
+
+fn frame_in(
+    request: &Request,
+    ns: &str,
+    collation: Option<&RawDocument>,
+    language: &str,
+) -> String {
     let mut tree = String::new();
     show(&canonical(request.filter.root()), language, 0, &mut tree);
-    let doc = |doc: Option<&RawDocument>| {
-        doc.map_or("{}".to_owned(), |doc| Shown(Value::from(doc)).to_string())
-    };
+    let shown = |doc: &RawDocument| Shown(Value::from(doc)).to_string();
+    let doc = |doc: Option<&RawDocument>| doc.map_or("{}".to_owned(), shown);
     let sort = doc(request.written.0.as_deref());
     let projection = doc(request.written.1.as_deref());
-    QueryError::location(
-        291,
-        format!(
-            "error processing query: ns={ns}Tree: {tree}Sort: {sort}\nProj: {projection}\n planner \
-             returned error :: caused by :: {why}"
-        ),
+    let collation = collation.map_or(String::new(), |doc| format!("Collation: {}\n", shown(doc)));
+    format!(
+        "error processing query: ns={ns}Tree: {tree}Sort: {sort}\nProj: {projection}\n{collation}"
     )
 }
 
