@@ -1,7 +1,7 @@
-//! Collation: text in the order of a language.
+//! Collation: compares text by the rules of a language.
 //!
-//! mongod carries ICU 57; we carry today's data. Options and their defaults are mongod's, the order of
-//! rare characters is today's. Text that is not UTF-8 is compared with U+FFFD in place of bad bytes.
+//! mongod includes ICU 57; we use current ICU data. Options and their defaults are mongod's; the order of rare
+//! characters is the current one. In text that is not UTF-8, invalid bytes compare as U+FFFD.
 
 use std::{cmp::Ordering, fmt};
 
@@ -25,19 +25,19 @@ use crate::{
 /// The options of a collation, as a user writes them and as `listCollections` shows them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CollationSpec {
-    /// ICU's name of the language, never "simple".
+    /// ICU's locale name, never "simple".
     pub locale: String,
     /// Compare case on its own level.
     pub case_level: bool,
     /// Which case comes first.
     pub case_first: CaseFirst,
-    /// How many levels decide: 1 to 5.
+    /// Number of levels that are compared: 1 to 5.
     pub strength: u8,
-    /// "10" after "9".
+    /// Compare digit sequences by their numeric value, so that "10" comes after "9".
     pub numeric_ordering: bool,
-    /// Leave spaces and punctuation out of account below level 4.
+    /// Ignore spaces and punctuation below level 4.
     pub alternate_shifted: bool,
-    /// With shifted: spaces only, not punctuation.
+    /// With `alternate_shifted`: ignore spaces only, not punctuation.
     pub max_variable_space: bool,
     /// Check for text that needs normalizing.
     pub normalization: bool,
@@ -48,7 +48,7 @@ pub struct CollationSpec {
 /// Which case comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CaseFirst {
-    /// As the language has it.
+    /// The language's default.
     Off,
     /// Upper case first.
     Upper,
@@ -57,7 +57,7 @@ pub enum CaseFirst {
 }
 
 impl CollationSpec {
-    /// Reads a collation document. `None` is the simple one: bytes.
+    /// Parses a collation document. `None` means the simple collation, which compares bytes.
     pub fn parse(spec: &RawDocument) -> Result<Option<Self>, QueryError> {
         let mut locale = None;
         for field in Elements::new(spec) {
@@ -90,7 +90,7 @@ impl CollationSpec {
         Ok(Some(parsed))
     }
 
-    /// All options, as mongod stores and shows them.
+    /// All options as a document, as mongod stores and shows them.
     pub fn document(&self) -> RawDocumentBuf {
         let case_first = match self.case_first {
             CaseFirst::Off => "off",
@@ -193,7 +193,7 @@ impl CollationSpec {
     }
 }
 
-/// The known locale that a wrong one is taken for: other case or separators, or its language alone.
+/// The known locale closest to an invalid one: with other case or separators, or its language alone.
 fn near_locale(wrong: &str) -> Option<&'static str> {
     let plain = wrong.replace('-', "_");
     let find = |name: &str| LOCALES.iter().find(|l| l.eq_ignore_ascii_case(name)).copied();
@@ -358,14 +358,14 @@ impl Collator {
         if a == b { Ordering::Equal } else { self.icu.compare_utf8(a, b) }
     }
 
-    /// Appends bytes whose order is the order of the texts.
+    /// Appends a sort key: bytes that sort like the texts.
     pub fn sort_key(&self, text: &[u8], out: &mut Vec<u8>) {
         let Ok(()) = self.icu.write_sort_key_utf8_to(text, out);
     }
 }
 
-/// ICU's locale as BCP 47. Accents from the end are data of Canadian French and no option of the
-/// library, so French is the one language that can have them or not.
+/// Converts ICU's locale name to BCP 47. The library has no option for comparing accents backwards; it is part of the
+/// data of Canadian French, so only French supports it.
 fn icu_locale(spec: &CollationSpec) -> Result<Locale, QueryError> {
     let french = spec.locale.split(['_', '-', '@']).next() == Some("fr");
     let (name, keywords) = spec.locale.split_once('@').unwrap_or((&spec.locale, ""));

@@ -1,4 +1,4 @@
-//! What evaluation takes from outside: time, chance, the will to go on, other collections.
+//! External inputs of an evaluation: time, randomness, interruption, other collections.
 
 use std::{cell::RefCell, fmt, rc::Rc, sync::Arc};
 
@@ -7,53 +7,53 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{Release, collation::Collator, error::QueryError, source::Source, value::OwnedValue};
 
-/// The other collections of the moment, for `$lookup` and its like.
+/// Access to other collections at the same timestamp, for `$lookup` and similar stages.
 pub trait Collections {
-    /// Opens a collection of the same moment; `None` if it does not exist.
+    /// Opens a collection at the same timestamp; `None` if it does not exist.
     fn open<'s>(&'s self, namespace: &str) -> Result<Option<Box<dyn Source + 's>>, QueryError>;
 
-    /// What a view stands for: the collection that it is on, and its pipeline as a BSON array.
+    /// The definition of a view: the collection that it is on, and its pipeline as a BSON array.
     fn view(&self, _namespace: &str) -> Result<Option<(String, Vec<u8>)>, QueryError> {
         Ok(None)
     }
 }
 
-/// Somewhere to put what memory can't hold: files, in a server that allows disk use.
+/// Temporary storage for data that exceeds the memory limit: files, in a server that allows disk use.
 pub trait Spill {
-    /// Writes documents away, to be read back in their order.
+    /// Writes documents, to be read back in the same order.
     fn write(
         &self,
         docs: &mut dyn Iterator<Item = RawDoc>,
     ) -> Result<Box<dyn SpilledRun>, QueryError>;
 }
 
-/// Documents that were written away.
+/// A run of spilled documents.
 pub trait SpilledRun: Send + fmt::Debug {
-    /// The next of them.
+    /// The next document.
     fn next(&mut self) -> Result<Option<RawDoc>, QueryError>;
 }
 
-/// Asked now and then by whatever runs long; an error ends the query.
+/// Called regularly by long-running operations; an error ends the query.
 pub type Interrupt = Rc<dyn Fn() -> Result<(), QueryError>>;
 
-/// The surroundings of one query.
+/// The environment of one query.
 pub struct Context {
     random: RefCell<StdRng>,
     /// `$$NOW`, in milliseconds since 1970.
     pub now: i64,
-    /// What came later is unknown.
+    /// The release whose behaviour is shown; later operators and stages are unknown.
     pub release: Release,
     /// `$$CLUSTER_TIME`.
     pub cluster_time: Option<Timestamp>,
-    /// The values of the command's `let`, in the order of their names in the scope.
+    /// The values of the command's `let`, in the order of the variables in the scope.
     pub variables: Vec<OwnedValue>,
-    /// How text compares in expressions.
+    /// The collation of expressions.
     pub collator: Option<Arc<Collator>>,
-    /// Ends the query when its time is up or somebody kills it.
+    /// Ends the query when its time is up or it is killed.
     pub interrupt: Option<Interrupt>,
-    /// Where sorts put what memory can't hold; without it they fail beyond their limit.
+    /// Where sorts spill; without it they fail above their memory limit.
     pub spill: Option<Rc<dyn Spill>>,
-    /// Where other collections come from.
+    /// Access to other collections.
     pub collections: Option<Rc<dyn Collections>>,
 }
 
@@ -70,7 +70,7 @@ impl Default for Context {
 }
 
 impl Context {
-    /// A context at a time, whose chance comes from `seed`.
+    /// A context with this time and a random generator seeded with `seed`.
     pub fn new(now: i64, seed: u64) -> Self {
         Self {
             random: RefCell::new(StdRng::seed_from_u64(seed)),
@@ -85,7 +85,7 @@ impl Context {
         }
     }
 
-    /// The context of a pipeline within this one, with its own variables.
+    /// The context of a sub-pipeline, with its own variables.
     pub fn child(&self, variables: Vec<OwnedValue>) -> Self {
         Self {
             random: RefCell::new(StdRng::seed_from_u64(self.random.borrow_mut().random())),
@@ -105,7 +105,7 @@ impl Context {
         self.random.borrow_mut().random()
     }
 
-    /// Whether to go on.
+    /// Checks whether the query was interrupted.
     pub fn check(&self) -> Result<(), QueryError> {
         self.interrupt.as_ref().map_or(Ok(()), |check| check())
     }

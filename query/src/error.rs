@@ -1,11 +1,11 @@
-//! What goes wrong in a query, with mongod's code and text.
+//! Errors of queries, with mongod's code and text.
 
 use protocol::{ErrorCode, Release};
 
 /// An error of the query language. Clients read both the code and the text, so both are mongod's.
 ///
-/// The language has several hundred of them, each raised in one place: a variant apiece would only
-/// repeat the text, so the place that finds the error names code and text together.
+/// There are several hundred of them, each raised in one place. A variant for each would only repeat the text, so
+/// code and text are given where the error is raised.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
@@ -18,7 +18,7 @@ pub struct QueryError {
 }
 
 impl QueryError {
-    /// An error with a code that has a name.
+    /// An error with a named code.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), older: None }
     }
@@ -38,22 +38,22 @@ impl QueryError {
         }
     }
 
-    /// An error with a bare number for a code.
+    /// An error with a numeric code.
     pub fn location(code: i32, message: impl Into<String>) -> Self {
         Self::new(ErrorCode::from_code(code), message)
     }
 
-    /// A value that can't be used here (2).
+    /// BadValue (2).
     pub fn bad_value(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::BadValue, message)
     }
 
-    /// Words that make no sense here (9).
+    /// FailedToParse (9).
     pub fn failed_to_parse(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::FailedToParse, message)
     }
 
-    /// A value of the wrong type (14).
+    /// TypeMismatch (14).
     pub fn type_mismatch(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::TypeMismatch, message)
     }

@@ -1,4 +1,4 @@
-//! The rules for names in sorts, projections and expressions.
+//! Rules for field names in sorts, projections and expressions.
 
 use protocol::ErrorCode;
 
@@ -19,10 +19,10 @@ pub(crate) fn check(path: &[u8]) -> Result<(), QueryError> {
     path.split(|&b| b == b'.').try_for_each(check_name)
 }
 
-/// How many names a path may have: as many as documents may nest.
+/// Maximum number of names in a path, equal to the maximum nesting of documents.
 const PARTS_MAX: usize = 200;
 
-/// Checks a path below the document, which counts as its first name.
+/// Checks a path relative to the root document, which counts as the first name.
 pub(crate) fn check_below_root(path: &[u8]) -> Result<(), QueryError> {
     if !path.ends_with(b".") {
         check_length(path, PARTS_MAX - 1)?;
@@ -37,10 +37,10 @@ fn check_length(path: &[u8], max: usize) -> Result<(), QueryError> {
     Err(QueryError::new(ErrorCode::Overflow, "FieldPath is too long"))
 }
 
-/// How many names a path of a filter may have.
+/// Maximum number of names in a filter path.
 const FILTER_PARTS_MAX: usize = 180;
 
-/// Checks a path of a filter: any name will do, but not any number of them.
+/// Checks a filter path: any names are allowed, but their number is limited.
 pub(crate) fn check_of_filter(path: &[u8]) -> Result<(), QueryError> {
     if parts(path) <= FILTER_PARTS_MAX {
         return Ok(());
@@ -52,7 +52,7 @@ fn parts(path: &[u8]) -> usize {
     path.iter().filter(|&&b| b == b'.').count() + 1
 }
 
-/// Checks one name between dots.
+/// Checks one component of a path.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), QueryError> {
     let hint =
         "Consider using $getField or $setField for a field path with '.' or '$'. :: caused by :: ";

@@ -1,18 +1,18 @@
-//! The meaning of the query language; pure.
+//! The semantics of the query language, without side effects.
 //!
 //! ```text
-//!   value        what a BSON value is worth: order, paths          collation   text by language
-//!   matcher      which documents a filter means                    context     time, chance, interruption
-//!   geo          places, within and near
-//!   sort         the order of documents                            source      a collection at a moment
+//!   value        BSON values: order, paths                         collation   text by language
+//!   matcher      filters                                           context     time, randomness, interruption
+//!   geo          places: within, intersecting, near
+//!   sort         the order of documents                            source      a collection at a timestamp
 //!   expression   values computed from documents
 //!   stage        aggregation pipelines
-//!   projection   which fields are shown or computed
-//!   planner      how to reach the documents                        exec        reaches them, one by one
-//!   timeseries   measurements out of buckets
-//!   update       what an oplog update entry does to a document
+//!   projection   fields that are included or computed
+//!   planner      selects indexes                                   exec        runs a plan, document by document
+//!   timeseries   measurements from buckets
+//!   update       the effect of an oplog update entry
 //! ```
-//! No I/O, no clock, no randomness: what a query needs of them it is given.
+//! No I/O, no clock, no randomness: the caller provides them.
 
 pub mod collation;
 pub mod context;

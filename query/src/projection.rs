@@ -1,4 +1,4 @@
-//! Projection: which fields of a document are shown, and which are computed.
+//! Projection: which fields of a document are included, excluded or computed.
 //!
 //! ```text
 //!   { a: 1, "b.c": 1, n: {$add: [...]} }      inclusion: kept fields in the document's order, computed
@@ -6,7 +6,7 @@
 //!   { a: 0, "b.c": 0 }                        exclusion: the document without them
 //!   $addFields { a: expr }                    computed fields over the document, in place or at the end
 //! ```
-//! All three are one tree of names; they differ in what becomes of a field that the tree does not name.
+//! All three use one tree of names; they differ in what happens to a field that the tree does not contain.
 
 mod find;
 mod tree;
@@ -29,7 +29,7 @@ use tree::{Parser, Style, Tree};
 pub struct Projection {
     kind: Kind,
     find: FindSpec,
-    /// Documents may come with scores, which they keep.
+    /// Documents may carry scores, which are preserved.
     noted: bool,
 }
 
@@ -41,7 +41,7 @@ enum Kind {
 }
 
 impl Projection {
-    /// The projection of a find; `filter` tells the positional operator which element matched.
+    /// Parses the projection of a find; the positional operator uses `filter` to find the matching element.
     pub fn parse_find(
         spec: &RawDocument,
         filter: Option<&Matcher>,
@@ -50,7 +50,7 @@ impl Projection {
         Self::parse_find_scoped(spec, filter, cx, &Scope::default())
     }
 
-    /// The projection of a find whose expressions may name the variables of `scope`.
+    /// Like [`Self::parse_find`], with expressions that may use the variables of `scope`.
     pub fn parse_find_scoped(
         spec: &RawDocument,
         filter: Option<&Matcher>,
@@ -81,7 +81,7 @@ impl Projection {
         Ok(Self { noted: scope.has_scores(), ..parsed })
     }
 
-    /// `$addFields` and `$set`.
+    /// Parses `$addFields` and `$set`.
     pub fn parse_add_fields(spec: &RawDocument, scope: &Scope) -> Result<Self, QueryError> {
         check_conflicts(spec, b"", Value::from(spec), &mut Vec::new())?;
         let mut scope = scope.clone();
@@ -91,7 +91,7 @@ impl Projection {
         Ok(Self { kind, find: FindSpec::default(), noted: scope.has_scores() })
     }
 
-    /// `$unset`: names of fields to leave out.
+    /// Parses `$unset`: names of fields to remove.
     pub fn parse_unset(names: &[&[u8]]) -> Result<Self, QueryError> {
         let mut tree = Tree::default();
         for name in names {
@@ -114,7 +114,7 @@ impl Projection {
         self.apply_noted(doc, &[], cx)
     }
 
-    /// The same where `$meta` finds notes.
+    /// Like [`Self::apply`], with metadata for `$meta`.
     pub(crate) fn apply_noted(
         &self,
         doc: &RawDocument,
@@ -136,7 +136,7 @@ impl Projection {
             .map_err(|_| QueryError::new(protocol::ErrorCode::InvalidBSON, "malformed document"))
     }
 
-    /// The paths that an inclusion keeps, if it computes nothing: what a covered query must hold.
+    /// The paths that an inclusion keeps, if it computes nothing: a covered plan must provide them.
     pub fn included_paths(&self) -> Option<Vec<Vec<u8>>> {
         match &self.kind {
             Kind::Include(tree) if self.find.is_empty() => tree.included_paths(),
@@ -145,7 +145,7 @@ impl Projection {
     }
 }
 
-/// No path of `$addFields` may be another one, or lead to it: looked at before any expression.
+/// Checks that no path of `$addFields` equals or contains another one, before any expression is parsed.
 fn check_conflicts(
     spec: &RawDocument,
     above: &[u8],

@@ -1,8 +1,8 @@
-//! Sorting: patterns, the key of a document, and a bounded sorter.
+//! Sorting: patterns, sort keys of documents, and a bounded sorter.
 //!
-//! An array sorts by its least element ascending and by its greatest descending, so a document's key is
-//! the least of all the keys its arrays give, in the order of the pattern. Missing is null, an empty
-//! array is undefined.
+//! An array sorts by its least element ascending and by its greatest descending. So a document's sort key is the
+//! least of all keys that its arrays produce, in the order of the pattern. A missing field counts as null, an empty
+//! array as undefined.
 
 use std::{cmp::Ordering, collections::BinaryHeap, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     value::{Elements, OwnedValue, Shown, Value, compare_values, path::Path},
 };
 
-/// How much a sort may hold before it must spill or fail.
+/// Memory limit of a sort, above which it must spill or fail.
 pub const MEMORY_MAX: usize = 100 * 1024 * 1024;
 
 /// One part of a sort pattern.
@@ -33,18 +33,18 @@ pub struct SortPart {
 /// A sort pattern.
 #[derive(Debug, Clone)]
 pub struct SortPattern {
-    /// The parts in their order.
+    /// The parts in order.
     pub parts: Vec<SortPart>,
-    /// How text compares.
+    /// The collation.
     pub collator: Option<Arc<Collator>>,
 }
 
-/// The key of a document under a pattern.
+/// The sort key of a document.
 #[derive(Debug, Clone)]
 pub struct SortKey(Box<[OwnedValue]>);
 
 impl SortKey {
-    /// Memory it takes.
+    /// Memory used.
     pub fn size(&self) -> usize {
         self.0.iter().map(OwnedValue::size).sum()
     }
@@ -56,12 +56,12 @@ impl SortKey {
 }
 
 impl SortPattern {
-    /// Parses a sort document. `$natural` is for the caller.
+    /// Parses a sort document. The caller handles `$natural`.
     pub fn parse(doc: &RawDocument, collator: Option<Arc<Collator>>) -> Result<Self, QueryError> {
         Self::parse_scored(doc, collator, &|| Err(no_scores()))
     }
 
-    /// The same where documents may come with scores: `wish` asks for them.
+    /// Like [`Self::parse`], for documents that may carry scores: `wish` requests them.
     pub(crate) fn parse_scored(
         doc: &RawDocument,
         collator: Option<Arc<Collator>>,
@@ -82,7 +82,7 @@ impl SortPattern {
         Ok(Self { parts: parts?, collator })
     }
 
-    /// The sort of a find, whose filter may search text.
+    /// Parses the sort of a find, whose filter may have a text search.
     pub fn parse_find(
         doc: &RawDocument,
         collator: Option<Arc<Collator>>,
@@ -97,7 +97,7 @@ impl SortPattern {
         })
     }
 
-    /// The document's key.
+    /// The sort key of a document.
     pub fn key(&self, doc: &[u8]) -> Result<SortKey, QueryError> {
         if let Some(simple) = self.simple_key(doc) {
             return Ok(simple);
@@ -119,7 +119,7 @@ impl SortPattern {
         Ok(SortKey(key.into_iter().map(OwnedValue::from).collect()))
     }
 
-    /// The key of a document that has no array on any of the paths.
+    /// The sort key of a document without arrays on any of the paths.
     fn simple_key(&self, doc: &[u8]) -> Option<SortKey> {
         let mut values = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
@@ -128,11 +128,11 @@ impl SortPattern {
         Some(SortKey(values.into()))
     }
 
-    /// Orders a document that has no array on any of the paths against a key.
+    /// Compares a document without arrays on the paths with a key.
     fn compare_plain(&self, doc: &[u8], key: &SortKey) -> Option<Ordering> {
         let mut order = Ordering::Equal;
         for (part, bound) in self.parts.iter().zip(key.values()) {
-            // All are looked at: an array further on may be a fault.
+            // All parts are examined, because an array further on may be an error.
             let value = plain_value(part, doc)?;
             if order == Ordering::Equal {
                 order = compare_values(value, bound, self.collator.as_deref());
@@ -163,7 +163,7 @@ impl SortPattern {
     }
 }
 
-/// The value at a path that leads through no array.
+/// The value at a path; `None` if the path leads through an array.
 fn plain_value<'d>(part: &SortPart, doc: &'d [u8]) -> Option<Value<'d>> {
     let mut value = Value::Document(doc);
     for name in part.path.parts() {
@@ -205,12 +205,12 @@ fn direction(key: &[u8], value: Value<'_>) -> Result<bool, QueryError> {
     }
 }
 
-/// Where the score stands that a document comes with.
+/// The path of a document's text score.
 fn score_path() -> Vec<u8> {
     [NOTES, b".", TEXT_SCORE].concat()
 }
 
-/// `{$meta: "textScore"}`, the only thing that is sorted by beside fields.
+/// Checks `{$meta: "textScore"}`, the only sort criterion besides fields.
 fn meta_sort(doc: &[u8]) -> Result<(), QueryError> {
     let mut fields = Elements::of_bytes(doc);
     let Some(meta) = fields.next().filter(|f| f.key == b"$meta") else {
@@ -234,13 +234,13 @@ fn meta_sort(doc: &[u8]) -> Result<(), QueryError> {
 }
 
 impl SortPart {
-    /// Whether it is the score of a text search.
+    /// True for the score of a text search.
     pub fn is_score(&self) -> bool {
         self.path.dotted() == score_path()
     }
 }
 
-/// All keys that a document has at the paths: one for each element of an array on the way.
+/// All keys of a document at the paths: one for each element of an array on them.
 pub fn keys_at(paths: &[&Path], doc: &[u8]) -> Result<Vec<Vec<OwnedValue>>, QueryError> {
     let doc = Value::Document(doc);
     let pending: Vec<_> =
@@ -253,10 +253,10 @@ pub fn keys_at(paths: &[&Path], doc: &[u8]) -> Result<Vec<Vec<OwnedValue>>, Quer
     Ok(keys)
 }
 
-/// A part of the pattern whose value is still to be found: its place, where to look, and what is left of the path.
+/// A part of the pattern whose value is not found yet: its index, where to look, and the rest of its path.
 pub(crate) type Pending<'d, 'p> = (usize, Value<'d>, &'p [Box<[u8]>]);
 
-/// Calls `emit` with every key that the arrays on the paths give.
+/// Calls `emit` with every key that the arrays on the paths produce.
 pub(crate) fn expand<'d>(
     pending: &[Pending<'d, '_>],
     fixed: &mut Vec<Value<'d>>,
@@ -282,7 +282,7 @@ pub(crate) fn expand<'d>(
         emit(fixed);
         return Ok(());
     };
-    // A position names one element, whichever element the other paths are at.
+    // An array index selects one element, independently of the elements that the other paths are at.
     let mut below = Vec::new();
     let mut by_element = Vec::new();
     for (at, rest) in through {
@@ -321,7 +321,7 @@ pub(crate) fn expand<'d>(
     Ok(())
 }
 
-/// An element that a position names is a key as it is, arrays too; the empty one is undefined.
+/// An element selected by index is a key as it is, even an array; an empty array is undefined.
 fn whole(value: Value<'_>) -> Value<'_> {
     let empty = matches!(value, Value::Array(_)) && value.elements().next().is_none();
     if empty { Value::Undefined } else { value }
@@ -356,10 +356,10 @@ fn walk<'d, 'p>(start: Value<'d>, path: &'p [Box<[u8]>]) -> Walked<'d, 'p> {
     }
 }
 
-/// An element of an array, and what is left of the path that named it.
+/// An element of an array, and the rest of the path after its index.
 type Positioned<'d, 'p> = (Value<'d>, &'p [Box<[u8]>]);
 
-/// The element that the head of the path names, if it is a position of the array.
+/// The element that the first path component selects, if it is an index.
 fn position<'d, 'p>(
     array: &'d [u8],
     path: &'p [Box<[u8]>],
@@ -368,7 +368,7 @@ fn position<'d, 'p>(
         return Ok(None);
     };
     let Some(element) = Elements::of_bytes(array).find(name) else { return Ok(None) };
-    // The number could also mean a field of that name in one of the elements.
+    // The number could also be a field name in one of the elements, which is ambiguous.
     let has_field = |value: Value<'_>| match value {
         Value::Document(inner) => Elements::of_bytes(inner).find(name).is_some(),
         _ => false,
@@ -391,11 +391,11 @@ fn is_index(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(u8::is_ascii_digit)
 }
 
-/// Something to sort: its key, when it came, and itself.
+/// An item to sort, with its key and arrival number.
 #[derive(Debug)]
 struct Entry<T> {
     key: SortKey,
-    /// Equal keys keep the order in which they came.
+    /// Equal keys keep their order of arrival.
     arrival: u64,
     item: T,
     pattern: Arc<SortPattern>,
@@ -426,7 +426,7 @@ impl<T> Eq for Entry<T> {}
 pub struct Sorter<T> {
     pattern: Arc<SortPattern>,
     limit: Option<usize>,
-    /// The greatest on top, so that a limit drops it.
+    /// The greatest item is on top, so that a limit can drop it.
     heap: BinaryHeap<Entry<T>>,
     arrivals: u64,
     bytes: usize,
@@ -435,7 +435,7 @@ pub struct Sorter<T> {
 }
 
 impl<T> Sorter<T> {
-    /// A sorter. `bytes_of` is what an item counts for against the memory limit.
+    /// Creates a sorter. `bytes_of` is an item's size towards the memory limit.
     pub fn new(pattern: SortPattern, limit: Option<usize>, bytes_of: fn(&T) -> usize) -> Self {
         Self {
             pattern: Arc::new(pattern),
@@ -453,7 +453,7 @@ impl<T> Sorter<T> {
         &self.pattern
     }
 
-    /// Takes an item.
+    /// Adds an item.
     pub fn push(&mut self, key: SortKey, item: T) {
         let entry = Entry { key, arrival: self.arrivals, item, pattern: Arc::clone(&self.pattern) };
         self.arrivals += 1;
@@ -468,7 +468,7 @@ impl<T> Sorter<T> {
         }
     }
 
-    /// The key of a document, unless it would be dropped at once: those that are kept already come before it.
+    /// The key of a document, unless the limit would drop the document at once.
     pub fn key_if_kept(&self, doc: &[u8]) -> Result<Option<SortKey>, QueryError> {
         let full = self.limit.is_some_and(|limit| self.heap.len() >= limit);
         let Some(greatest) = self.heap.peek().filter(|_| full) else {
@@ -484,23 +484,23 @@ impl<T> Sorter<T> {
         Ok((self.pattern.compare(&key, &greatest.key) == Ordering::Less).then_some(key))
     }
 
-    /// How much it may hold.
+    /// The memory limit.
     pub fn memory_max(&self) -> usize {
         self.memory_max
     }
 
-    /// Another limit than [`MEMORY_MAX`].
+    /// Sets a memory limit other than [`MEMORY_MAX`].
     pub fn set_memory_max(&mut self, bytes: usize) {
         self.memory_max = bytes;
     }
 
-    /// Memory held. Beyond [`Sorter::memory_max`] the caller takes a sorted run away with
-    /// [`Sorter::take_run`] and spills it, or fails with [`memory_exceeded`].
+    /// Memory used. Above [`Sorter::memory_max`] the caller takes a sorted run with [`Sorter::take_run`] and spills
+    /// it, or fails with [`memory_exceeded`].
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What is held so far, sorted; the sorter is empty afterwards.
+    /// Takes all items, sorted; the sorter is empty afterwards.
     pub fn take_run(&mut self) -> impl Iterator<Item = (SortKey, T)> + use<T> {
         self.bytes = 0;
         let sorted = std::mem::take(&mut self.heap).into_sorted_vec();
@@ -508,7 +508,7 @@ impl<T> Sorter<T> {
     }
 }
 
-/// mongod's refusal to sort more than memory holds.
+/// mongod's error for a sort that exceeds the memory limit.
 pub fn memory_exceeded() -> QueryError {
     QueryError::location(
         292,
@@ -525,7 +525,7 @@ mod tests {
 
     use super::*;
 
-    /// The keys that mongod's `$meta: "sortKey"` showed for the same documents.
+    /// The expected keys are those that mongod's `$meta: "sortKey"` returned for the same documents.
     #[test]
     fn positions_of_arrays_are_keys_as_they_are() {
         let key = |pattern: &RawDocument, doc: &RawDocument| {

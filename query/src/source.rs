@@ -1,12 +1,12 @@
-//! What a query reads from: one collection at one moment. Storage implements it.
+//! What a query reads from: one collection at one timestamp. Storage implements it.
 //!
 //! ```text
 //!   scan ------> (record key, document) in natural order        resumable after any record key
 //!   index_scan -> (index key, record key) in key order          resumable after any (index key, record)
 //!   fetch, by_id -> one document
 //! ```
-//! Keys are opaque bytes of storage; a cursor keeps them between batches and holds nothing else, so that
-//! no snapshot lives longer than a batch.
+//! Keys are opaque bytes of storage. A cursor keeps only these between batches, so no snapshot lives longer than a
+//! batch.
 
 mod listed;
 #[cfg(test)]
@@ -32,18 +32,18 @@ use crate::{
     },
 };
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {
     /// Natural or ascending key order.
     #[default]
     Forward,
-    /// The other way.
+    /// The reverse order.
     Backward,
 }
 
 impl Direction {
-    /// The other way.
+    /// The opposite direction.
     pub fn reversed(self) -> Self {
         match self {
             Self::Forward => Self::Backward,
@@ -52,7 +52,7 @@ impl Direction {
     }
 }
 
-/// Where a record is: storage's bytes.
+/// Identifies a record; opaque bytes of storage.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordKey(pub ByteView);
 
@@ -62,7 +62,7 @@ impl RecordKey {
         &self.0
     }
 
-    /// From [`Self::as_bytes`].
+    /// Restores a key from [`Self::as_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
@@ -71,37 +71,37 @@ impl RecordKey {
 /// A record.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// Where it is.
+    /// Its key.
     pub key: RecordKey,
-    /// What it is.
+    /// Its document.
     pub doc: RawDoc,
 }
 
 /// An entry of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// Storage's bytes of the key.
+    /// The key's bytes, opaque to queries.
     pub key: ByteView,
-    /// What storage knows of the key beside its bytes.
+    /// Type information about the key, opaque to queries.
     pub marks: u64,
-    /// The record it points to.
+    /// The record that it refers to.
     pub record: RecordKey,
-    /// The document, where the walk comes by it anyway.
+    /// The document, if the scan has read it anyway.
     pub doc: Option<RawDoc>,
 }
 
-/// What kind of keys an index has.
+/// The kind of an index's keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexKind {
-    /// Values in order.
+    /// Sorted values.
     Ordered,
-    /// As ordered, but one field is there as its hash.
+    /// Like `Ordered`, but one field is stored as its hash.
     Hashed,
-    /// Paths, and the values at them.
+    /// Paths with their values.
     Wildcard,
-    /// Terms of texts, and their scores.
+    /// Terms with their scores.
     Text,
-    /// Geo and whatever else: not used for ranges.
+    /// Geo and other kinds, which are not used for ranges.
     Other,
 }
 
@@ -112,30 +112,30 @@ pub struct IndexField {
     pub path: Path,
     /// False for -1.
     pub ascending: bool,
-    /// Which parts of the path lead through arrays in some document.
+    /// Indexes of the path components that lead through arrays in some document.
     pub multikey: BTreeSet<usize>,
 }
 
-/// What the planner must know of an index.
+/// What the planner needs to know about an index.
 #[derive(Debug, Clone)]
 pub struct IndexInfo {
     /// Its name.
     pub name: String,
     /// Its specification as `listIndexes` shows it.
     pub spec: RawDoc,
-    /// Its fields in order.
+    /// Its fields.
     pub fields: Vec<IndexField>,
-    /// What its keys are.
+    /// The kind of its keys.
     pub kind: IndexKind,
     /// No two documents share a key.
     pub unique: bool,
-    /// Documents without the fields are left out.
+    /// Documents without the fields are not in it.
     pub sparse: bool,
-    /// Not to be used unless hinted... which mongod refuses too.
+    /// Not used by plans and not accepted as a hint.
     pub hidden: bool,
-    /// Only documents that match are in it.
+    /// Only documents that match this filter are in it.
     pub partial: Option<Matcher>,
-    /// The order of its text.
+    /// The collation of its keys.
     pub collation: Option<CollationSpec>,
 }
 
@@ -146,12 +146,12 @@ impl IndexInfo {
             || self.fields.iter().any(|field| !field.multikey.is_empty())
     }
 
-    /// At how many places of its paths arrays were met: it never becomes less.
+    /// Number of multikey path components; it never decreases.
     pub(crate) fn arrays(&self) -> usize {
         self.fields.iter().map(|field| field.multikey.len()).sum()
     }
 
-    /// The place of the field that is there as its hash.
+    /// The position of the hashed field.
     pub fn hashed_field(&self) -> Option<usize> {
         let pattern =
             self.spec.get_document("key").ok().filter(|_| self.kind == IndexKind::Hashed)?;
@@ -164,25 +164,24 @@ impl IndexInfo {
 pub struct Edge {
     /// The value.
     pub value: OwnedValue,
-    /// Whether the value itself is within.
+    /// Whether the value itself is included.
     pub inclusive: bool,
 }
 
-/// A contiguous range of an index: leading fields fixed, the next one within two edges.
+/// A contiguous range of an index: the leading fields have fixed values, the next one lies between two edges.
 ///
-/// Edges are in the order of values; storage turns them round for a descending field. No edges: all keys
-/// with the prefix.
+/// Edges are in value order; storage reverses them for a descending field. Without edges: all keys with the prefix.
 #[derive(Debug, Clone, Default)]
 pub struct KeyRange {
     /// Values of the leading fields.
     pub prefix: Vec<OwnedValue>,
     /// The lower and upper edge of the field after the prefix.
     pub edges: Option<(Edge, Edge)>,
-    /// Ends that name a value for every field, as `min` and `max` do: in the order of the index's keys.
+    /// Bounds with a value for every field, as in `min` and `max`, in the order of the index's keys.
     pub whole: WholeKeys,
 }
 
-/// A first key that is within, and a last one that is not.
+/// The first key (inclusive) and the last key (exclusive).
 #[derive(Debug, Clone, Default)]
 pub struct WholeKeys {
     /// `min`.
@@ -191,19 +190,19 @@ pub struct WholeKeys {
     pub to: Option<Vec<OwnedValue>>,
 }
 
-/// Records, one by one.
+/// An iterator over records.
 pub type Records<'s> = Box<dyn RecordWalk + 's>;
 
-/// A walk over records.
+/// A scan over records.
 pub trait RecordWalk: Iterator<Item = Result<Record, QueryError>> {
-    /// The next record whose document passes the test. The others need not be more than looked at.
+    /// The next record whose document the test accepts. Rejected documents need not be copied.
     fn next_where(
         &mut self,
         test: &mut dyn FnMut(&[u8]) -> Result<bool, QueryError>,
     ) -> Option<Result<Record, QueryError>>;
 }
 
-/// Records that are at hand.
+/// Records from an iterator.
 #[derive(Debug)]
 pub struct AtHand<I>(pub I);
 
@@ -233,62 +232,62 @@ impl<I: Iterator<Item = Result<Record, QueryError>>> RecordWalk for AtHand<I> {
 /// Index entries, one by one.
 pub type IndexEntries<'s> = Box<dyn Iterator<Item = Result<IndexEntry, QueryError>> + 's>;
 
-/// An entry within bounds, and how many keys outside of them were passed on the way to it. At the end, and on a long way,
-/// there may be such keys and no entry.
+/// An entry within bounds, and the number of keys outside of them that were examined before it. At the end, or after
+/// many such keys, there may be no entry.
 #[derive(Debug)]
 pub struct BoundedEntry {
     /// The entry.
     pub entry: Option<IndexEntry>,
-    /// Keys that were looked at before it.
+    /// Number of keys examined before it.
     pub passed: u64,
-    /// The walk is not at its end.
+    /// The scan is not at its end.
     pub more: bool,
 }
 
 impl BoundedEntry {
-    /// An entry behind so many keys.
+    /// An entry found after `passed` keys.
     pub fn found(entry: IndexEntry, passed: u64) -> Self {
         Self { entry: Some(entry), passed, more: true }
     }
 
-    /// Nothing so far.
+    /// No entry yet.
     pub fn none_yet(passed: u64) -> Self {
         Self { entry: None, passed, more: true }
     }
 
-    /// Nothing more.
+    /// The end of the scan.
     pub fn last(passed: u64) -> Self {
         Self { entry: None, passed, more: false }
     }
 }
 
-/// Entries within bounds, one by one.
+/// An iterator over entries within bounds.
 pub type BoundedEntries<'s> = Box<dyn BoundedWalk + 's>;
 
-/// A walk over entries within bounds.
+/// A scan over entries within bounds.
 pub trait BoundedWalk: Iterator<Item = Result<BoundedEntry, QueryError>> {
-    /// Goes on behind all keys that have the same first `fields` values as this one.
+    /// Skips all keys that have the same first `fields` values as this entry.
     fn pass(&mut self, entry: &IndexEntry, fields: usize);
 }
 
-/// Records and their scores, one by one.
+/// An iterator over records with their scores.
 pub type Scores<'s> = Box<dyn Iterator<Item = Result<(RecordKey, f64), QueryError>> + 's>;
 
-/// One collection at one moment.
+/// One collection at one timestamp.
 pub trait Source {
-    /// `db.collection`, for messages and explain.
+    /// `db.collection`, for error texts and explain.
     fn namespace(&self) -> String;
 
-    /// The indexes that can be read at this moment, `_id` among them.
+    /// The usable indexes, including `_id`.
     fn indexes(&self) -> &[IndexInfo];
 
-    /// About how many records there are.
+    /// Approximate number of records.
     fn count(&self) -> Result<u64, QueryError>;
 
-    /// Records in natural order, those after `after` if it is given.
+    /// Records in natural order, starting after `after` if given.
     fn scan<'s>(&'s self, after: Option<&RecordKey>, direction: Direction) -> Records<'s>;
 
-    /// Entries of the index at this place in [`Source::indexes`], those after `after` if it is given.
+    /// Entries of the index at this position in [`Source::indexes`], starting after `after` if given.
     fn index_scan<'s>(
         &'s self,
         index: usize,
@@ -297,8 +296,8 @@ pub trait Source {
         direction: Direction,
     ) -> IndexEntries<'s>;
 
-    /// The entries of an index within intervals for each of its fields, those after `after` if it is given. `None`: the
-    /// source walks plain ranges alone.
+    /// The entries of an index within intervals for each of its fields, starting after `after` if given. `None` if
+    /// the source supports only plain ranges.
     fn bounded_scan<'s>(
         &'s self,
         _index: usize,
@@ -309,22 +308,22 @@ pub trait Source {
         None
     }
 
-    /// The records of a range of a text index, each with the score that stands behind the range's prefix.
+    /// The records of a range of a text index, each with the score that follows the range's prefix in the key.
     fn scores<'s>(&'s self, index: usize, _range: &KeyRange) -> Result<Scores<'s>, QueryError> {
         let name = self.indexes().get(index).map_or("", |index| &index.name);
         let text = format!("the index {name:?} has no scores");
         Err(QueryError::new(protocol::ErrorCode::InternalError, text))
     }
 
-    /// The document of a record, if it is there.
+    /// The document of a record, if it exists.
     fn fetch(&self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError>;
 
-    /// The values of an entry's key, one for each field; `None` if the key does not tell all of them.
+    /// The decoded values of an entry's key, one per field; `None` if the key does not determine all of them.
     fn key_values(&self, _index: usize, _entry: &IndexEntry) -> Option<Vec<OwnedValue>> {
         None
     }
 
-    /// The key of an entry, as the values that its document has there.
+    /// The key of an entry, as values from its document.
     fn key_of(
         &self,
         index: usize,
@@ -344,11 +343,11 @@ pub trait Source {
         Ok(RawDocumentBuf::from_bytes(key.finish()).unwrap_or_default())
     }
 
-    /// A record as clients see its place.
+    /// A record id as clients see it.
     fn record_id(&self, record: &RecordKey) -> OwnedValue {
         Value::Binary { subtype: 0, bytes: &record.0 }.into()
     }
 
-    /// The document with this `_id` under the simple collation, if it is there.
+    /// The document with this `_id` under the simple collation, if it exists.
     fn by_id(&self, id: Value<'_>) -> Result<Option<Record>, QueryError>;
 }

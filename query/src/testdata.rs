@@ -1,4 +1,4 @@
-//! Fixtures: sequences of BSON documents that a real mongod's answers were recorded into.
+//! Reads test fixtures: BSON documents with recorded answers of a real mongod.
 
 use bson::{RawDocument, RawDocumentBuf};
 

@@ -35,6 +35,7 @@ use crate::{
     parameters::Parameters,
     pins::{Pin, Pins},
     read::{blocking::Leash, cursors::Cursors, reply_buffers::ReplyBuffers},
+    scrub::Scrubs,
     sessions::{SessionId, Sessions},
     shutdown::{Phase, Shutdown},
     system,
@@ -84,6 +85,8 @@ pub struct Node {
     pub index_filters: IndexFilters,
     /// Memory for large replies.
     pub reply_buffers: Arc<ReplyBuffers>,
+    /// What is known of scrubs.
+    pub scrubs: Scrubs,
 }
 
 impl Node {
@@ -122,6 +125,7 @@ impl Node {
             index_use: IndexUse::default(),
             index_filters: IndexFilters::default(),
             reply_buffers: Arc::default(),
+            scrubs: Scrubs::default(),
             settings,
             log,
         }

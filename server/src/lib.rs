@@ -28,6 +28,7 @@ pub mod parameters;
 pub mod pins;
 pub mod read;
 mod replication;
+pub mod scrub;
 pub mod sessions;
 pub mod shutdown;
 pub mod socket;

@@ -177,6 +177,7 @@ async fn live(settings: Settings, log: Log, members: Handle) -> anyhow::Result<(
         ssl = if node.auth.tls.is_some() { "on" } else { "off" }, "Waiting for connections");
     let signals = tokio::spawn(signals(node.clone()));
     let upkeep = members.spawn(upkeep(node.clone()));
+    let scrubs = members.spawn(crate::scrub::run(node.clone(), members.clone()));
     let end = tokio::spawn(end(node.clone()));
     listener.run(node.clone()).await;
     end.await?;
@@ -185,6 +186,7 @@ async fn live(settings: Settings, log: Log, members: Handle) -> anyhow::Result<(
         replication.stop().await;
     }
     upkeep.abort();
+    scrubs.abort();
     tracing::info!(target: "CONTROL", id = 20565, ctx = "initandlisten", "Now exiting");
     tracing::info!(target: "CONTROL", id = 23138, ctx = "initandlisten", exitCode = 0, "Shutting down");
     Ok(())

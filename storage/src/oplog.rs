@@ -5,7 +5,7 @@
 //! entries up to `applied`; the applier and the rollback read up to `written`.
 //!
 //! ```text
-//!   | stretch | stretch | stretch ... | open stretch |      sizes are kept by stretches, and the front is trimmed by stretches
+//!   | stretch | stretch | stretch ... | open stretch |      sizes are kept, and the front is trimmed, by stretches
 //!   ^ first                         applied   ^ written
 //! ```
 //! O1 Timestamps ascend.

@@ -4,8 +4,13 @@ use std::path::Path;
 
 use crate::{
     StorageError, Store,
-    engine::scrub::{self, Scrubbed},
+    engine::{
+        Batch, Keyspace, Sync,
+        scrub::{self, Scrubbed},
+    },
+    layout::numbers,
     node_files,
+    store::{mark_key, read_mark},
 };
 
 /// What an operator can do.
@@ -41,7 +46,19 @@ impl Store {
         if let Some(first) = found.damaged.first() {
             self.keep_damage(format!("{first}; {WAY_OUT}"))?;
         }
+        if found.is_whole() {
+            let now = bson::DateTime::now().timestamp_millis().cast_unsigned();
+            let mut batch = Batch::default();
+            batch.put(Keyspace::Meta, mark_key("scrubbed"), numbers([now]));
+            self.0.engine.commit(batch, Sync::No)?;
+        }
         Ok(found)
+    }
+
+    /// When a scrub last found every file as it was written.
+    pub fn last_scrub(&self) -> Result<Option<bson::DateTime>, StorageError> {
+        let millis = read_mark(&*self.0.engine.snapshot(), "scrubbed")?;
+        Ok(millis.map(|millis| bson::DateTime::from_millis(millis.cast_signed())))
     }
 
     /// What is damaged, and what to do, if a read, a write or a scrub has come upon something. It stays known over a

@@ -690,7 +690,7 @@ pub(crate) fn mark_key(name: &str) -> Vec<u8> {
     meta_key(b'm', &[name.as_bytes()])
 }
 
-fn read_mark(snapshot: &dyn Snapshot, name: &str) -> Result<Option<u64>, StorageError> {
+pub(crate) fn read_mark(snapshot: &dyn Snapshot, name: &str) -> Result<Option<u64>, StorageError> {
     let Some(value) = snapshot.get(Keyspace::Meta, &mark_key(name))? else { return Ok(None) };
     Bytewise(&value)
         .u64()

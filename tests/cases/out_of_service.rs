@@ -9,6 +9,7 @@ use tests::mongod;
 use tests::node::Node;
 use tests::repl_set::{AppliedOpTime, ReplSet, applied};
 use tests::scratch::Scratch;
+use tests::scripts::understudy_tools;
 use tests::servers::Version;
 use tests::understudy;
 use tests::wait::{PATIENCE, wait_until};
@@ -95,6 +96,51 @@ fn damage_that_a_read_comes_upon_takes_the_node_out_of_service() -> Result<()> {
         set.ours_mut()?.restart()?;
     }
     for line in ["the store is damaged", "this node is out of service", "Checksum mismatch"] {
+        set.expect_log(line);
+    }
+    set.finish_without_comparing()
+}
+
+/// Nobody reads what is damaged but the scrub.
+#[test]
+fn damage_that_a_scrub_finds_takes_the_node_out_of_service() -> Result<()> {
+    let root = std::env::temp_dir();
+    let root = root.to_str().context("a path of plain letters")?;
+    let set = ReplSet::named("scrub").ours_voting(1);
+    let args = ["--backupRoot", root, "--scrubIntervalHours", "0.0005"];
+    let mut set = set.our_args(&args).start()?;
+    set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.await_votes()?;
+    let documents: Vec<Document> =
+        (0..500).map(|n| doc! { "_id": n, "noise": noise(1000) }).collect();
+    set.primary()?.run("shop", doc! { "insert": "bulk", "documents": documents })?;
+    set.await_caught_up()?;
+    let backup = set.scratch().path().join("backup");
+    set.ours()?.admin(doc! { "checkpoint": backup.to_str().context("a path")? })?;
+    let scrub = |set: &ReplSet| -> Result<Document> {
+        let status = set.ours()?.admin(doc! { "serverStatus": 1 })?;
+        Ok(status.get_document("scrub")?.clone())
+    };
+    wait_until("a scrub finds everything whole", PATIENCE, || {
+        let said = scrub(&set)?;
+        let whole = said
+            .get_document("last")
+            .is_ok_and(|last| last.get_str("result").is_ok_and(|it| it == "whole"));
+        Ok((whole && said.contains_key("lastWhole")).then_some(()))
+    })?;
+    let said = understudy_tools(&["scrub", backup.to_str().context("a path")?], Path::new("/"));
+    let said = said.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(said.contains("verify-backup"), "{said}");
+    rot(&set.ours()?.data_path().join("engine/keyspaces/1/tables"))?;
+    set.await_state(set.ours()?, "RECOVERING", PATIENCE)?;
+    let said = scrub(&set)?;
+    ensure!(said.to_string().contains("keyspaces/1/tables/"), "{said}");
+    ensure!(set.ours_mut()?.stop()?.success(), "it does not end cleanly");
+    let data = set.ours()?.data_path();
+    let said = understudy_tools(&["scrub", data.to_str().context("a path")?], Path::new("/"));
+    let said = said.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(said.contains("is damaged") && said.contains("keyspaces/1/tables/"), "{said}");
+    for line in ["the store is damaged", "this node is out of service", "Scrub found damage"] {
         set.expect_log(line);
     }
     set.finish_without_comparing()

@@ -1,4 +1,4 @@
-//! `verify-backup DIR`: checks that a backup is complete and undamaged.
+//! `verify-backup DIR`: checks that a backup is complete and undamaged. `scrub DIR`: the same of a dbpath.
 
 use std::path::Path;
 
@@ -50,5 +50,38 @@ pub fn verify(screen: &mut Screen, dir: &Path) -> Result<()> {
     bail!(
         "the backup is damaged ({}): do not start from it; use another one, or take it again",
         count(found.problems.len() as u64, "problem")
+    )
+}
+
+/// Reads and checks every file of a dbpath.
+pub fn scrub(screen: &mut Screen, dir: &Path) -> Result<()> {
+    if !dir.join("FORMAT").exists() {
+        bail!("{} is not a dbpath of this program: it has no FORMAT file", dir.display());
+    }
+    if dir.join("MANIFEST").exists() {
+        bail!("{} is a backup: its files are checked by verify-backup", dir.display());
+    }
+    let bar = screen.bar(0, "  {bytes} read, {bytes_per_sec}");
+    let found = storage::scrub(dir, &mut |bytes| {
+        bar.inc(bytes);
+        true
+    })?;
+    bar.finish_and_clear();
+    let row = doc! {
+        "dir": dir.display().to_string(), "files": long(found.files), "bytes": long(found.bytes),
+        "problems": found.damaged.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    };
+    let files = count(found.files, "file");
+    screen.row(&row, format_args!("{}: {files}, {} bytes", dir.display(), found.bytes))?;
+    if found.is_whole() {
+        screen.say("every file is as it was written")?;
+        return Ok(());
+    }
+    for problem in &found.damaged {
+        screen.say(format_args!("  {problem}"))?;
+    }
+    bail!(
+        "the store is damaged ({}): restore a backup, or start with an empty dbpath to sync anew",
+        count(found.damaged.len() as u64, "problem")
     )
 }

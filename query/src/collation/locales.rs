@@ -1,4 +1,4 @@
-//! The locales that mongod accepts, asked of a mongod 8.2 one by one. Sorted: they are searched.
+//! The locales that mongod accepts, found by trying each one on a mongod 8.2. Sorted, for binary search.
 
 #[rustfmt::skip]
 pub(super) const LOCALES: &[&str] = &[

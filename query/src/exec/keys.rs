@@ -1,11 +1,11 @@
-//! What the key of an entry tells of its document.
+//! What an index key shows of its document.
 //!
 //! ```text
 //!   index { a: 1, "n.x": -1 }    key 5, "k"    ->   { a: 5, n: { x: "k" } }
 //! ```
-//! A filter on the fields of an index is checked on that, and who needs nothing else of a document has it in its place.
-//! What is missing is null there. Some keys don't tell all of their values: those of decimals, of documents. For them
-//! the document is read.
+//! A filter on indexed fields is checked on this document, and a covered query returns it instead of the stored one.
+//! Missing fields appear as null. Some keys do not determine all of their values, for example those of decimals and
+//! documents; then the stored document is read.
 
 use protocol::RawDoc;
 
@@ -19,17 +19,17 @@ use crate::{
     value::{Elements, OwnedValue, Value},
 };
 
-/// The name of the note that says where the document of a key is.
+/// Name of the metadata field that holds a key's record.
 const RECORD: &[u8] = b"record";
 
-/// A key as a document, with a note of where its document is.
+/// A key as a document, with its record as metadata.
 pub(super) fn with_record(key: Vec<u8>, record: &RecordKey) -> Result<RawDoc, QueryError> {
     let mut notes = DocBuilder::new();
     notes.push(RECORD, Value::Binary { subtype: 0, bytes: &record.0 });
     with_notes(&to_doc(key)?, &notes.finish())
 }
 
-/// Gives the documents of keys. One that was changed since its key was seen must still match.
+/// Fetches the documents of keys. A document that changed since its key was read must still match the filter.
 #[derive(Debug)]
 pub struct Fetch(pub Matcher);
 
@@ -40,7 +40,7 @@ impl Stage for Fetch {
             let record = notes.and_then(|notes| notes.elements().find(RECORD)).map(|r| r.value());
             let Some(Value::Binary { bytes, .. }) = record else { continue };
             let Some(doc) = up.fetch(&RecordKey(bytes.into()))? else { continue };
-            // Keys of an earlier batch are of an earlier moment.
+            // Keys from an earlier batch belong to an earlier timestamp.
             if up.has_scanned() || self.0.check_bytes(doc.as_bytes(), up.context())? {
                 return Ok(Some(doc));
             }
@@ -49,17 +49,17 @@ impl Stage for Fetch {
     }
 }
 
-/// What is known once a key was looked at.
+/// The result of decoding a key.
 pub(super) struct Looked {
-    /// The fields of the key as a document.
+    /// The key's fields as a document.
     pub(super) key: Vec<u8>,
-    /// The document itself, where it was at hand or had to be read.
+    /// The stored document, if it was available or had to be read.
     pub(super) doc: Option<RawDoc>,
-    /// It had to be read.
+    /// The document had to be read.
     pub(super) fetched: bool,
 }
 
-/// The key of an entry as a document; `None` if it does not tell, and its record is not there.
+/// The key of an entry as a document; `None` if the key does not determine it and its record no longer exists.
 pub(super) fn look(
     (scan, index): (&IndexScan, usize),
     entry: &IndexEntry,
@@ -67,7 +67,8 @@ pub(super) fn look(
     source: &dyn Source,
 ) -> Result<Option<Looked>, QueryError> {
     let Some(info) = source.indexes().get(index) else { return Ok(None) };
-    // Keys with arrays that came since the plan was made don't tell what is wanted: their documents stand for them.
+    // If the index became multikey at more paths since planning, keys no longer show the wanted values, so the
+    // documents are used.
     if info.arrays() != scan.arrays {
         let fetched = doc.is_none();
         let Some(doc) = doc.map_or_else(|| source.fetch(&entry.record), |doc| Ok(Some(doc)))?
@@ -95,7 +96,7 @@ fn with_values(info: &IndexInfo, values: &[OwnedValue]) -> Vec<u8> {
     nested(&fields.map(|(field, value)| (field.path.parts(), value.get())).collect::<Vec<_>>())
 }
 
-/// Where a document has several keys, the entry tells which one is meant.
+/// The key of an entry, taken from its document. If the document has several keys, the entry tells which one.
 fn of_entry(
     index: usize,
     info: &IndexInfo,
@@ -122,7 +123,7 @@ fn at<'d>(doc: &'d [u8], path: &[Box<[u8]>]) -> Value<'d> {
     })
 }
 
-/// Fields at paths as a document; those below one name stand together.
+/// A document of fields at paths; fields below the same name are combined.
 fn nested(fields: &[(&[Box<[u8]>], Value<'_>)]) -> Vec<u8> {
     let mut doc = DocBuilder::new();
     let mut done: Vec<&[u8]> = Vec::new();
@@ -132,7 +133,7 @@ fn nested(fields: &[(&[Box<[u8]>], Value<'_>)]) -> Vec<u8> {
             continue;
         }
         done.push(name);
-        // What stands at the name itself holds what stands below it.
+        // A field at the name itself already contains the fields below it.
         let own = fields.iter().find(|(path, _)| matches!(path, [only] if only == name));
         if let Some((_, value)) = own {
             doc.push(name, *value);

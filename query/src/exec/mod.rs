@@ -6,7 +6,7 @@
 //!                 `- opened at its position for each batch, closed at the batch's end
 //! ```
 //! E1 Between batches a pipeline holds positions and stage states, never a snapshot or an iterator.
-//! E2 Nothing reads more of the scan than what is asked of it; only sorts and groups drain it.
+//! E2 No stage reads more of the scan than it needs; only sorts and groups read all of it.
 
 mod keys;
 mod notes;
@@ -34,22 +34,22 @@ use crate::{
     value::OwnedValue,
 };
 
-/// A step that turns documents into documents.
+/// A step that transforms a stream of documents.
 pub trait Stage: Send + std::fmt::Debug {
     /// The next document, `None` at the end.
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError>;
 
-    /// The paths that it looks at, if the rest of a document is of no interest to it and to what is above it.
+    /// The paths that it reads, if neither it nor the stages above need the rest of a document.
     fn needs(&self) -> Option<Vec<Vec<u8>>> {
         None
     }
 
-    /// The path of which it needs each value once, and nothing else of any document.
+    /// The path whose distinct values are all that it needs.
     fn values_of(&self) -> Option<Vec<u8>> {
         None
     }
 
-    /// The next document that passes the test, which sees every one before it: those that fail need not be made.
+    /// The next document that the test accepts. The test sees every document; rejected ones need not be built.
     fn next_where(
         &mut self,
         up: &mut Upstream<'_, '_>,
@@ -64,14 +64,14 @@ pub trait Stage: Send + std::fmt::Debug {
     }
 }
 
-/// How often long work asks whether it should go on. A document can take its time: a filter may run into the limit of a
-/// regular expression with each.
+/// How often long operations check for interruption. A single document can take long: a filter may reach the limit of
+/// a regular expression on each.
 const CHECK_EVERY: u64 = 16;
 
-/// Looks at the bytes of a document.
+/// A test on the bytes of a document.
 pub type Test<'t> = &'t mut dyn FnMut(&[u8]) -> Result<bool, QueryError>;
 
-/// What a stage pulls from: the stages below it and the scan at the bottom.
+/// The input of a stage: the stages below it and the scan at the bottom.
 pub struct Upstream<'p, 'v> {
     stages: &'p mut [Step],
     scan: &'p mut Scan,
@@ -84,7 +84,8 @@ impl<'v> Upstream<'_, 'v> {
         match self.stages.split_last_mut() {
             None => self.scan.next(self.input),
             Some((last, below)) => {
-                // A stage can make a billion documents of one that the scan gave.
+                // A stage can produce a billion documents from one that the scan returned, so it checks for
+                // interruption, too.
                 if last.returned.is_multiple_of(CHECK_EVERY) {
                     self.input.context.check()?;
                 }
@@ -96,7 +97,7 @@ impl<'v> Upstream<'_, 'v> {
         }
     }
 
-    /// The next document from below that passes the test. See [`Stage::next_where`].
+    /// The next document from below that the test accepts. See [`Stage::next_where`].
     pub fn pull_where(&mut self, test: Test<'_>) -> Result<Option<RawDoc>, QueryError> {
         match self.stages.split_last_mut() {
             None => self.scan.next_where(self.input, test),
@@ -115,58 +116,58 @@ impl<'v> Upstream<'_, 'v> {
         }
     }
 
-    /// The document of a record, if it is there.
+    /// The document of a record, if it exists.
     fn fetch(&mut self, record: &RecordKey) -> Result<Option<RawDoc>, QueryError> {
         let doc = self.input.source.fetch(record)?;
         self.scan.count_fetched(u64::from(doc.is_some()));
         Ok(doc)
     }
 
-    /// Whether the scan was asked for something in this batch.
+    /// True if the scan was used in this batch.
     fn has_scanned(&self) -> bool {
         self.input.scanned
     }
 
-    /// Where the document came from that the scan gave last.
+    /// The record id of the last document that the scan returned.
     fn record_id(&self) -> Option<OwnedValue> {
         self.scan.record().map(|record| self.input.source.record_id(record))
     }
 
-    /// Whether documents may come with scores.
+    /// True if documents may carry scores.
     fn carries_scores(&self) -> bool {
         self.scan.carries_scores()
     }
 
-    /// The key by which the scan came to it.
+    /// The index key by which the scan found the document.
     fn index_key(&self, doc: &RawDoc) -> Result<Option<RawDocumentBuf>, QueryError> {
         self.scan.index_key(doc, self.input.source)
     }
 
-    /// Time, chance, variables and other collections.
+    /// The context: time, randomness, variables, other collections.
     pub fn context(&self) -> &'v Context {
         self.input.context
     }
 }
 
-/// The surroundings of one batch: the moment's collection and the open iterator over it.
+/// The environment of one batch: the collection at a timestamp and the open iterator over it.
 pub struct Input<'v> {
     source: &'v dyn Source,
     context: &'v Context,
     open: Option<scan::Open<'v>>,
-    /// The scan was asked in this batch.
+    /// The scan was used in this batch.
     scanned: bool,
-    /// Whether the indexes are what they were when the plan was made, once that is known.
+    /// Whether the indexes are as they were at planning; `None` until checked.
     as_planned: Option<bool>,
 }
 
 impl<'v> Input<'v> {
-    /// For one batch.
+    /// The input for one batch.
     pub fn new(source: &'v dyn Source, context: &'v Context) -> Self {
         Self { source, context, open: None, scanned: false, as_planned: None }
     }
 }
 
-/// A stage and how many documents it gave.
+/// A stage and the number of documents it returned.
 #[derive(Debug)]
 struct Step {
     stage: Box<dyn Stage>,
@@ -188,19 +189,19 @@ impl Pipeline {
         pipeline
     }
 
-    /// A scan of keys alone: what it gives are empty documents, to be counted.
+    /// A scan of index keys only, which returns empty documents to be counted.
     pub fn of_keys(access: Access) -> Self {
         Self { scan: Scan::of_keys(access), stages: Vec::new() }
     }
 
-    /// The same, but what it gives is what the keys hold of the documents.
+    /// Makes the scan return documents built from index keys.
     #[must_use]
     pub fn covered(mut self) -> Self {
         self.scan.cover();
         self
     }
 
-    /// The same, each with a note of where its document is.
+    /// Like [`Self::covered`], with each document's record as metadata.
     #[must_use]
     pub(crate) fn with_records(mut self) -> Self {
         self.scan.cover();
@@ -208,26 +209,26 @@ impl Pipeline {
         self
     }
 
-    /// The same, with a filter for the time when bounds leave more open than they did.
+    /// Adds the complete filter, which is checked if the index becomes multikey at more paths after planning.
     #[must_use]
     pub fn wary(mut self, filter: Matcher) -> Self {
         self.scan.be_wary(filter);
         self
     }
 
-    /// The same, but for the first entries of its index.
+    /// Skips the first entries of the index.
     #[must_use]
     pub fn after(mut self, skip: u64) -> Self {
         self.scan.skip(skip);
         self
     }
 
-    /// Puts a stage on top.
+    /// Adds a stage on top.
     pub fn push(&mut self, stage: Box<dyn Stage>) {
         self.stages.push(Step { stage, returned: 0 });
     }
 
-    /// Puts a stage on top, if there is one.
+    /// Adds a stage on top, if given.
     pub fn extend<S: Stage + 'static>(&mut self, stage: Option<S>) {
         if let Some(stage) = stage {
             self.push(Box::new(stage));
@@ -239,7 +240,7 @@ impl Pipeline {
         Upstream { stages: &mut self.stages, scan: &mut self.scan, input }.pull()
     }
 
-    /// The next document that passes the test. See [`Stage::next_where`].
+    /// The next document that the test accepts. See [`Stage::next_where`].
     pub fn next_where(
         &mut self,
         input: &mut Input<'_>,
@@ -248,30 +249,30 @@ impl Pipeline {
         Upstream { stages: &mut self.stages, scan: &mut self.scan, input }.pull_where(test)
     }
 
-    /// Whether documents may come with the scores of a text search.
+    /// True if documents may carry the scores of a text search.
     pub fn carries_scores(&self) -> bool {
         self.scan.carries_scores()
     }
 
-    /// How many documents each stage gave so far, the lowest first.
+    /// Number of documents that each stage returned so far, lowest stage first.
     pub fn returned(&self) -> Vec<u64> {
         self.stages.iter().map(|step| step.returned).collect()
     }
 
-    /// Keys and documents looked at so far.
+    /// Keys and documents examined so far.
     pub fn examined(&self) -> Examined {
         self.scan.examined()
     }
 }
 
-/// What a scan has looked at, for explain and profiling.
+/// What a scan has examined, for explain and profiling.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Examined {
     /// Index keys.
     pub keys: u64,
     /// Documents.
     pub docs: u64,
-    /// Entries of indexes that were let through.
+    /// Index entries that passed the key filter.
     pub given: u64,
 }
 

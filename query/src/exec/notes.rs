@@ -1,10 +1,11 @@
-//! What is known of a document beside its fields: where it was found, and what it was sorted by.
+//! Metadata of documents: where a document was found, its sort key, its text score.
 //!
 //! ```text
 //!   scan -> filter -> [Annotate] -> sort -> skip -> limit -> [Reveal]
 //!                      doc + notes .......................... projection sees them as $meta
 //! ```
-//! On the way notes stand at the end of the document, in one field whose name no client can write: it is not UTF-8.
+//! Within a pipeline the metadata (notes) is stored in the document's last field, whose name no client can write
+//! because it is not UTF-8.
 
 use bson::RawDocument;
 use protocol::RawDoc;
@@ -19,18 +20,19 @@ use crate::{
     value::{Elements, Value},
 };
 
-/// The field that holds them.
+/// The field that holds the notes.
 pub(crate) const NOTES: &[u8] = b"\xff";
-/// The names of the notes, as `$meta` has them.
+/// The names of the notes, as in `$meta`.
 pub(crate) const RECORD_ID: &[u8] = b"recordId";
 pub(crate) const INDEX_KEY: &[u8] = b"indexKey";
 pub(crate) const SORT_KEY: &[u8] = b"sortKey";
 pub(crate) const TEXT_SCORE: &[u8] = b"textScore";
 
-/// Notes where each document was found. Stands right above the filter: there the scan is still at its place.
+/// Records where each document was found. It must be directly above the filter, while the scan is still at that
+/// document.
 #[derive(Debug)]
 pub struct Annotate {
-    /// What `sortKey` is.
+    /// The sort whose key becomes `sortKey`.
     pub sort: Option<SortPattern>,
 }
 
@@ -66,14 +68,14 @@ pub(super) fn with_notes(doc: &RawDocument, notes: &[u8]) -> Result<RawDoc, Quer
     to_doc(noted.finish())
 }
 
-/// The document with its score in a text search.
+/// The document with its text score.
 pub(super) fn with_score(doc: &RawDocument, score: f64) -> Result<RawDoc, QueryError> {
     let mut notes = DocBuilder::new();
     notes.push(TEXT_SCORE, Value::Double(score));
     with_notes(doc, &notes.finish())
 }
 
-/// The document as it was.
+/// The document without its notes.
 pub(crate) fn without_notes(doc: &[u8]) -> Vec<u8> {
     let mut plain = DocBuilder::new();
     for field in Elements::of_bytes(doc).filter(|field| field.key != NOTES) {
@@ -82,7 +84,7 @@ pub(crate) fn without_notes(doc: &[u8]) -> Vec<u8> {
     plain.finish()
 }
 
-/// `new`, which has taken the place of `old`, with the notes of that.
+/// `new`, which replaces `old`, with the notes of `old`.
 pub(crate) fn with_notes_of(new: Vec<u8>, old: &[u8]) -> Vec<u8> {
     let Some(notes) = Elements::of_bytes(old).find(NOTES) else { return new };
     let mut noted = DocBuilder::new();
@@ -93,7 +95,7 @@ pub(crate) fn with_notes_of(new: Vec<u8>, old: &[u8]) -> Vec<u8> {
     noted.finish()
 }
 
-/// Takes the notes off, where nobody asks for them any more.
+/// Removes the notes when they are no longer needed.
 #[derive(Debug)]
 pub struct Forget;
 
@@ -104,7 +106,7 @@ impl Stage for Forget {
     }
 }
 
-/// The document as it was, and its notes.
+/// Splits a document into its fields and its notes.
 fn split(doc: &RawDoc) -> Result<(RawDoc, &[u8]), QueryError> {
     let mut plain = DocBuilder::new();
     let mut notes = EMPTY;
@@ -119,14 +121,14 @@ fn split(doc: &RawDoc) -> Result<(RawDoc, &[u8]), QueryError> {
 
 const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
 
-/// What is shown of a document and its notes.
+/// Produces the result from a document and its notes.
 #[derive(Debug)]
 pub struct Reveal {
-    /// The projection, which may speak of notes.
+    /// The projection, which may use notes.
     pub projection: Option<Projection>,
     /// `showRecordId`.
     pub record_id: bool,
-    /// `returnKey`: the key instead of the document, and the named fields with the sort's key.
+    /// `returnKey`: return the index key instead of the document, and the sort key in the named fields.
     pub key: Option<Vec<Box<[u8]>>>,
 }
 

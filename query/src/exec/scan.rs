@@ -1,4 +1,4 @@
-//! The bottom of a pipeline: how documents are reached.
+//! The bottom of a pipeline: reads documents.
 
 use std::collections::HashSet;
 
@@ -20,16 +20,16 @@ use crate::{
     value::{Elements, OwnedValue, Value, path::Path},
 };
 
-/// How documents are reached.
+/// How documents are read.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// There are none (a collection that does not exist, a filter that nothing matches).
+    /// No documents (the collection does not exist, or the filter matches nothing).
     Nothing,
     /// All records in natural order.
     Collection(Direction),
     /// By `_id`, one value after the other.
     ById(Vec<OwnedValue>),
-    /// By an index, or by several for the branches of an `$or`.
+    /// By one index, or by several for the branches of an `$or`.
     Indexes(Vec<IndexScan>),
     /// By the terms of a text search.
     Text(Box<TextScan>),
@@ -38,7 +38,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// The walks over indexes that it takes, one after the other.
+    /// Its index scans, run one after the other.
     pub fn branches(&self) -> &[IndexScan] {
         match self {
             Self::Indexes(scans) => scans,
@@ -48,32 +48,31 @@ impl Access {
     }
 }
 
-/// Ranges of one index in the order of the scan.
+/// A scan of ranges of one index.
 #[derive(Debug, Clone)]
 pub struct IndexScan {
-    /// The index's place in the source's list, where the plan was made or this batch began.
+    /// The index's position in the source's list, as of planning or the start of this batch.
     pub index: usize,
-    /// What it was planned for: the list may be another one in the next batch.
+    /// The index spec at planning: the list may differ in the next batch.
     pub planned: RawDoc,
-    /// The ranges, in key order; a backward scan takes the last first.
+    /// The ranges in key order; a backward scan starts with the last.
     pub ranges: Vec<KeyRange>,
-    /// Intervals for every field; none where the ranges say all.
+    /// Intervals for every field; empty if the ranges suffice.
     pub bounds: Vec<Vec<Interval>>,
-    /// Which way.
+    /// The scan direction.
     pub direction: Direction,
-    /// At how many places the index had met arrays when it was planned for. Once there are more, keys don't tell what
-    /// they were to tell.
+    /// Number of multikey paths at planning. If there are more later, keys no longer show what the plan expects.
     pub arrays: usize,
-    /// What is checked on keys, before anything is fetched.
+    /// A filter on keys, checked before documents are fetched.
     pub key_filter: Option<Matcher>,
-    /// Of the keys that share their first so many fields, only the first one.
+    /// Return only the first of the keys that share this many leading fields.
     pub distinct: Option<usize>,
-    /// What of a branch of an `$or` its bounds leave to be checked.
+    /// For a branch of an `$or`: the filter that remains to be checked.
     pub rest: Option<Node>,
 }
 
 impl IndexScan {
-    /// All keys within ranges.
+    /// A scan of all keys within ranges.
     pub fn new(index: usize, planned: RawDoc, ranges: Vec<KeyRange>) -> Self {
         Self {
             index,
@@ -88,7 +87,7 @@ impl IndexScan {
         }
     }
 
-    /// Whether one range says all that the bounds say.
+    /// True if a single range expresses all bounds.
     pub(crate) fn is_plain(&self) -> bool {
         let [range] = self.ranges.as_slice() else { return self.bounds.is_empty() };
         let named = range.prefix.len() + usize::from(range.edges.is_some());
@@ -109,34 +108,34 @@ pub struct Scan {
     access: Access,
     after_record: Option<RecordKey>,
     after_entry: Option<IndexEntry>,
-    /// Which branch, and which range or value of it, comes next.
+    /// The next branch, and the next range or value in it.
     branch: usize,
     step: usize,
-    /// Records with their scores that are still to come.
+    /// Remaining records with their scores.
     scores: Option<std::vec::IntoIter<(RecordKey, f64)>>,
-    /// Records already given: an index with arrays and the branches of an `$or` meet them again.
+    /// Records already returned: a multikey index and the branches of an `$or` may find them again.
     seen: Option<HashSet<RecordKey>>,
     examined: Examined,
-    /// How many entries are still to be left out.
+    /// Number of entries still to skip.
     skip: u64,
-    /// Whether documents are left where they are.
+    /// Do not fetch documents.
     keys_only: bool,
-    /// Whether the keys hold what is wanted of the documents, and are given in their place.
+    /// The keys hold everything that is needed and are returned instead of the documents.
     covered: bool,
-    /// Whether it is noted where the documents of keys are.
+    /// Add each key's record as metadata.
     noted: bool,
-    /// All of the filter, where bounds settle some of it.
+    /// The complete filter, if the bounds decide part of it.
     wary: Option<Matcher>,
 }
 
-/// The key of an entry as a document, where somebody wants to see it, and the document if it was read for that.
+/// The key of an entry as a document, if needed, and the stored document if it was read for that.
 struct Seen {
     key: Option<Vec<u8>>,
     doc: Option<RawDoc>,
 }
 
 impl Scan {
-    /// A scan at its beginning.
+    /// A scan at its start.
     pub fn new(access: Access) -> Self {
         Self {
             access,
@@ -155,43 +154,43 @@ impl Scan {
         }
     }
 
-    /// A scan that gives an empty document for each entry of an index.
+    /// A scan that returns an empty document for each index entry.
     pub fn of_keys(access: Access) -> Self {
         Self { keys_only: true, ..Self::new(access) }
     }
 
-    /// Checks all of a filter once its bounds leave more open than they did.
+    /// Checks the complete filter if the bounds no longer decide it.
     pub(super) fn be_wary(&mut self, filter: Matcher) {
         self.wary = Some(filter);
     }
 
-    /// Leaves out the first entries, unfetched.
+    /// Skips the first entries without fetching them.
     pub(super) fn skip(&mut self, n: u64) {
         self.skip = n;
     }
 
-    /// Gives what the keys hold of the documents.
+    /// Returns documents built from keys.
     pub(super) fn cover(&mut self) {
         self.covered = true;
     }
 
-    /// Notes where the documents of keys are.
+    /// Adds each key's record as metadata.
     pub(super) fn note_records(&mut self) {
         self.noted = true;
     }
 
-    /// So many of them were looked at later.
+    /// Counts documents that were fetched later.
     pub(super) fn count_fetched(&mut self, n: u64) {
         self.examined.docs += n;
     }
 
-    /// The record of the document that was given last.
+    /// The record of the last returned document.
     pub(super) fn record(&self) -> Option<&RecordKey> {
         let by_entry = self.after_entry.as_ref().map(|entry| &entry.record);
         by_entry.or(self.after_record.as_ref())
     }
 
-    /// The key of the document that was given last, if an index led to it.
+    /// The index key of the last returned document, if an index was used.
     pub(super) fn index_key(
         &self,
         doc: &RawDoc,
@@ -216,7 +215,7 @@ impl Scan {
         }
     }
 
-    /// What was looked at so far.
+    /// What was examined so far.
     pub fn examined(&self) -> Examined {
         self.examined
     }
@@ -264,7 +263,7 @@ impl Scan {
         }
     }
 
-    /// The next document that passes the test.
+    /// The next document that the test accepts.
     pub(super) fn next_where(
         &mut self,
         input: &mut Input<'_>,
@@ -300,7 +299,7 @@ impl Scan {
         }
     }
 
-    /// The open walk over the records, unless it came to its end.
+    /// The open record iterator, unless it has ended.
     fn records<'i, 'v>(
         &self,
         direction: Direction,
@@ -333,12 +332,13 @@ impl Scan {
         Ok(None)
     }
 
-    /// Whether documents may come with scores.
+    /// True if documents may carry scores.
     pub(super) fn carries_scores(&self) -> bool {
         matches!(&self.access, Access::Text(text) if text.scored)
     }
 
-    /// Those of the text search first, then what other branches of an `$or` find.
+    /// The next document of a scored search: first those of the text search, then those of other branches of an
+    /// `$or`.
     fn next_by_score(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
         let Access::Text(text) = &self.access else { return Ok(None) };
         if self.scores.is_none() {
@@ -404,7 +404,7 @@ impl Scan {
         Ok(None)
     }
 
-    /// Whether an entry counts among those that are left out: its document is looked at where bounds don't settle it.
+    /// True if an entry counts as skipped. If the bounds do not decide the filter, its document is checked.
     fn is_skipped(
         &self,
         record: &RecordKey,
@@ -418,7 +418,7 @@ impl Scan {
         doc.map_or(Ok(false), |doc| self.matches_still(&doc, input))
     }
 
-    /// Whether a document matches what bounds may no longer settle.
+    /// Checks the complete filter if the bounds no longer decide it.
     fn matches_still(&self, doc: &RawDoc, input: &mut Input<'_>) -> Result<bool, QueryError> {
         match &self.wary {
             Some(filter) if !self.is_as_planned(input)? => {
@@ -428,7 +428,7 @@ impl Scan {
         }
     }
 
-    /// Whether its indexes have met no arrays since the plan was made. They stay the same for a batch.
+    /// True if its indexes have the same multikey paths as at planning. They do not change within a batch.
     fn is_as_planned(&self, input: &mut Input<'_>) -> Result<bool, QueryError> {
         if let Some(known) = input.as_planned {
             return Ok(known);
@@ -441,7 +441,8 @@ impl Scan {
         Ok(*input.as_planned.insert(same))
     }
 
-    /// How many fields make a value, where the walk goes from value to value: with arrays that came later it can't.
+    /// The number of fields that form a value, if the scan skips from value to value. It cannot do so if the index
+    /// became multikey since planning.
     fn values_by(&self, input: &mut Input<'_>) -> Result<Option<usize>, QueryError> {
         let distinct = self.access.branches().get(self.branch).and_then(|branch| branch.distinct);
         match distinct {
@@ -450,7 +451,7 @@ impl Scan {
         }
     }
 
-    /// `None`: the key is turned away.
+    /// Decodes a key; `None` if the key filter rejects it.
     fn look(
         &mut self,
         entry: &IndexEntry,
@@ -470,7 +471,7 @@ impl Scan {
             Some(filter) => filter.check_bytes(&looked.key, input.context)?,
             None => true,
         };
-        // Who goes on to fetch it counts it then.
+        // If the document is returned later, it is counted then.
         let given = passes && !self.covered && !self.keys_only;
         self.examined.docs += u64::from(looked.fetched && !given);
         Ok(passes.then_some(Seen { key: Some(looked.key), doc: looked.doc }))
@@ -493,7 +494,7 @@ impl Scan {
                 let after = self.after_entry.as_ref();
                 input.open = Some(open(branch, range, after, values_by, input.source)?);
             }
-            // Bounds are walked through as a whole.
+            // A bounded scan is a single step.
             let mut steps = 1;
             match &mut input.open {
                 Some(Open::Entries(entries)) => {
@@ -526,10 +527,10 @@ impl Scan {
         Ok(None)
     }
 
-    /// Remembers records where one can come twice.
+    /// False if the record was returned before; records are remembered only if they can occur twice.
     fn is_new(&mut self, record: &RecordKey, input: &Input<'_>) -> bool {
         let branches = self.access.branches();
-        // From value to value, a document may have several of them.
+        // When skipping from value to value, a document may have several values.
         if branches.iter().any(|branch| branch.distinct.is_some()) && input.as_planned == Some(true)
         {
             return true;
@@ -544,7 +545,7 @@ impl Scan {
     }
 }
 
-/// A walk over one range, or over all that the bounds hold.
+/// Opens a scan of one range, or of all bounds.
 fn open<'v>(
     branch: &IndexScan,
     range: &KeyRange,
@@ -565,7 +566,7 @@ fn open<'v>(
     Ok(Open::Entries(source.index_scan(index, range, after, branch.direction)))
 }
 
-/// The key of a wildcard index: a path, and what is there.
+/// The key of a wildcard index: a path and its value.
 fn wildcard_key(
     scan: &IndexScan,
     source: &dyn Source,
@@ -584,9 +585,10 @@ fn wildcard_key(
     Ok(RawDocumentBuf::from_bytes(key.finish()).ok())
 }
 
-/// Where the index of a scan is in the source's list now. Indexes come and go between two batches.
+/// The current position of the scan's index in the source's list. Indexes may be created and dropped between two
+/// batches.
 pub(super) fn place(scan: &IndexScan, source: &dyn Source) -> Result<usize, QueryError> {
-    // Other options of an index can be changed under way.
+    // Other options of an index may change meanwhile.
     let same = |index: &IndexInfo| {
         let (now, then) = (&index.spec, &scan.planned);
         let agrees =

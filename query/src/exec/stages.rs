@@ -1,4 +1,4 @@
-//! The stages that find and aggregation share.
+//! Stages that find and aggregation share.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::{
     sort::{self, SortKey, SortPattern, Sorter},
 };
 
-/// Lets matching documents through.
+/// Passes matching documents.
 #[derive(Debug)]
 pub struct Filter(pub Matcher);
 
@@ -33,7 +33,7 @@ impl Stage for Filter {
     }
 }
 
-/// Shows what a projection shows.
+/// Applies a projection.
 #[derive(Debug)]
 pub struct Project(pub Projection);
 
@@ -65,12 +65,12 @@ impl Stage for Project {
     }
 }
 
-/// Drops the first documents.
+/// Skips the first documents.
 #[derive(Debug)]
 pub struct Skip(pub u64);
 
 impl Skip {
-    /// Drops what is to be dropped. True if there was no more than that.
+    /// Skips the documents. True if there are no more.
     fn is_over(&mut self, up: &mut Upstream<'_, '_>) -> Result<bool, QueryError> {
         if self.0 == 0 {
             return Ok(false);
@@ -99,7 +99,7 @@ impl Stage for Skip {
     }
 }
 
-/// Ends after so many documents, without asking for one more.
+/// Ends after this many documents, without reading one more.
 #[derive(Debug)]
 pub struct Limit(pub u64);
 
@@ -129,7 +129,7 @@ impl Stage for Limit {
     }
 }
 
-/// Lets each document through once, by its bytes.
+/// Passes each document once, compared by its bytes.
 #[derive(Debug, Default)]
 pub struct Distinct(HashSet<RawDocBytes>);
 
@@ -146,9 +146,9 @@ impl Stage for Distinct {
     }
 }
 
-/// Sorts all documents, or keeps the first ones of the order.
+/// Sorts all documents, or keeps only the first ones.
 ///
-/// Beyond the memory limit sorted runs are written away, and read back side by side.
+/// Above the memory limit sorted runs are spilled and merged at the end.
 #[derive(Debug)]
 pub struct Sort {
     sorter: Sorter<RawDoc>,
@@ -156,12 +156,12 @@ pub struct Sort {
 }
 
 impl Sort {
-    /// With a limit it holds no more documents than that.
+    /// With a limit it keeps no more documents than that.
     pub fn new(pattern: SortPattern, limit: Option<usize>) -> Self {
         Self { sorter: Sorter::new(pattern, limit, |doc| doc.as_bytes().len()), sorted: None }
     }
 
-    /// The memory after which it spills or fails, for tests.
+    /// Sets the memory limit above which it spills or fails, for tests.
     #[cfg(test)]
     pub(crate) fn with_memory(mut self, bytes: usize) -> Self {
         self.sorter.set_memory_max(bytes);
@@ -202,7 +202,7 @@ impl Stage for Sort {
     }
 }
 
-/// Sorted runs, read side by side: the spilled ones in the order they were written, memory last.
+/// Merges sorted runs: the spilled ones in the order they were written, memory last.
 #[derive(Debug)]
 struct Merge {
     spilled: Vec<Box<dyn SpilledRun>>,
@@ -223,7 +223,7 @@ impl Merge {
                 self.heads.push(head);
             }
         }
-        // Of equal keys the one that came first is in the earlier run.
+        // Of equal keys, the one that arrived first is in the earlier run.
         let mut least: Option<(usize, &SortKey)> = None;
         for (run, head) in self.heads.iter().enumerate() {
             let Some((key, _)) = head else { continue };

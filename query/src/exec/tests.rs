@@ -10,7 +10,7 @@ fn ids(pipeline: &mut Pipeline, source: &MemorySource, batch: usize) -> Vec<i32>
     let context = Context::default();
     let mut ids = Vec::new();
     loop {
-        // A new input each time: nothing may live from one batch to the next but the pipeline.
+        // A new input for each batch: only the pipeline may survive from one batch to the next.
         let mut input = Input::new(source, &context);
         for _ in 0..batch {
             match pipeline.next(&mut input).unwrap() {
@@ -91,7 +91,7 @@ impl crate::context::Spill for Drawer {
     }
 }
 
-/// A sort that spills gives what one in memory gives, equal keys in the order they came.
+/// A sort that spills returns the same as one in memory, with equal keys in order of arrival.
 #[test]
 fn a_sort_that_spills_gives_the_same_order() {
     let source = numbers(1000);

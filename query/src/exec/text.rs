@@ -1,8 +1,8 @@
-//! Documents by the terms of a text search.
+//! Reads documents by the terms of a text search.
 //!
 //! ```text
-//!   without scores:  walk term after term, each document once
-//!   with scores:     read the entries of all terms first; a document's score is the sum of its entries'
+//!   without scores:  scan term after term, each document once
+//!   with scores:     read the entries of all terms first; a document's score is the sum of its entries' scores
 //! ```
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -15,31 +15,31 @@ use crate::{
     value::OwnedValue,
 };
 
-/// How a text search reaches its documents.
+/// The scans of a text search.
 #[derive(Debug, Clone)]
 pub struct TextScan {
-    /// What is searched.
+    /// The resolved search.
     pub query: Arc<TextQuery>,
-    /// The place of the text index.
+    /// The position of the text index.
     pub index: usize,
     /// The values of the fields before the terms.
     pub prefix: Vec<OwnedValue>,
-    /// One walk for each term.
+    /// One scan per term.
     pub terms: Vec<IndexScan>,
-    /// What the other branches of an `$or` walk over.
+    /// The scans of an `$or`'s other branches.
     pub others: Vec<IndexScan>,
-    /// What is walked over document by document: without scores all of it, else the other branches.
+    /// The scans that are read document by document: without scores all of them, otherwise only the other branches.
     pub(super) walked: Vec<IndexScan>,
-    /// Whether documents come with their scores.
+    /// Whether documents carry their scores.
     pub scored: bool,
-    /// The whole filter, as the index understands it.
+    /// The whole filter, with the resolved search.
     pub filter: Matcher,
-    /// The branch of an `$or` in which the search stands.
+    /// The branch of an `$or` that contains the search.
     pub branch: Option<Matcher>,
 }
 
 impl TextScan {
-    /// Terms, and what other branches of an `$or` need.
+    /// From the scans of the terms and of other `$or` branches.
     pub fn new(
         query: Arc<TextQuery>,
         (index, prefix): (usize, Vec<OwnedValue>),
@@ -75,7 +75,7 @@ impl TextScan {
         Ok(scores.into_iter().collect())
     }
 
-    /// A document with its score. One that only another branch of an `$or` means has none.
+    /// A document with its score. A document that only another branch of an `$or` matches has none.
     pub(super) fn noted(
         &self,
         doc: RawDoc,

@@ -1,7 +1,7 @@
 //! `$add` and the rest of arithmetic, over the four number types.
 //!
-//! int with int stays int until it overflows into long; long overflows into double; a double makes the
-//! result a double and a decimal makes it a decimal.
+//! int with int stays int until it overflows into long; long overflows into double; a double makes the result a
+//! double and a decimal makes it a decimal.
 
 use dec::Rounding;
 use protocol::Release;
@@ -50,7 +50,7 @@ pub(super) fn as_i64(value: Value<'_>) -> Option<i64> {
     }
 }
 
-/// A whole result: an int if both operands were and it fits.
+/// An integer result: an int if both operands were ints and it fits, otherwise a long.
 pub(super) fn whole<'a>(n: i64, ints: bool) -> Value<'a> {
     match i32::try_from(n) {
         Ok(n) if ints => Value::Int32(n),
@@ -139,7 +139,7 @@ pub(super) fn op_subtract<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<
     difference(a, b)
 }
 
-/// The difference of two numbers or dates, as `$subtract` has it.
+/// The difference of two numbers or dates, as in `$subtract`.
 pub(crate) fn difference<'a>(a: Value<'a>, b: Value<'a>) -> Evaluated<'a> {
     match (a, b) {
         _ if a.is_nullish() || b.is_nullish() => Ok(Value::Null),
@@ -173,7 +173,7 @@ pub(super) fn op_multiply<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<
     Ok(product)
 }
 
-/// The quotient of two numbers, never a whole type.
+/// The quotient of two numbers, which is never an integer type.
 pub(crate) fn divide<'a>(a: Value<'a>, b: Value<'a>) -> Value<'a> {
     if matches!(a, Value::Decimal(_)) || matches!(b, Value::Decimal(_)) {
         return Value::Decimal(decimal::div(as_decimal(a), as_decimal(b)));
@@ -193,7 +193,7 @@ pub(super) fn op_divide<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a
     quotient(a, b)
 }
 
-/// The quotient of two values, as `$divide` has it.
+/// The quotient of two values, as in `$divide`.
 pub(crate) fn quotient<'a>(a: Value<'a>, b: Value<'a>) -> Evaluated<'a> {
     if a.is_number() && b.is_number() {
         if is_zero(b) {
@@ -231,7 +231,7 @@ pub(super) fn op_mod<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     )
 }
 
-/// Whether one number is a whole multiple of another, both taken as decimals.
+/// True if one number is an integer multiple of another, both as decimals.
 pub(crate) fn is_multiple(value: Value<'_>, of: Value<'_>) -> bool {
     let value = as_decimal(value);
     let rest = decimal::modulo(value, as_decimal(of));

@@ -1,4 +1,4 @@
-//! How many arguments operators take.
+//! Argument counts of operators.
 
 use crate::error::QueryError;
 
@@ -24,7 +24,7 @@ pub(super) fn miscounted(name: &str, given: usize, min: usize, max: usize) -> Qu
     QueryError::location(code, format!("Expression {name} takes {many}"))
 }
 
-/// `$substr` is a name of `$substrBytes`, and is shown under that.
+/// `$substr` is an alias of `$substrBytes`, which the error names.
 pub(super) fn miscounted_substr(_: &str, given: usize, min: usize, max: usize) -> QueryError {
     miscounted("$substrBytes", given, min, max)
 }

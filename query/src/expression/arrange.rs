@@ -15,12 +15,12 @@ use crate::{
 /// The order of `$sortArray`.
 #[derive(Debug, Clone)]
 pub enum SortBy {
-    /// Whole values.
+    /// Sort by whole values.
     Value {
         /// False for -1.
         ascending: bool,
     },
-    /// Fields of the elements.
+    /// Sort by fields of the elements.
     Pattern(SortPattern),
 }
 
@@ -121,7 +121,7 @@ pub(super) fn zip(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryE
                     format!("useLongestLength must be a bool, found {}", other.type_name()),
                 ));
             }
-            // No defaults at all are as good as none given.
+            // An empty list of defaults counts as none.
             (b"defaults", list @ Value::Array(_)) => {
                 let some = list.elements().next().is_some();
                 defaults = some.then(|| operand(list, scope)).transpose()?;
@@ -160,7 +160,7 @@ pub(super) fn zip(value: Value<'_>, scope: &mut Scope) -> Result<Special, QueryE
     Ok(Special::Zip { inputs, longest, defaults })
 }
 
-/// `$sortArray` and the accumulators that sort.
+/// Sorts values for `$sortArray` and for sorting accumulators.
 pub(crate) fn sort_values<'a>(env: &Env<'a>, list: Value<'a>, by: &SortBy) -> Evaluated<'a> {
     if list.is_nullish() {
         return Ok(Value::Null);
@@ -191,7 +191,7 @@ pub(crate) fn sort_values<'a>(env: &Env<'a>, list: Value<'a>, by: &SortBy) -> Ev
                 keyed.push((key(value)?, *value));
             }
             keyed.sort_by(|a, b| match pattern.compare(&a.0, &b.0) {
-                // What is no document has no fields and stands by its own order.
+                // A value that is not a document has no fields; such values keep their relative order.
                 std::cmp::Ordering::Equal => std::cmp::Ordering::Equal,
                 order => order,
             });

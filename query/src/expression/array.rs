@@ -1,4 +1,4 @@
-//! Arrays.
+//! Array operators.
 
 use protocol::ErrorCode;
 
@@ -90,7 +90,8 @@ fn at_end<'a>(name: &str, list: Value<'a>, index: i32) -> Evaluated<'a> {
 }
 
 pub(super) fn op_concat_arrays<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    /// mongod takes what memory it gets; the length of an array must fit its four bytes.
+    /// mongod uses as much memory as it gets; here the length of an array is limited to what its four-byte length
+    /// allows.
     const BYTES_MAX: usize = 1 << 30;
     let mut bytes = 0;
     for &arg in args {
@@ -141,7 +142,7 @@ pub(super) fn op_in<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> 
     Ok(Value::Bool(list.elements().any(|e| logic::compare(env, e.value(), value).is_eq())))
 }
 
-/// Refuses a constant that is no array to look in.
+/// Refuses a constant that is not an array.
 pub(super) fn check_index_of(_: &str, constants: &[Option<Value<'_>>]) -> Result<(), QueryError> {
     match constants.first() {
         Some(Some(value)) if !matches!(value, Value::Array(_)) && !value.is_nullish() => {
@@ -179,7 +180,7 @@ pub(super) fn op_index_of_array<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     Ok(found.map_or(Value::Int32(-1), |(at, _)| count(at)))
 }
 
-/// A number as the double that it is nearest to.
+/// A decimal as the nearest double.
 fn as_double(value: Value<'_>) -> Spelled<'_> {
     match value {
         Value::Decimal(_) => Spelled(Value::Double(super::as_f64(value))),
@@ -194,7 +195,7 @@ pub(super) fn op_range<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
         if !value.is_number() {
             return Err(QueryError::location(
                 codes.0,
-                // mongod's own words, the missing space included.
+                // mongod's own text, including the missing space.
                 format!(
                     "$range requires a numeric {what} value, found value of type:{}{}",
                     if what == "step" { "" } else { " " },
@@ -212,7 +213,7 @@ pub(super) fn op_range<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
     if step == 0 {
         return error(34_449, "$range requires a non-zero step value");
     }
-    // The results could fill memory where the document that asks for them is small.
+    // Limits the result, since a small document could ask for results that fill memory.
     const BYTES_MAX: i64 = 100 * 1024 * 1024;
     let bytes = ((end - start) / step).saturating_mul(16) + 40;
     if bytes > BYTES_MAX {
@@ -317,7 +318,7 @@ pub(super) fn op_slice<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
     Ok(build::array(env, cut(&all, n, Some(len))))
 }
 
-/// The part of a list that `$slice` means, in expressions and projections alike.
+/// The part of a list that `$slice` selects, in expressions and projections.
 pub(crate) fn cut<'a>(all: &[Value<'a>], n: i32, len: Option<usize>) -> Vec<Value<'a>> {
     let back = usize::try_from(n.unsigned_abs()).unwrap_or(usize::MAX);
     let (start, len) = match (n < 0, len) {
@@ -505,7 +506,7 @@ pub(super) fn op_min_n<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Eva
 pub(super) fn op_max_n<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     n_of(env, args, |env, mut all, n| {
         all.retain(|v| !v.is_nullish());
-        // Of equal ones the first stay, and stand last.
+        // Of equal values the first ones are kept, and come last.
         all.sort_by(|a, b| logic::compare(env, *b, *a));
         all.truncate(n);
         all.reverse();

@@ -1,4 +1,4 @@
-//! `$bitAnd` and its like.
+//! `$bitAnd`, `$bitOr`, `$bitXor`, `$bitNot`.
 
 use super::{
     Env, Evaluated,

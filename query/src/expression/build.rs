@@ -1,4 +1,4 @@
-//! New documents and arrays.
+//! Builds documents and arrays.
 
 use super::Env;
 use crate::value::Value;
@@ -14,7 +14,7 @@ impl DocBuilder {
         Self { out: vec![0; 4] }
     }
 
-    /// Appends a field; a missing value is no field.
+    /// Appends a field; a missing value is skipped.
     pub(crate) fn push(&mut self, key: &[u8], value: Value<'_>) {
         if matches!(value, Value::Missing) {
             return;
@@ -25,12 +25,12 @@ impl DocBuilder {
         value.append_to(&mut self.out);
     }
 
-    /// Appends an element as it stands in another document.
+    /// Appends an element of another document unchanged.
     pub(crate) fn push_raw(&mut self, element: &[u8]) {
         self.out.extend_from_slice(element);
     }
 
-    /// Appends a field given as its type and the bytes of its value.
+    /// Appends a field given by type and value bytes.
     pub(crate) fn push_bytes(&mut self, key: &[u8], type_byte: u8, value: &[u8]) {
         self.out.push(type_byte);
         self.out.extend_from_slice(key);
@@ -48,7 +48,7 @@ impl DocBuilder {
     }
 }
 
-/// An array of these values, in the arena. A missing value becomes null.
+/// Builds an array in the arena. A missing value becomes null.
 pub(crate) fn array<'a>(env: &Env<'a>, values: impl IntoIterator<Item = Value<'a>>) -> Value<'a> {
     Value::Array(env.keep(&array_bytes(values)))
 }

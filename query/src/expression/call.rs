@@ -1,4 +1,4 @@
-//! Calls of operators whose arguments are evaluated once each.
+//! Calls of operators that evaluate each argument once.
 
 use super::{
     Env, Evaluated, Expr, Fun, NamedFun,
@@ -14,7 +14,7 @@ pub struct Call {
     pub(super) args: Vec<Expr>,
 }
 
-/// An operator and its named arguments, in the order of its row. Those that were not given are `None`.
+/// An operator and its named arguments, in the order of its row. Omitted arguments are `None`.
 #[derive(Clone)]
 pub struct NamedCall {
     pub(super) row: &'static Operator,
@@ -60,7 +60,7 @@ impl Call {
         (self.fun)(env, few)
     }
 
-    /// An argument failed. Those before it may have settled the call: by null, or by a fault of their own.
+    /// An argument failed. The arguments before it may have decided the result: null, or an error of their own.
     fn settled_before<'a>(
         &'a self,
         env: &mut Env<'a>,
@@ -128,7 +128,7 @@ impl NamedCall {
         (self.fun)(env, values)
     }
 
-    /// As [`Call::settled_before`], for the argument at a place.
+    /// Like [`Call::settled_before`], for the argument at a position.
     fn settled_before<'a>(
         &self,
         env: &mut Env<'a>,

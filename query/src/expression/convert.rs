@@ -1,4 +1,4 @@
-//! `$convert` and its short forms.
+//! `$convert` and its short forms such as `$toInt`.
 
 use super::{
     Call, Env, Evaluated, Expr, Operator, Scope, arithmetic,
@@ -12,7 +12,7 @@ use crate::{
     value::{Value, display, hash64},
 };
 
-/// ConversionFailure.
+/// The error ConversionFailure.
 pub(super) fn failed(message: impl Into<String>) -> QueryError {
     QueryError::location(241, message)
 }
@@ -21,7 +21,7 @@ fn first<'a>(args: &[Value<'a>]) -> Value<'a> {
     args.first().copied().unwrap_or(Value::Missing)
 }
 
-/// Text of a scalar as `$toString` gives it.
+/// The text of a scalar, as `$toString` returns it.
 pub(super) fn to_text(value: Value<'_>) -> String {
     match value {
         Value::Bool(b) => b.to_string(),
@@ -36,7 +36,7 @@ pub(super) fn to_text(value: Value<'_>) -> String {
     }
 }
 
-/// A double in the fewest digits that name it.
+/// A double with the fewest digits that identify it.
 fn double_text(n: f64) -> String {
     if n.is_nan() {
         return "NaN".into();
@@ -90,7 +90,7 @@ pub(super) fn op_to_uuid<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated
     to(env, value, target)
 }
 
-/// `$toHashedIndexKey` takes one argument, which may be an array itself.
+/// `$toHashedIndexKey` takes one argument, which may itself be an array.
 pub(super) fn to_hashed_index_key(
     row: &'static Operator,
     value: Value<'_>,
@@ -104,18 +104,18 @@ fn op_to_hashed_index_key<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<
     Ok(Value::Int64(hash64(first(args))))
 }
 
-/// What a value is to become.
+/// The target of a conversion.
 #[derive(Clone, Copy)]
 struct Target {
     type_byte: u8,
-    /// Of binary data.
+    /// The subtype of binary data.
     subtype: u8,
     format: Option<Format>,
     big_endian: bool,
 }
 
 impl Target {
-    /// As the short forms have it: text of binary data takes the form that fits.
+    /// The target of a short form: binary data is converted to text in the format that fits.
     fn of(type_byte: u8) -> Self {
         Self { type_byte, subtype: 0, format: Some(Format::Auto), big_endian: false }
     }
@@ -136,7 +136,7 @@ pub(super) fn op_convert<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> E
         return Ok(if input.is_nullish() { of_null } else { Value::Null });
     }
     let type_byte = target_type(wanted)?;
-    // Whatever else is wrong does not matter to null.
+    // For null input, other errors do not matter.
     if input.is_nullish() {
         return Ok(of_null);
     }
@@ -153,9 +153,9 @@ pub(super) fn op_convert<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> E
     }
 }
 
-/// The type of a field that is not there: nothing converts to it.
+/// The type byte of a missing field; nothing converts to it.
 const MISSING: u8 = 0;
-/// MinKey as people number it.
+/// MinKey's number in `$type`.
 const MIN_KEY: i64 = -1;
 
 fn target_type(target: Value<'_>) -> Result<u8, QueryError> {
@@ -264,7 +264,7 @@ fn overflow(value: Value<'_>) -> QueryError {
         "Conversion would overflow target type in $convert with no onError value: {}",
         match value {
             Value::Double(n) => display::general(n, 6),
-            // mongod leaves this one out.
+            // mongod omits the value here.
             Value::Int64(_) => String::new(),
             other => to_text(other),
         }
@@ -351,7 +351,7 @@ fn to_f64(value: Value<'_>) -> Converted<'_> {
         Value::Bool(b) => f64::from(u8::from(b)),
         Value::Decimal(n) => {
             let double = decimal::to_f64(n);
-            // Too small for the full precision is out of range as well.
+            // A value too small for full precision is out of range, too.
             let inexact = double.is_subnormal() || (double == 0.0 && logic::truth(value));
             if n.is_finite() && (double.is_infinite() || inexact) {
                 return Err(overflow(value));

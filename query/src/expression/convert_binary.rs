@@ -11,7 +11,7 @@ use crate::{
     value::{Shown, Value},
 };
 
-/// Text for addresses is written without padding and read with or without it.
+/// base64url is written without padding and read with or without it.
 const URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new()
@@ -19,7 +19,7 @@ const URL: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// How bytes stand in text.
+/// A text format for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Base64,
@@ -31,7 +31,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Parses the argument; `None` if it was not given.
+    /// Parses the argument; `None` if it was omitted.
     pub(super) fn parse(given: Option<Value<'_>>) -> Result<Option<Self>, QueryError> {
         let Some(value) = given.filter(|value| !value.is_nullish()) else { return Ok(None) };
         Ok(Some(match value {
@@ -64,7 +64,7 @@ impl Format {
     }
 }
 
-/// Whether the highest byte comes first.
+/// True if the highest byte comes first.
 pub(super) fn is_big_endian(given: Option<Value<'_>>) -> Result<bool, QueryError> {
     let Some(value) = given.filter(|value| !value.is_nullish()) else { return Ok(false) };
     match value {
@@ -88,7 +88,7 @@ pub(super) fn is_big_endian(given: Option<Value<'_>>) -> Result<bool, QueryError
     }
 }
 
-/// The subtype that `to` names.
+/// Parses the binary subtype in `to`.
 pub(super) fn subtype(value: Value<'_>) -> Result<u8, QueryError> {
     if !value.is_number() {
         return Err(QueryError::location(
@@ -120,7 +120,7 @@ fn format_missing(from: &str, to: &str) -> QueryError {
     )
 }
 
-/// Text or a number as binary data; `None` for types that have no such form.
+/// Converts text or a number to binary data; `None` for unsupported types.
 pub(super) fn to_binary<'a>(
     env: &Env<'a>,
     value: Value<'a>,
@@ -215,7 +215,7 @@ pub(super) fn to_text<'a>(
     Ok(env.text(&text))
 }
 
-/// Binary data as a whole number of 1, 2, 4 or 8 bytes, sign and all.
+/// Converts binary data to a signed integer of 1, 2, 4 or 8 bytes.
 pub(super) fn to_whole(
     subtype: u8,
     bytes: &[u8],
@@ -233,7 +233,7 @@ pub(super) fn to_whole(
     Ok(i64::from_le_bytes(wide))
 }
 
-/// Binary data as a double of 4 or 8 bytes.
+/// Converts binary data to a double of 4 or 8 bytes.
 pub(super) fn to_double(subtype: u8, bytes: &[u8], big: bool) -> Result<f64, QueryError> {
     let ordered: Vec<u8> = if big { bytes.iter().rev().copied().collect() } else { bytes.to_vec() };
     match (ordered.len(), ordered.first_chunk::<4>(), ordered.first_chunk::<8>()) {

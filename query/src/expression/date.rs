@@ -1,7 +1,7 @@
-//! Dates: their parts, their text, and zones.
+//! Dates: their parts, their text, and time zones.
 //!
-//! A date is milliseconds since 1970 in 64 bits, far beyond any calendar library's years, so the calendar
-//! here is the proleptic Gregorian one by arithmetic; only offsets of zones come from the zone database.
+//! A date is milliseconds since 1970 in 64 bits, far beyond the years that calendar libraries support. So the
+//! proleptic Gregorian calendar is computed here; only the offsets of time zones come from the zone database.
 
 use jiff::{Timestamp, tz::TimeZone};
 
@@ -17,7 +17,7 @@ fn error<'a>(code: i32, message: impl Into<String>) -> Evaluated<'a> {
     Err(QueryError::location(code, message))
 }
 
-/// A moment's calendar fields in some zone.
+/// The calendar fields of a time in some zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Civil {
     pub(super) year: i64,
@@ -29,7 +29,7 @@ pub(super) struct Civil {
     pub(super) milli: i64,
 }
 
-/// Days since 1970 of a day of the calendar; months and days beyond their range carry over.
+/// Days since 1970 of a calendar day; months and days out of range carry over.
 pub(super) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = year + (month - 1).div_euclid(12);
     let month = (month - 1).rem_euclid(12) + 1;
@@ -54,7 +54,7 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
 }
 
 impl Civil {
-    /// The fields of a moment given in local milliseconds.
+    /// The fields of a time given in local milliseconds.
     pub(super) fn of_local(ms: i64) -> Self {
         let (year, month, day) = civil_from_days(ms.div_euclid(DAY_MS));
         let rest = ms.rem_euclid(DAY_MS);
@@ -69,7 +69,7 @@ impl Civil {
         }
     }
 
-    /// Local milliseconds of the fields.
+    /// The fields in local milliseconds.
     pub(super) fn to_local(self) -> i64 {
         days_from_civil(self.year, self.month, self.day)
             .saturating_mul(DAY_MS)
@@ -83,12 +83,12 @@ impl Civil {
         days_from_civil(self.year, self.month, self.day) - days_from_civil(self.year, 1, 1) + 1
     }
 
-    /// 1 for Monday to 7 for Sunday.
+    /// The ISO day of week: 1 for Monday to 7 for Sunday.
     pub(super) fn iso_day_of_week(self) -> i64 {
         (days_from_civil(self.year, self.month, self.day) + 3).rem_euclid(7) + 1
     }
 
-    /// Week and year by ISO 8601: week 1 has the year's first Thursday.
+    /// ISO 8601 week and year: week 1 contains the year's first Thursday.
     pub(super) fn iso_week(self) -> (i64, i64) {
         let thursday =
             days_from_civil(self.year, self.month, self.day) - self.iso_day_of_week() + 4;
@@ -96,14 +96,14 @@ impl Civil {
         ((thursday - days_from_civil(year, 1, 1)) / 7 + 1, year)
     }
 
-    /// Weeks from the first Sunday; days before it are week 0.
+    /// Weeks since the first Sunday; days before it are week 0.
     fn week(self) -> i64 {
         let day_of_week = self.iso_day_of_week() % 7;
         (self.day_of_year() + 6 - day_of_week) / 7
     }
 }
 
-/// A zone: a fixed offset or one with rules.
+/// A time zone: a fixed offset or one with rules.
 #[derive(Debug, Clone)]
 pub(super) enum Zone {
     Fixed(i64),
@@ -111,7 +111,7 @@ pub(super) enum Zone {
 }
 
 impl Zone {
-    /// Parses a zone name or an offset; UTC if none is given, `None` of null.
+    /// Parses a zone name or an offset; UTC if absent, `None` for null.
     pub(super) fn parse(given: Option<Value<'_>>) -> Result<Option<Self>, QueryError> {
         let Some(value) = given else { return Ok(Some(Self::Fixed(0))) };
         match value {
@@ -144,12 +144,13 @@ impl Zone {
         TimeZone::get(of_a_place(name)).ok().map(|zone| Self::Rules(Box::new(zone)))
     }
 
-    /// Milliseconds to add to a moment for its local time.
+    /// Milliseconds to add to a UTC time to get local time.
     pub(super) fn offset_at(&self, ms: i64) -> i64 {
         match self {
             Self::Fixed(offset) => *offset,
             Self::Rules(zone) => {
-                // The calendar repeats after 400 years, and with it the rules: these have no end.
+                // The calendar and the zone rules repeat after 400 years, so later times are mapped into the last
+                // supported cycle.
                 let ms = if ms >= YEAR_9999_MS {
                     YEAR_9999_MS - CYCLE_MS + (ms - YEAR_9999_MS).rem_euclid(CYCLE_MS)
                 } else {
@@ -165,12 +166,12 @@ impl Zone {
         }
     }
 
-    /// The fields of a moment.
+    /// The local calendar fields of a time.
     pub(super) fn civil(&self, ms: i64) -> Civil {
         Civil::of_local(ms.saturating_add(self.offset_at(ms)))
     }
 
-    /// The moment of local milliseconds; a time that a change of clocks skips moves forward.
+    /// Converts local milliseconds to UTC; a local time skipped by a clock change moves forward.
     pub(super) fn moment(&self, local: i64) -> i64 {
         let Self::Rules(_) = self else { return local.saturating_sub(self.offset_at(local)) };
         let before = local - self.offset_at(local - DAY_MS);
@@ -185,14 +186,14 @@ impl Zone {
 
 /// 400 years of the Gregorian calendar.
 const CYCLE_MS: i64 = 146_097 * DAY_MS;
-/// The beginning of the last year that the rules of time zones are asked for.
+/// Start of the last year for which zone rules are consulted.
 const YEAR_9999_MS: i64 = 253_370_764_800_000;
 
 fn before_or(zone: &Zone, before: i64, local: i64, fallback: i64) -> i64 {
     if before + zone.offset_at(before) == local { before } else { fallback }
 }
 
-/// `hh`, `hhmm` or `hh:mm` in minutes.
+/// Parses `hh`, `hhmm` or `hh:mm` to minutes.
 fn offset_minutes(text: &str) -> Option<i64> {
     let digits: String = text.chars().filter(|c| *c != ':').collect();
     let shape = matches!(text.len(), 2 | 4) && !text.contains(':')
@@ -204,7 +205,7 @@ fn offset_minutes(text: &str) -> Option<i64> {
     Some(hours.parse::<i64>().ok()? * 60 + minutes.parse::<i64>().unwrap_or(0))
 }
 
-/// A value that can stand for a moment.
+/// Converts a value that can represent a date.
 pub(super) fn as_date(value: Value<'_>) -> Option<i64> {
     match value {
         Value::Date(ms) => Some(ms),
@@ -221,7 +222,8 @@ fn not_a_date(value: Value<'_>) -> QueryError {
     )
 }
 
-/// Zones that were rules without a place, and have one by now: before there were rules its own time counts.
+/// Zones that used to be plain rules and are now aliases of a place: before the rules began, the place's own time
+/// applies.
 fn of_a_place(name: &str) -> &str {
     match name {
         "CET" | "MET" => "Europe/Brussels",
@@ -238,7 +240,7 @@ fn of_a_place(name: &str) -> &str {
     }
 }
 
-/// The moment and zone of an operator that takes a date or `{date, timezone}`.
+/// Evaluates a date part operator, which takes a date or `{date, timezone}`.
 fn part<'a>(args: &[Option<Value<'a>>], of: impl Fn(Civil) -> i64, long: bool) -> Evaluated<'a> {
     let [Some(value), zone] = *args else { return Ok(Value::Null) };
     if value.is_nullish() {
@@ -315,8 +317,7 @@ pub(super) fn op_date_to_parts<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]
     Ok(Value::Document(env.keep(&doc.finish())))
 }
 
-/// `2020-01-02T03:04:05.006Z`.
-/// A moment as text, which has no room for more than four digits of the year.
+/// A date as text in the form `2020-01-02T03:04:05.006Z`, which allows only four digits for the year.
 pub(super) fn text(ms: i64) -> Result<String, QueryError> {
     let year = Civil::of_local(ms).year;
     if (0..=9999).contains(&year) { Ok(iso(ms)) } else { Err(year_out_of_range(year)) }
@@ -389,12 +390,12 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// The year that `%Y` or `%G` shows.
+/// The year for `%Y` or `%G`.
 fn year_of(kind: char, civil: &Civil) -> i64 {
     if kind == 'G' { civil.iso_week().1 } else { civil.year }
 }
 
-/// Whether every `%` is followed by something that a date has.
+/// Checks that every `%` is followed by a valid specifier.
 fn check_format(format: &str) -> Result<(), QueryError> {
     let mut chars = format.chars();
     while let Some(ch) = chars.next() {
@@ -415,7 +416,7 @@ fn check_format(format: &str) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// A date in a format that was checked.
+/// Formats a date with a checked format.
 fn formatted(ms: i64, zone: &Zone, format: &str) -> Result<String, QueryError> {
     use std::fmt::Write;
     let c = zone.civil(ms);
@@ -462,7 +463,7 @@ fn formatted(ms: i64, zone: &Zone, format: &str) -> Result<String, QueryError> {
     Ok(out)
 }
 
-/// Reads a date in the forms that `$toDate` and `$dateFromString` take without a format.
+/// Parses a date in the forms that `$toDate` and `$dateFromString` accept without a format.
 pub(super) fn parse_iso(text: &[u8]) -> Result<i64, QueryError> {
     let shown = String::from_utf8_lossy(text);
     let (local, offset) = read_iso(&shown)
@@ -470,7 +471,7 @@ pub(super) fn parse_iso(text: &[u8]) -> Result<i64, QueryError> {
     Ok(local - offset.unwrap_or(0))
 }
 
-/// Local milliseconds, and the offset if the text has one.
+/// Local milliseconds, and the offset if the text contains one.
 pub(super) fn read_iso(text: &str) -> Option<(i64, Option<i64>)> {
     let mut rest = text.trim();
     let number = |rest: &mut &str, min: usize, max: usize| -> Option<i64> {

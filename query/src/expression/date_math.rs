@@ -1,4 +1,4 @@
-//! Dates from parts and text; adding, subtracting, cutting.
+//! Dates from parts and text; date arithmetic and truncation.
 
 use super::{
     Env, Evaluated,
@@ -18,7 +18,7 @@ fn integral(value: Value<'_>) -> Option<i64> {
     crate::matcher::operands::integer("", value).ok()
 }
 
-/// The order of the fields of `$dateFromParts` in its row of the table.
+/// The order of `$dateFromParts`' fields in its row of the table.
 const PARTS: [&str; 10] = [
     "year",
     "month",
@@ -32,7 +32,7 @@ const PARTS: [&str; 10] = [
     "millisecond",
 ];
 
-/// Which parts go together; mongod looks at their names before it reads any.
+/// Checks which parts may be combined; mongod checks the names before it parses any of them.
 pub(super) fn check_parts(_: &str, fields: Elements<'_>) -> Result<(), QueryError> {
     let has = |name: &str| fields.clone().find(name.as_bytes()).is_some();
     let (code, text) = match (has("year"), has("isoWeekYear")) {
@@ -68,7 +68,7 @@ pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]
                 ),
             );
         };
-        // Seconds and milliseconds may be as many as they like.
+        // Seconds and milliseconds have no limit.
         let narrow = !matches!(name, "year" | "isoWeekYear" | "second" | "millisecond");
         if narrow && i16::try_from(n).is_err() {
             return error(
@@ -105,7 +105,7 @@ pub(super) fn op_date_from_parts<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]
         let monday = fourth - (fourth + 3).rem_euclid(7);
         monday + (iso_week.unwrap_or(1) - 1) * 7 + iso_day.unwrap_or(1) - 1
     };
-    // mongod counts in microseconds, which end sooner.
+    // mongod computes in microseconds, which overflow earlier.
     let micros = |n: Option<i64>, unit: i64| n.unwrap_or(0).checked_mul(unit);
     let local = micros(hour, 3_600_000_000)
         .and_then(|sum| sum.checked_add(micros(minute, 60_000_000)?))
@@ -199,7 +199,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Milliseconds of a unit that always has the same; none of a month and more.
+    /// Milliseconds of a unit with a fixed length; `None` for a month or more.
     pub(crate) fn millis(self) -> Option<i64> {
         match self {
             Self::Week => Some(7 * DAY_MS),
@@ -210,7 +210,7 @@ impl Unit {
     }
 }
 
-/// A unit by its name.
+/// The unit with this name.
 pub(crate) fn unit_named(name: &[u8]) -> Option<Unit> {
     Some(match name {
         b"year" => Unit::Year,
@@ -226,7 +226,7 @@ pub(crate) fn unit_named(name: &[u8]) -> Option<Unit> {
     })
 }
 
-/// A moment so many units later, in UTC.
+/// Adds an amount of units to a time, in UTC.
 pub(crate) fn moved_in_utc(ms: i64, unit: Unit, amount: i64) -> Option<i64> {
     moved(ms, unit, amount, &Zone::Fixed(0))
 }
@@ -252,8 +252,8 @@ fn unit(name: &str, value: Value<'_>) -> Result<Option<Unit>, QueryError> {
     })
 }
 
-/// A moment moved. mongod takes one before 1970 apart into seconds rounded down and milliseconds that are negative,
-/// and so loses a second of those that have a fraction.
+/// Adds an amount of units to a time. mongod splits a time before 1970 into seconds rounded down and negative
+/// milliseconds, and so loses a second if there is a fraction.
 fn moved(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     let lost = if ms < 0 && ms % 1000 != 0 && unit != Unit::Fixed(1) { 1000 } else { 0 };
     moved_whole(ms, unit, amount, zone)?.checked_sub(lost)
@@ -277,7 +277,7 @@ fn moved_whole(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     let mut civil = zone.civil(ms);
     let total = civil.year * 12 + civil.month - 1 + months;
     (civil.year, civil.month) = (total.div_euclid(12), total.rem_euclid(12) + 1);
-    // The 31st of a shorter month is its last day.
+    // The 31st of a shorter month becomes its last day.
     let length = days_from_civil(civil.year, civil.month + 1, 1)
         - days_from_civil(civil.year, civil.month, 1);
     civil.day = civil.day.min(length);
@@ -313,7 +313,7 @@ pub(super) fn op_date_subtract<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) 
     add("$dateSubtract", args, -1)
 }
 
-/// The zone of an operator that names itself in the error.
+/// Parses the time zone; the error names the operator.
 fn named_zone(name: &str, given: Option<Value<'_>>) -> Result<Option<Zone>, QueryError> {
     Zone::parse(given).map_err(|error| QueryError {
         message: format!(
@@ -324,7 +324,7 @@ fn named_zone(name: &str, given: Option<Value<'_>>) -> Result<Option<Zone>, Quer
     })
 }
 
-/// `binSize` of `$dateTrunc`, if it is given.
+/// Parses `binSize` of `$dateTrunc`, if given.
 fn bin_size(given: Option<Value<'_>>) -> Result<Option<i64>, QueryError> {
     let Some(value) = given.filter(|value| !value.is_nullish()) else { return Ok(None) };
     match integral(value) {
@@ -350,7 +350,7 @@ fn constant<'v>(constants: Constants<'_, 'v>, at: usize) -> Option<Value<'v>> {
     constants.get(at).copied().flatten()
 }
 
-/// Refuses a constant time zone that is none, at a place among the arguments.
+/// Refuses an invalid constant time zone at a position among the arguments.
 pub(super) fn check_zone<const AT: usize>(
     _: &str,
     constants: Constants<'_, '_>,
@@ -358,20 +358,20 @@ pub(super) fn check_zone<const AT: usize>(
     Zone::parse(constant(constants, AT)).map(drop)
 }
 
-/// The constants of `{startDate, unit, amount, timezone}`.
+/// Checks the constants of `{startDate, unit, amount, timezone}`.
 pub(super) fn check_add(name: &str, constants: Constants<'_, '_>) -> Result<(), QueryError> {
     constant(constants, 1).map_or(Ok(None), |value| unit(name, value))?;
     check_zone::<3>(name, constants)
 }
 
-/// The constants of `{startDate, endDate, unit, timezone, startOfWeek}`.
+/// Checks the constants of `{startDate, endDate, unit, timezone, startOfWeek}`.
 pub(super) fn check_diff(name: &str, constants: Constants<'_, '_>) -> Result<(), QueryError> {
     constant(constants, 2).map_or(Ok(None), |value| unit(name, value))?;
     start_of_week(name, constant(constants, 4))?;
     named_zone(name, constant(constants, 3)).map(drop)
 }
 
-/// The constants of `{date, unit, binSize, timezone, startOfWeek}`.
+/// Checks the constants of `{date, unit, binSize, timezone, startOfWeek}`.
 pub(super) fn check_trunc(name: &str, constants: Constants<'_, '_>) -> Result<(), QueryError> {
     constant(constants, 1).map_or(Ok(None), |value| unit(name, value))?;
     start_of_week(name, constant(constants, 4))?;
@@ -379,7 +379,7 @@ pub(super) fn check_trunc(name: &str, constants: Constants<'_, '_>) -> Result<()
     named_zone(name, constant(constants, 3)).map(drop)
 }
 
-/// Monday is 1. Weeks begin on Sunday if nothing is given.
+/// Parses the start of the week. Monday is 1; the default is Sunday.
 fn start_of_week(name: &str, given: Option<Value<'_>>) -> Result<Option<i64>, QueryError> {
     const DAYS: [&str; 7] =
         ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
@@ -481,7 +481,7 @@ pub(super) fn op_date_trunc<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> 
         Unit::Month => zone.moment(months(1)),
         Unit::Day => zone.moment(local_days(bin, reference)),
         Unit::Week => {
-            // The first start of a week on or after the reference, a Saturday (day 6).
+            // The first start of a week on or after the reference date, a Saturday (day 6).
             let origin = reference + (first_day - 6).rem_euclid(7);
             zone.moment(local_days(bin.saturating_mul(7), origin))
         }

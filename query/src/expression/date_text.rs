@@ -1,8 +1,8 @@
-//! Dates out of text by a format.
+//! Parses dates from text by a format.
 
 use super::date::{Civil, DAY_MS, days_from_civil};
 
-/// What a text says of its day.
+/// The parts of a day that a text contains.
 #[derive(Debug, Default)]
 struct Day {
     year: Option<i64>,
@@ -15,7 +15,7 @@ struct Day {
 }
 
 impl Day {
-    /// Days since 1970, if there is enough to tell. Of a year's days mongod's library calls the first one 0.
+    /// Days since 1970, if the parts determine the day. mongod's library counts the days of a year from 0.
     fn number(&self) -> Option<i64> {
         if let Some(year) = self.iso_year {
             let fourth = days_from_civil(year, 1, 4);
@@ -31,7 +31,7 @@ impl Day {
     }
 }
 
-/// The local time in milliseconds, and the offset of the text's own zone.
+/// The local time in milliseconds, and the zone offset in the text.
 pub(super) fn read_by_format(text: &str, format: &str) -> Option<(i64, Option<i64>)> {
     let mut time = Civil { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 0, milli: 0 };
     let (mut day, mut offset) = (Day::default(), None);
@@ -79,7 +79,7 @@ pub(super) fn read_by_format(text: &str, format: &str) -> Option<(i64, Option<i6
     Some((day * DAY_MS + time.to_local(), offset))
 }
 
-/// Digits, `max` of them at most.
+/// Parses at most `max` digits.
 fn number(rest: &mut &str, max: usize) -> Option<i64> {
     let len = rest.bytes().take(max).take_while(u8::is_ascii_digit).count();
     let (digits, after) = rest.split_at_checked(len)?;

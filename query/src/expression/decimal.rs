@@ -1,5 +1,5 @@
-//! decimal128 arithmetic. BSON encodes the coefficient in binary, decNumber in groups of digits, so a
-//! value crosses over as text one way and as sign, coefficient and exponent the other.
+//! decimal128 arithmetic. BSON encodes the coefficient in binary, decNumber in groups of digits, so values are
+//! converted through text in one direction and through sign, coefficient and exponent in the other.
 
 use dec::{Context, Decimal128, Rounding};
 
@@ -45,7 +45,7 @@ pub(crate) fn modulo(a: Decimal, b: Decimal) -> Decimal {
     Decimal::from_parts(a.is_negative(), rest, y.exponent())
 }
 
-/// `a * b % by` for numbers of 34 digits: doubling one of them never leaves 128 bits.
+/// `a * b % by` for numbers of 34 digits: doubling one of them always fits in 128 bits.
 fn times(mut a: u128, mut b: u128, by: u128) -> u128 {
     let mut sum = 0;
     while b > 0 {
@@ -89,10 +89,10 @@ fn through_wide(a: Decimal, f: impl Fn(&mut Context<Wide>, &mut Wide)) -> Decima
 
 fn wide_context() -> Context<Wide> {
     let mut cx = Context::<Wide>::default();
-    // The precision is within what the type holds, so this can't be refused.
+    // The precision is within the type's limit, so this cannot fail.
     let set = cx.set_precision(34);
     debug_assert!(set.is_ok(), "34 digits fit");
-    // The functions of decNumber refuse wider exponents than these.
+    // decNumber's functions refuse wider exponents.
     let set = cx.set_max_exponent(999_999).is_ok() && cx.set_min_exponent(-999_999).is_ok();
     debug_assert!(set, "within the limits of the library");
     cx
@@ -110,7 +110,7 @@ pub(crate) fn abs(a: Decimal) -> Decimal {
     Decimal::from_bits(a.bits() & !(1 << 127))
 }
 
-/// Rounds to `places` digits behind the point, all of which are written; as many as there is room for.
+/// Rounds to `places` decimal places, with trailing zeros, as far as there is room.
 pub(crate) fn round(a: Decimal, places: i32, rounding: Rounding) -> Decimal {
     if !a.is_finite() {
         return a;
@@ -119,7 +119,7 @@ pub(crate) fn round(a: Decimal, places: i32, rounding: Rounding) -> Decimal {
     if rounded.is_nan() { super::quad::full(to_dec(a)) } else { rounded }
 }
 
-/// Rounds to `places` digits behind the point; NaN where there is no room for all digits.
+/// Rounds to `places` decimal places; NaN if there is no room for all digits.
 pub(crate) fn quantized(a: Decimal, places: i32, rounding: Rounding) -> Decimal {
     let mut cx = Context::<Decimal128>::default();
     cx.set_rounding(rounding);
@@ -142,7 +142,7 @@ pub(crate) fn from_f64_15(n: f64) -> Decimal {
     parse(&format!("{n:.14e}")).unwrap_or(Decimal::NAN)
 }
 
-/// A double as the decimal nearest to it, in the fewest digits that say so exactly.
+/// A double as the nearest decimal, with the fewest digits that represent it exactly.
 pub(crate) fn from_f64_exact(n: f64) -> Decimal {
     if !n.is_finite() || n == 0.0 {
         return from_f64_15(n);
@@ -161,7 +161,7 @@ pub(crate) fn to_f64(d: Decimal) -> f64 {
     d.to_string().parse().unwrap_or(f64::NAN)
 }
 
-/// Text as a decimal, rounded to 34 digits.
+/// Parses text as a decimal, rounded to 34 digits.
 pub(crate) fn parse(text: &str) -> Option<Decimal> {
     Context::<Decimal128>::default().parse(text).ok().map(from_dec)
 }

@@ -1,7 +1,8 @@
-//! Constants are worked out once, when all has been parsed, as mongod does.
+//! Constant folding: constants are computed once, after parsing, as in mongod.
 //!
-//! A constant that fails is a fault of the query, whatever the documents are: the [`Scope`] keeps the first one, and
-//! whoever parses the whole (a pipeline, a filter with its projection) raises it, in mongod's words for that place.
+//! A constant that fails makes the query fail, whatever the documents are. The [`Scope`] keeps the first such error,
+//! and whoever parses the whole (a pipeline, a filter with its projection) raises it with mongod's text for that
+//! place.
 
 use super::{
     Base, Bump, Call, Env, Expr, FieldPath, NamedCall, Scope, build, logic,
@@ -20,7 +21,7 @@ type Folded = Result<Expr, QueryError>;
 /// What is known when an expression is folded.
 pub(super) struct Folder {
     context: Context,
-    /// Values of variables, by their slots.
+    /// Known values of variables, by slot.
     known: Vec<Option<OwnedValue>>,
     now: bool,
     in_filter: bool,
@@ -34,7 +35,7 @@ impl Folder {
         Self { context, known, now: scope.known.now.is_some(), in_filter: scope.in_filter }
     }
 
-    /// The expression with its constant parts worked out.
+    /// The expression with its constant parts computed.
     pub(super) fn fold(&mut self, expr: Expr) -> Folded {
         match expr {
             Expr::Literal(_) => Ok(expr),
@@ -66,7 +67,7 @@ impl Folder {
         expr.map(|expr| self.fold(expr)).transpose()
     }
 
-    /// The value of a constant expression.
+    /// Computes a constant expression.
     fn value(&self, expr: &Expr) -> Result<Expr, QueryError> {
         let arena = Bump::new();
         let mut env = Env::new(&arena, &self.context, EMPTY);
@@ -112,7 +113,7 @@ impl Folder {
                 self.together(&mut call)?;
             }
             Join::Last => self.together(&mut call)?,
-            // What a filter's optimiser knew is forgotten when it is read again.
+            // mongod parses a filter again after optimising it, which discards this optimisation.
             Join::First if self.in_filter => {}
             Join::First => with_known_set(&mut call),
         }
@@ -137,7 +138,7 @@ impl Folder {
         Ok(Expr::Named(call))
     }
 
-    /// One constant of several, under the same operator.
+    /// Joins several constants to one, with the same operator.
     fn joined(&self, call: &Call, mut constants: Vec<Expr>) -> Result<Vec<Expr>, QueryError> {
         if constants.len() > 1 {
             constants = vec![self.value(&Expr::Call(Call { args: constants, ..call.clone() }))?];
@@ -146,7 +147,7 @@ impl Folder {
     }
 
     fn front(&self, call: &mut Call) -> Result<(), QueryError> {
-        // sum(sum(a, b), c) is sum(a, b, c).
+        // sum(sum(a, b), c) becomes sum(a, b, c).
         if let Some(Expr::Call(first)) = call.args.first()
             && first.row.name == call.row.name
         {
@@ -179,7 +180,7 @@ impl Folder {
     fn together(&self, call: &mut Call) -> Result<(), QueryError> {
         let (constants, mut args): (Vec<_>, Vec<_>) =
             call.args.drain(..).partition(|arg| arg.as_literal().is_some());
-        // One alone would be taken for the list of what is compared.
+        // A single argument would be taken for the list of values to compare.
         match constants.len() {
             0 | 1 => args.extend(constants),
             _ => args.extend(self.joined(call, constants)?),
@@ -235,7 +236,7 @@ impl Folder {
         Ok(Expr::Special(Box::new(folded)))
     }
 
-    /// `$and` and `$or`: a constant either settles it or says nothing.
+    /// Folds `$and` and `$or`: a constant either decides the result or can be dropped.
     fn junction(&mut self, args: Vec<Expr>, settles: bool) -> Folded {
         let args = self.all(args)?;
         let settled =
@@ -322,7 +323,7 @@ fn literals(exprs: &[Expr]) -> bool {
     exprs.iter().all(|expr| expr.as_literal().is_some())
 }
 
-/// The arguments, with those of calls of the same operator in their places.
+/// The arguments, with nested calls of the same operator replaced by their arguments.
 fn flat(call: &mut Call) -> Vec<Expr> {
     std::mem::take(&mut call.args)
         .into_iter()
@@ -333,7 +334,7 @@ fn flat(call: &mut Call) -> Vec<Expr> {
         .collect()
 }
 
-/// `$setEquals` with a constant compares the others with that.
+/// `$setEquals` with a constant compares the other sets with it.
 fn with_known_set(call: &mut Call) {
     let Some(place) = call.args.iter().position(|arg| arg.as_literal().is_some()) else { return };
     let known = call.args.remove(place);
@@ -342,7 +343,7 @@ fn with_known_set(call: &mut Call) {
     call.fun = set::op_set_equals_known;
 }
 
-/// An array whose elements are all constants is a constant.
+/// An array whose elements are all constants folds to a constant.
 pub(super) fn array(items: Vec<Expr>) -> Expr {
     if literals(&items) {
         let bytes = build::array_bytes(items.iter().filter_map(Expr::as_literal));

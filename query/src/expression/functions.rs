@@ -1,4 +1,4 @@
-//! Functions of numbers: rounding, powers, logarithms, angles.
+//! Numeric functions: rounding, powers, logarithms, trigonometry.
 
 use dec::Rounding;
 
@@ -13,7 +13,7 @@ use crate::{
     value::{Decimal, DecimalClass, Spelled, Value, compare_values, display::general},
 };
 
-/// The number argument of a function of one number: null for null, an error for anything else.
+/// The argument of a numeric function: `None` for null, an error for other types.
 fn number<'a>(name: &str, args: &[Value<'a>]) -> Result<Option<Value<'a>>, QueryError> {
     let value = args.first().copied().unwrap_or(Value::Missing);
     if value.is_nullish() {
@@ -172,7 +172,7 @@ macro_rules! functions {
     )*};
 }
 
-/// Where a function has values.
+/// The domain of a function.
 #[derive(Clone, Copy)]
 enum Domain {
     All,
@@ -211,7 +211,7 @@ fn check_domain(name: &str, domain: Domain, value: Option<Value<'_>>) -> Result<
     Err(QueryError::location(50_989, text))
 }
 
-/// A function of what is too large for decimals, by way of a double.
+/// Computes a function in double precision, for values too large for decimals.
 fn by_double(n: Decimal, function: fn(f64) -> f64) -> Decimal {
     let value = function(decimal::to_f64(n));
     decimal::parse(&format!("{value:e}")).unwrap_or(Decimal::NAN)
@@ -269,7 +269,7 @@ pub(super) fn op_sqrt<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> 
     }
 }
 
-/// By its own type: a small decimal is nothing as a double.
+/// Compared in its own type: a small decimal would be zero as a double.
 fn is_positive(value: Value<'_>) -> bool {
     compare_values(value, Value::Int32(0), None).is_gt()
 }

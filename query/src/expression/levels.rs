@@ -1,16 +1,16 @@
-//! How deep an expression is once it is written out in full.
+//! The nesting depth of an expression in its canonical form.
 //!
-//! mongod writes filters and projections back as BSON, each operator with its arguments in an array and each constant
-//! as `{$const: value}`. That may be deeper than what was asked, and deeper than BSON may be: `{$abs: {$abs: "$a"}}`
-//! becomes `{$abs: [{$abs: ["$a"]}]}`.
+//! mongod serialises filters and projections back to BSON, each operator with its arguments in an array and each
+//! constant as `{$const: value}`. That form may be deeper than the original, and deeper than BSON allows: `{$abs:
+//! {$abs: "$a"}}` becomes `{$abs: [{$abs: ["$a"]}]}`.
 
 use super::operator::{Form, Operator};
 use crate::{error::QueryError, value::Value};
 
-/// BSON nests no deeper.
+/// Maximum nesting of BSON.
 const LEVELS_MAX: usize = 200;
 
-/// Refuses what could not be written out.
+/// Refuses an expression whose canonical form is too deep.
 pub(crate) fn check_levels(value: Value<'_>) -> Result<(), QueryError> {
     if levels(value) <= LEVELS_MAX {
         return Ok(());
@@ -34,7 +34,7 @@ fn levels(value: Value<'_>) -> usize {
     }
 }
 
-/// Of an operator's arguments, with the array or the document that holds them.
+/// The depth of an operator's arguments, including their array or document.
 fn arguments(name: &[u8], given: Value<'_>) -> usize {
     let form = Operator::named(name).map(|row| &row.form);
     match given {

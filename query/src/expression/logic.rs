@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 use super::{Env, Evaluated};
 use crate::value::{Value, compare_values};
 
-/// What counts as true in expressions: all but false, zero, null, undefined and missing.
+/// True for all values except false, zero, null, undefined and missing.
 pub(crate) fn truth(value: Value<'_>) -> bool {
     crate::matcher::operands::is_true(value)
 }
 
-/// Missing and undefined differ here, as in mongod: a missing value is below all.
+/// Compares values under the collation. A missing value ranks with undefined: above MinKey, below null.
 pub(crate) fn compare<'a>(env: &Env<'a>, a: Value<'a>, b: Value<'a>) -> Ordering {
     compare_values(a, b, env.collator)
 }

@@ -3,9 +3,9 @@
 //! ```text
 //!   {$add: ["$a", {$multiply: ["$b", 2]}]}  --parse-->  Expr tree  --eval(Env)-->  Value
 //! ```
-//! X1 Evaluation makes no tree of values: results that did not exist before are bytes in the arena of the
-//!    evaluation, and every [`Value`] is a scalar or a slice of the document, the query or the arena.
-//! X2 A variable has a slot of its own, found at parse time; evaluation never looks a name up.
+//! X1 Evaluation builds no tree of values: new results are bytes in the evaluation's arena, and every [`Value`] is a
+//!    scalar or a slice of the document, the query or the arena.
+//! X2 Each variable has a slot, determined at parse time; evaluation never looks up names.
 
 mod arithmetic;
 mod arity;
@@ -71,13 +71,13 @@ use crate::{
     value::{Elements, OwnedValue, Value},
 };
 
-/// What an evaluation gives.
+/// The result of an evaluation.
 pub type Evaluated<'a> = Result<Value<'a>, QueryError>;
 
 /// An operator's function over evaluated arguments.
 pub(crate) type Fun = for<'a> fn(&mut Env<'a>, &[Value<'a>]) -> Evaluated<'a>;
 
-/// The same of an operator with named arguments, of which some may be left out.
+/// Like [`Fun`], for an operator with named arguments, some of which may be omitted.
 pub(crate) type NamedFun = for<'a> fn(&mut Env<'a>, &[Option<Value<'a>>]) -> Evaluated<'a>;
 
 /// A parsed expression.
@@ -91,15 +91,15 @@ pub enum Expr {
     Document(Vec<(Box<[u8]>, Expr)>),
     /// `[expression]`.
     Array(Vec<Expr>),
-    /// An operator whose arguments are all evaluated first.
+    /// An operator that evaluates all its arguments first.
     Call(Call),
-    /// The same with named arguments.
+    /// An operator with named arguments.
     Named(NamedCall),
-    /// An operator with a way of its own.
+    /// An operator with its own evaluation rules.
     Special(Box<special::Special>),
 }
 
-/// Where a path begins, and where it leads.
+/// A path: its start and its names.
 #[derive(Debug, Clone)]
 pub struct FieldPath {
     base: Base,
@@ -107,41 +107,41 @@ pub struct FieldPath {
 }
 
 impl FieldPath {
-    /// The dotted path from the root, if it begins there.
+    /// The dotted path, if it starts at the root document.
     pub fn from_root(&self) -> Option<Vec<u8>> {
         matches!(self.base, Base::Root).then(|| self.names.join(&b'.'))
     }
 }
 
-/// What a path begins at.
+/// The start of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Base {
     Root,
     Current,
     Slot(usize),
-    /// The document without the score that it comes with.
+    /// The document without its score.
     Plain,
-    /// What stands beside the document.
+    /// The document's metadata.
     Notes,
     Now,
     ClusterTime,
     Remove,
 }
 
-/// The surroundings of one evaluation.
+/// The environment of one evaluation.
 #[derive(Debug)]
 pub struct Env<'a> {
-    /// Where results live.
+    /// Memory for results.
     pub arena: &'a Bump,
-    /// Time, chance and the rest.
+    /// Time, randomness and the rest of the context.
     pub cx: &'a Context,
-    /// How text compares.
+    /// The collation.
     pub collator: Option<&'a Collator>,
-    /// What `$meta` finds.
+    /// The metadata for `$meta`.
     pub(crate) notes: &'a [u8],
     root: Value<'a>,
     slots: Vec<Value<'a>>,
-    /// How often loops have gone round.
+    /// Number of loop iterations so far.
     rounds: u64,
 }
 
@@ -158,12 +158,12 @@ impl<'a> Env<'a> {
         self.root
     }
 
-    /// Another document, for `$redact`'s descent.
+    /// Replaces the document, for `$redact`.
     pub fn set_root(&mut self, root: Value<'a>) {
         self.root = root;
     }
 
-    /// Gives a variable its value.
+    /// Sets a variable.
     pub fn set(&mut self, slot: usize, value: Value<'a>) {
         if self.slots.len() <= slot {
             self.slots.resize(slot + 1, Value::Missing);
@@ -173,19 +173,19 @@ impl<'a> Env<'a> {
         }
     }
 
-    /// Bytes that live as long as the results.
+    /// Copies bytes into the arena.
     pub(crate) fn keep(&self, bytes: &[u8]) -> &'a [u8] {
         self.arena.alloc_slice_copy(bytes)
     }
 
-    /// A value from elsewhere, as one of this evaluation.
+    /// Copies a value into the arena.
     fn adopt(&self, value: Value<'_>) -> Value<'a> {
         let mut bytes = Vec::new();
         value.append_to(&mut bytes);
         Value::stored(value.type_byte(), self.keep(&bytes))
     }
 
-    /// The same evaluation with another arena, which may be gone before this one.
+    /// The same evaluation with another, shorter-lived arena.
     fn within<'b>(&self, arena: &'b Bump) -> Env<'b>
     where
         'a: 'b,
@@ -200,8 +200,8 @@ impl<'a> Env<'a> {
 }
 
 impl Expr {
-    /// Parses an expression where `scope` names the variables, and works out its constants: one that fails is noted
-    /// in the scope, for whoever parses the whole to raise it.
+    /// Parses an expression with the variables of `scope` and folds its constants. If a constant fails, the error is
+    /// recorded in the scope for whoever parses the whole to raise.
     pub fn parse(value: Value<'_>, scope: &mut Scope) -> Result<Self, QueryError> {
         let parsed = parse::operand(value, scope)?;
         if matches!(parsed, Self::Literal(_)) {
@@ -216,7 +216,7 @@ impl Expr {
         }
     }
 
-    /// The value of the expression.
+    /// Evaluates the expression.
     pub fn eval<'a>(&'a self, env: &mut Env<'a>) -> Evaluated<'a> {
         match self {
             Self::Literal(value) => Ok(value.get()),
@@ -242,7 +242,7 @@ impl Expr {
         }
     }
 
-    /// Adds the paths that it looks at; `None` where that can't be told from its shape alone.
+    /// Adds the paths that it reads; `None` if these cannot be determined statically.
     pub(crate) fn add_paths(&self, paths: &mut Vec<Vec<u8>>) -> Option<()> {
         match self {
             Self::Literal(_) => Some(()),
@@ -266,7 +266,7 @@ impl Expr {
         }
     }
 
-    /// Its value, if no document, time or chance has a part in it.
+    /// Its value, if it does not depend on documents, time or randomness.
     pub(crate) fn constant(&self) -> Result<Option<OwnedValue>, QueryError> {
         if !self.is_constant() {
             return Ok(None);
@@ -288,7 +288,7 @@ impl Expr {
         }
     }
 
-    /// The field of the document that it is, if it is one.
+    /// The document field that the expression consists of, if it is just a field.
     pub(crate) fn as_field(&self) -> Option<&[u8]> {
         match self {
             Self::Path(FieldPath { base: Base::Root | Base::Current, names }) => match &**names {
@@ -299,7 +299,7 @@ impl Expr {
         }
     }
 
-    /// The constant that it is, if it is one.
+    /// The constant, if the expression is one.
     pub fn as_literal(&self) -> Option<Value<'_>> {
         match self {
             Self::Literal(value) => Some(value.get()),
@@ -333,13 +333,13 @@ impl FieldPath {
     }
 }
 
-/// Follows names through documents; an array gives the array of what its documents have.
+/// Follows names through documents; for an array, returns the array of its documents' values.
 pub(crate) fn descend<'a>(env: &Env<'a>, value: Value<'a>, names: &[Box<[u8]>]) -> Value<'a> {
     let Some((name, rest)) = names.split_first() else { return value };
     match value {
         Value::Document(doc) => match Elements::of_bytes(doc).find(name) {
             None => Value::Missing,
-            // A value is large: it goes no further than it must.
+            // Values are large, so the common case returns directly.
             Some(found) if rest.is_empty() => found.value(),
             Some(found) => descend(env, found.value(), rest),
         },

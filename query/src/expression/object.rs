@@ -1,4 +1,4 @@
-//! Documents as values.
+//! Operators on documents.
 
 use super::{
     DocBuilder, Env, Evaluated, Expr, NamedCall, Operator,
@@ -13,7 +13,7 @@ fn error<'a>(code: i32, message: impl Into<String>) -> Evaluated<'a> {
     Err(QueryError::location(code, message))
 }
 
-/// Puts one document over another: known fields keep their place, new ones go to the end.
+/// Merges `over` into `base`: existing fields keep their position, new ones are appended.
 pub(crate) fn merge(base: &[u8], over: &[u8]) -> Vec<u8> {
     let mut doc = DocBuilder::new();
     for field in Elements::of_bytes(base) {
@@ -31,7 +31,7 @@ pub(crate) fn merge(base: &[u8], over: &[u8]) -> Vec<u8> {
 }
 
 pub(super) fn op_merge_objects<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    // One argument that is an array holds the documents.
+    // A single array argument contains the documents.
     let single = match *args {
         [list @ Value::Array(_)] => list.elements().map(|e| e.value()).collect(),
         _ => args.to_vec(),
@@ -56,7 +56,7 @@ pub(super) fn op_merge_objects<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Eva
     Ok(Value::Document(env.keep(&merged)))
 }
 
-/// `$getField` takes a name, or `{field, input}`.
+/// `$getField` takes a name or `{field, input}`.
 pub(super) fn get_field(
     row: &'static Operator,
     value: Value<'_>,
@@ -162,7 +162,7 @@ pub(super) fn op_unset_field<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) 
     set_field(env, field, input, Value::Missing)
 }
 
-/// mongod misses the `value` of `$setField` before it looks at anything but `field`.
+/// mongod reports a missing `value` of `$setField` before it checks anything but `field`.
 pub(super) fn check_set_field(name: &str, fields: Elements<'_>) -> Result<(), QueryError> {
     let has = |field: &[u8]| fields.clone().find(field).is_some();
     if has(b"field") && !has(b"value") {
@@ -172,7 +172,7 @@ pub(super) fn check_set_field(name: &str, fields: Elements<'_>) -> Result<(), Qu
     check_field_name(name, fields)
 }
 
-/// The `field` of `$setField` and `$unsetField` must be a constant by its form, before constants are worked out.
+/// The `field` of `$setField` and `$unsetField` must be a syntactic constant; this is checked before folding.
 pub(super) fn check_field_name(name: &str, fields: Elements<'_>) -> Result<(), QueryError> {
     let Some(field) = fields.clone().find(b"field") else { return Ok(()) };
     if fields.clone().find(b"input").is_none() {

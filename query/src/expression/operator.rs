@@ -1,8 +1,8 @@
-//! What a row of the operator table says.
+//! The columns of the operator table.
 //!
-//! Everything that other code asks of an operator by its name stands in its row: how its arguments are written, in which
-//! order they are evaluated, what is worked out before the first document, since when MongoDB has it, and whether
-//! mongod's second executor has it.
+//! A row contains everything that other code needs to know about an operator: how its arguments are written, in which
+//! order they are evaluated, what is folded, since which release MongoDB has it, and whether mongod's second
+//! execution engine (SBE) supports it.
 
 use super::{Expr, Fun, NamedFun, Scope, arity, date_math, special::Special, table};
 use crate::{
@@ -14,53 +14,54 @@ use crate::{
 /// An operator of the expression language.
 #[derive(Debug)]
 pub(crate) struct Operator {
-    /// The name, with its dollar.
+    /// The name, including its dollar sign.
     pub(crate) name: &'static str,
     /// The first release that has it.
     pub(super) since: Release,
     pub(super) form: Form,
     pub(super) order: Order,
     pub(super) folding: Folding,
-    /// Whether mongod's second executor has it. There some failures have codes and texts of their own.
+    /// Whether mongod's second execution engine (SBE) supports it. There some errors have different codes and texts.
     pub(crate) pushed: bool,
-    /// Whether it may read all of the document, beyond the paths among its arguments.
+    /// Whether it may read the whole document, beyond the paths in its arguments.
     pub(super) reads_document: bool,
     pub(super) check: Check,
 }
 
-/// Refuses constant arguments that are wrong for every document. It is given the operator's name and, by place, those
+/// Refuses constant arguments that are invalid for every document. It gets the operator's name and, by position, the
 /// arguments that are constants.
 pub(super) type Check = for<'v> fn(&str, &[Option<Value<'v>>]) -> Result<(), QueryError>;
 
-/// How the arguments are written, and what is made of them.
+/// How the arguments are written, and how they are parsed.
 #[derive(Debug)]
 pub(super) enum Form {
-    /// `{$add: [a, b]}`; one argument may stand without the array.
+    /// `{$add: [a, b]}`; a single argument needs no array.
     List { min: usize, max: usize, fun: Fun, miscounted: Miscounted },
     /// `{$year: date}` or `{$year: {date, timezone}}`.
     DatePart(NamedFun),
     /// `{$trim: {input, chars}}`.
     Named(&'static Arguments, NamedFun),
-    /// An operator that does not evaluate each argument once.
+    /// An operator that does not evaluate each argument exactly once.
     Special(fn(Value<'_>, &mut Scope) -> Result<Special, QueryError>),
-    /// Parsed in a way of its own.
+    /// An operator with its own parser.
     Own(fn(&'static Operator, Value<'_>, &mut Scope) -> Result<Expr, QueryError>),
 }
 
-/// The error for a wrong number of arguments: the operator's name, how many were given, the least and the most.
+/// The error for a wrong number of arguments: the operator's name, the given number, the minimum and the maximum.
 pub(super) type Miscounted = fn(&str, usize, usize, usize) -> QueryError;
 
 /// The named arguments of an operator. In texts `{op}` stands for the operator's name.
 #[derive(Debug)]
 pub(super) struct Arguments {
     pub(super) fields: &'static [Argument],
-    /// Code and text where no object is given; `{type}` is the type of what is, `{shown}` its value.
+    /// Code and text if the argument is not an object; `{type}` is its type, `{shown}` its value.
     pub(super) not_object: (i32, &'static str),
-    /// Code and text for a name that is none of the fields; `{field}` is that name.
+    /// Code and text for an unknown field; `{field}` is its name.
     pub(super) unknown: (i32, &'static str),
-    /// Looks at the fields before any of them is parsed.
+    /// Checks the fields before any of them is parsed.
     pub(super) before: fn(&str, Elements<'_>) -> Result<(), QueryError>,
-    /// Whether a missing argument is reported before those after it are parsed; else all that are given are parsed first.
+    /// Whether a missing argument is reported before later ones are parsed; otherwise all given arguments are parsed
+    /// first.
     pub(super) missed_in_order: bool,
 }
 
@@ -70,43 +71,43 @@ pub(super) struct Argument {
     pub(super) name: &'static str,
     /// The first release that has it.
     pub(super) since: Release,
-    /// Code and text where it is missing, if it must be there.
+    /// Code and text if it is missing and required.
     pub(super) required: Option<(i32, &'static str)>,
 }
 
-/// In which order arguments are evaluated. It shows when one of them fails: what was evaluated before it may have
-/// settled the call.
+/// The order in which arguments are evaluated. It matters if one of them fails: the ones evaluated before may have
+/// decided the result.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Order {
-    /// All of them, from left to right, before the operator looks at any.
+    /// All of them, from left to right, before the operator checks any.
     AllFirst,
     /// The second before the first.
     RightFirst,
-    /// The operator looks at each before the next is evaluated.
+    /// The operator checks each one before the next is evaluated.
     OneByOne(Rest),
 }
 
-/// What stands for the arguments after one that failed, so that the operator can look at those before it.
+/// What replaces the arguments after a failed one, so that the operator can check the ones before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Rest {
     /// Nothing; null for each named argument.
     Nothing,
-    /// So many arguments in all, each of those that are left with this value.
+    /// This many arguments in all, the rest filled with this value.
     Filled(usize, Value<'static>),
     /// One more argument with this value.
     OneMore(Value<'static>),
     /// Nothing, but the first two are evaluated together.
     FromTwo,
-    /// `$indexOfArray`: the bounds are evaluated before the value to look for.
+    /// `$indexOfArray`: the bounds are evaluated before the value to search for.
     BoundsFirst,
-    /// `$setEquals`: two sets that differ settle it.
+    /// `$setEquals`: two different sets decide the result.
     UntilDifferent,
 }
 
-/// What is worked out before the first document.
+/// What is computed before the first document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Folding {
-    /// The call, if all its arguments are constants; else as many constants as can be joined to one.
+    /// The call, if all its arguments are constants; otherwise as many constants as can be joined.
     Whole(Join),
     /// The arguments, but not the call.
     Arguments,
@@ -119,18 +120,18 @@ pub(super) enum Join {
     None,
     /// Those at the front: the sum of doubles depends on the order.
     Front,
-    /// Neighbours.
+    /// Adjacent ones.
     Neighbours,
-    /// All of them, which then stand last. Calls of the same operator among the arguments are taken apart first.
+    /// All of them, which are then placed last. Nested calls of the same operator are flattened first.
     All,
-    /// All of them, which then stand last.
+    /// All of them, which are then placed last.
     Last,
     /// None, but the others are compared with the first of them.
     First,
 }
 
 impl Operator {
-    /// The operator of that name, whatever release it came with.
+    /// The operator with this name, whatever its release.
     pub(crate) fn named(name: &[u8]) -> Option<&'static Self> {
         let rows = table::OPERATORS;
         let at = rows.binary_search_by(|row| row.name.as_bytes().cmp(name)).ok()?;
@@ -196,7 +197,7 @@ pub(super) const fn list(name: &'static str, min: usize, max: usize, fun: Fun) -
     counted(name, min, max, fun, arity::miscounted)
 }
 
-/// The same, with an error of its own for a wrong number of arguments.
+/// Like [`list`], with its own error for a wrong number of arguments.
 pub(super) const fn counted(
     name: &'static str,
     min: usize,
@@ -240,12 +241,12 @@ pub(super) const fn own(
     Operator::new(name, Form::Own(parse))
 }
 
-/// An argument that must be given; code and text where it is missing.
+/// A required argument, with the code and text if it is missing.
 pub(super) const fn required(name: &'static str, code: i32, text: &'static str) -> Argument {
     Argument { name, since: Release::OLDEST, required: Some((code, text)) }
 }
 
-/// An argument that may be left out.
+/// An optional argument.
 pub(super) const fn optional(name: &'static str) -> Argument {
     Argument { name, since: Release::OLDEST, required: None }
 }
@@ -279,7 +280,7 @@ impl Arguments {
         self
     }
 
-    /// The fields of a document, each with its place among the arguments.
+    /// The fields of a document, each with its position among the arguments.
     pub(super) fn read<'v>(
         &self,
         name: &str,
@@ -307,7 +308,7 @@ impl Arguments {
         Ok(places)
     }
 
-    /// Refuses where one of the first arguments is missing that must be there.
+    /// Fails if a required argument is missing.
     pub(super) fn check_given(&self, name: &str, args: &[Option<Expr>]) -> Result<(), QueryError> {
         let mut absent = self.fields.iter().zip(args).filter(|(_, arg)| arg.is_none());
         let missed = absent.find_map(|(field, _)| field.required);

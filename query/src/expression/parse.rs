@@ -1,4 +1,4 @@
-//! From BSON to expressions.
+//! Parses expressions from BSON.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,26 +17,26 @@ use crate::{
 
 type Parsed = Result<Expr, QueryError>;
 
-/// Deeper expressions are refused; BSON itself nests no deeper in a command.
+/// Maximum nesting; BSON in a command nests no deeper.
 const DEPTH_MAX: usize = 200;
 
-/// The variables that an expression may name, and their slots.
+/// The variables that an expression may use, with their slots.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     names: Vec<(Box<[u8]>, usize)>,
     slots: usize,
     depth: usize,
     reads_document: bool,
-    /// Whether documents come with notes for `$meta`.
+    /// Whether documents carry metadata for `$meta`.
     pub(super) has_notes: bool,
     pub(super) scores: Scores,
     unrecognized: Unrecognized,
-    /// In a filter, which mongod reads once more after it was optimised.
+    /// True in a filter, which mongod parses again after optimising it.
     pub(super) in_filter: bool,
     pub(super) known: Known,
-    /// What came later is unknown.
+    /// The release; later operators are unknown.
     pub(crate) release: Release,
-    /// The first constant that failed. Clones share it.
+    /// The error of the first constant that failed. Clones share it.
     fault: Arc<OnceLock<QueryError>>,
 }
 
@@ -62,39 +62,39 @@ impl Unrecognized {
     }
 }
 
-/// What `$meta: "textScore"` finds.
+/// What `$meta: "textScore"` returns.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Scores {
-    /// There is no text search: it is refused.
+    /// There is no text search, so it is refused.
     #[default]
     None,
-    /// Nothing, in the filter of a find.
+    /// A missing value, in the filter of a find.
     Missing,
-    /// The score, in the document's notes.
+    /// The score in the document's metadata.
     Noted(ScoreWish),
 }
 
-/// What is settled before a document is looked at.
+/// What is known before the first document.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     /// The values of the first slots.
     pub(super) variables: Vec<OwnedValue>,
     /// `$$NOW`.
     pub(super) now: Option<i64>,
-    /// How text compares.
+    /// The collation.
     pub(super) collator: Option<Arc<Collator>>,
 }
 
-/// mongod's code for it.
+/// mongod's error code for it.
 pub(crate) const NO_SCORES: i32 = 40_218;
 
-/// Scores are asked for where no text was searched.
+/// The error for a score without a text search.
 pub(crate) fn no_scores() -> QueryError {
     QueryError::location(NO_SCORES, "query requires text score metadata, but it is not available")
 }
 
 impl Scope {
-    /// The scope of a command at a time, with the variables of its `let` in slots from 0 on.
+    /// The scope of a command at a time, with the variables of its `let` in the slots from 0 on.
     pub fn of_command<'n>(
         now: i64,
         release: Release,
@@ -109,49 +109,49 @@ impl Scope {
         scope
     }
 
-    /// A scope without names.
+    /// A scope without variables.
     pub fn of_release(release: Release) -> Self {
         Self { release, ..Self::default() }
     }
 
-    /// The same names under a collation, with faults of its own.
+    /// A copy with this collation and its own error slot.
     #[must_use]
     pub(crate) fn apart(&self, collator: Option<&Arc<Collator>>) -> Self {
         let known = Known { collator: collator.cloned(), ..self.known.clone() };
         Self { known, fault: Arc::default(), ..self.clone() }
     }
 
-    /// The same for the expressions of a `$project`.
+    /// A copy for the expressions of a `$project`.
     #[must_use]
     pub(crate) fn of_project(self) -> Self {
         Self { unrecognized: Unrecognized::InProjection, ..self }
     }
 
-    /// The same where `$meta` finds notes beside the document.
+    /// A copy for documents with metadata.
     #[must_use]
     pub(crate) fn with_notes(self) -> Self {
         Self { has_notes: true, ..self }
     }
 
-    /// The same where documents come with the scores of a text search.
+    /// A copy for documents with text scores.
     #[must_use]
     pub(crate) fn with_scores(self, text: &TextNode) -> Self {
         Self { scores: Scores::Noted(text.score_wish()), ..self }
     }
 
-    /// The same where scores are asked for in vain.
+    /// A copy in which scores are missing instead of an error.
     #[must_use]
     pub(crate) fn ignoring_scores(self) -> Self {
         Self { scores: Scores::Missing, ..self }
     }
 
-    /// The same for a filter.
+    /// A copy for a filter.
     #[must_use]
     pub(crate) fn for_filter(self) -> Self {
         Self { in_filter: true, ..self }
     }
 
-    /// The same before there are scores.
+    /// A copy for a place where scores do not exist yet.
     #[must_use]
     pub(crate) fn without_scores(self) -> Self {
         match self.scores {
@@ -160,7 +160,7 @@ impl Scope {
         }
     }
 
-    /// Asks for the scores of documents, if they can come with them.
+    /// Requests the scores of documents, if they can have them.
     pub(crate) fn wish_scores(&self) -> Result<(), QueryError> {
         match &self.scores {
             Scores::None => Err(no_scores()),
@@ -172,37 +172,37 @@ impl Scope {
         }
     }
 
-    /// Whether documents may come with scores.
+    /// True if documents may carry scores.
     pub(crate) fn has_scores(&self) -> bool {
         matches!(self.scores, Scores::Noted(_))
     }
 
-    /// How text compares.
+    /// The collation.
     pub(crate) fn collator(&self) -> Option<Arc<Collator>> {
         self.known.collator.clone()
     }
 
-    /// Keeps a constant that failed, if it is the first.
+    /// Records the error of a constant, if it is the first.
     pub(crate) fn note(&self, fault: QueryError) {
         let _ = self.fault.set(fault);
     }
 
-    /// Lets constants fail apart, until [`Scope::share_faults`] is given what this gives.
+    /// Gives the scope its own error slot until [`Scope::share_faults`] is called with the returned one.
     pub(crate) fn own_faults(&mut self) -> Arc<OnceLock<QueryError>> {
         std::mem::take(&mut self.fault)
     }
 
-    /// Ends that; the first that failed meanwhile.
+    /// Restores the shared error slot; returns the first error since [`Scope::own_faults`].
     pub(crate) fn share_faults(&mut self, shared: Arc<OnceLock<QueryError>>) -> Option<QueryError> {
         std::mem::replace(&mut self.fault, shared).get().cloned()
     }
 
-    /// Raises the first constant that failed.
+    /// Raises the first error of a constant.
     pub(crate) fn settle(&self) -> Result<(), QueryError> {
         self.fault.get().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
-    /// Makes a name known and gives it a slot. The newest of equal names counts.
+    /// Declares a variable and gives it a slot. The newest of equal names is used.
     pub(crate) fn declare(&mut self, name: &[u8]) -> usize {
         let slot = self.slots;
         self.slots += 1;
@@ -210,17 +210,17 @@ impl Scope {
         slot
     }
 
-    /// True once an expression that was parsed in it names a field of the document.
+    /// True once an expression parsed in it refers to a document field.
     pub fn reads_document(&self) -> bool {
         self.reads_document
     }
 
-    /// Where the scope stands, for [`Scope::leave`].
+    /// The current position, for [`Scope::leave`].
     pub(crate) fn enter(&self) -> usize {
         self.names.len()
     }
 
-    /// Forgets the names declared since.
+    /// Removes the variables declared since.
     pub(crate) fn leave(&mut self, mark: usize) {
         self.names.truncate(mark);
     }
@@ -230,7 +230,7 @@ impl Scope {
     }
 }
 
-/// An operand: a path, an operator, a document of expressions, or a constant.
+/// Parses an operand: a path, an operator, a document of expressions, or a constant.
 pub(super) fn operand(value: Value<'_>, scope: &mut Scope) -> Parsed {
     match value {
         Value::String(text) if text.starts_with(b"$") => path(text, scope),
@@ -244,7 +244,7 @@ pub(super) fn operand(value: Value<'_>, scope: &mut Scope) -> Parsed {
     }
 }
 
-/// A document is one operator or fields, never both.
+/// Parses a document, which is either one operator or fields, never both.
 pub(super) fn object(doc: &[u8], scope: &mut Scope) -> Parsed {
     if scope.depth >= DEPTH_MAX {
         return Err(QueryError::new(
@@ -303,7 +303,7 @@ fn object_inner(doc: &[u8], scope: &mut Scope) -> Parsed {
     Ok(Expr::Document(parsed))
 }
 
-/// `{$operator: value}`.
+/// Parses `{$operator: value}`.
 pub(super) fn operator(name: &[u8], value: Value<'_>, scope: &mut Scope) -> Parsed {
     let row = Operator::named(name).filter(|row| scope.release >= row.since);
     let row = row.ok_or_else(|| scope.unrecognized.of(name))?;
@@ -328,7 +328,7 @@ pub(super) fn operator(name: &[u8], value: Value<'_>, scope: &mut Scope) -> Pars
     }
 }
 
-/// The arguments of an operator: an array of them, or one that needs no array.
+/// The arguments of an operator: an array, or a single argument without an array.
 pub(super) fn arguments(value: Value<'_>, scope: &mut Scope) -> Result<Vec<Expr>, QueryError> {
     match value {
         Value::Array(_) => value.elements().map(|e| operand(e.value(), scope)).collect(),
@@ -336,7 +336,7 @@ pub(super) fn arguments(value: Value<'_>, scope: &mut Scope) -> Result<Vec<Expr>
     }
 }
 
-/// The operators that give a part of a date take it alone, or as `{date, timezone}`.
+/// Parses the argument of a date part operator: a date, or `{date, timezone}`.
 fn date_and_zone(
     name: &str,
     value: Value<'_>,
@@ -388,7 +388,7 @@ fn date_and_zone(
     Ok(vec![Some(date), zone])
 }
 
-/// `{$operator: {name: expression, ...}}`, in the order of the operator's row.
+/// Parses `{$operator: {name: expression, ...}}`, in the order of the operator's row.
 fn named_arguments(
     name: &str,
     arguments: &Arguments,
@@ -414,7 +414,7 @@ fn named_arguments(
     Ok(args)
 }
 
-/// `$a.b` or `$$variable.a.b`.
+/// Parses `$a.b` or `$$variable.a.b`.
 pub(super) fn path(text: &[u8], scope: &mut Scope) -> Parsed {
     let Some(variable) = text.strip_prefix(b"$$") else {
         let dotted = text.get(1..).unwrap_or_default();
@@ -464,7 +464,7 @@ fn split(dotted: &[u8]) -> Vec<Box<[u8]>> {
     dotted.split(|&b| b == b'.').map(Box::from).collect()
 }
 
-/// A name that a user may give to a variable.
+/// Checks the name of a user variable.
 pub(super) fn check_variable(name: &[u8]) -> Result<(), QueryError> {
     let first = name.first().copied().unwrap_or(0);
     if name.is_empty() {

@@ -1,7 +1,7 @@
 //! `$percentile` and `$median`, as expressions and as accumulators.
 //!
-//! mongod's one method, "approximate", is a t-digest whose centroids hold one value each as long as there
-//! are few; the answer is then the value at rank `ceil(p * n)`, which is what this gives for any count.
+//! mongod's method "approximate" is a t-digest whose centroids hold one value each while there are few values; the
+//! result is then the value at rank `ceil(p * n)`. This implementation returns that value for any count.
 
 use super::{Env, Evaluated, Expr, arithmetic, build, parse::Scope};
 use crate::{
@@ -12,16 +12,16 @@ use crate::{
 /// The parsed operator.
 #[derive(Debug, Clone)]
 pub struct Percentile {
-    /// What is looked at.
+    /// The input expression.
     pub input: Expr,
-    /// The wanted places, from 0 to 1.
+    /// The requested percentiles, from 0 to 1.
     pub places: Vec<f64>,
-    /// `$median` gives one value instead of an array.
+    /// `$median` returns one value instead of an array.
     pub single: bool,
 }
 
 impl Percentile {
-    /// Parses `{input, p, method}`; `not_object` is the code for anything else.
+    /// Parses `{input, p, method}`; `not_object` is the error code for other types.
     pub(crate) fn parse(
         name: &str,
         value: Value<'_>,
@@ -80,7 +80,7 @@ impl Percentile {
         Ok(Self { input, places, single })
     }
 
-    /// The value of the expression: over the numbers of an array, or one number.
+    /// Evaluates over the numbers of an array, or over a single number.
     pub(super) fn eval<'a>(&'a self, env: &mut Env<'a>) -> Evaluated<'a> {
         let input = self.input.eval(env)?;
         let mut numbers = Vec::new();
@@ -97,7 +97,7 @@ impl Percentile {
         Ok(build::array(env, found))
     }
 
-    /// The values at the places, null for each if there are no numbers.
+    /// The values at the percentiles; null for each if there are no numbers.
     pub(crate) fn of(&self, numbers: &mut [f64]) -> Vec<Value<'static>> {
         numbers.sort_by(f64::total_cmp);
         self.places
@@ -116,7 +116,7 @@ impl Percentile {
     }
 }
 
-/// A number that has a place among others.
+/// A number that can be ranked.
 pub(crate) fn number(value: Value<'_>) -> Option<f64> {
     value.is_number().then(|| arithmetic::as_f64(value)).filter(|n| !n.is_nan())
 }

@@ -1,9 +1,8 @@
-//! Functions of decimals by way of binary numbers of 113 bits.
+//! Functions of decimals, computed in 113-bit binary precision.
 //!
-//! mongod's library for decimals has no functions of its own: an argument is rounded to a quadruple precision number,
-//! the function is that of such numbers, and its value is rounded back to 34 digits. Both roundings show in the last
-//! digits: 0.1 to the 7th is 9.999999999999999999999999999999995E-8. What lies between them is worked out here with
-//! more digits than either has.
+//! mongod's decimal library has no functions of its own: it rounds the argument to quadruple precision, computes the
+//! function there, and rounds the result back to 34 digits. Both roundings are visible in the last digits: 0.1 to the
+//! 7th is 9.999999999999999999999999999999995E-8. The function itself is computed here with more digits than either.
 
 use std::cmp::Ordering;
 
@@ -11,17 +10,17 @@ use dec::{Context, Decimal128, Rounding};
 
 use crate::value::Decimal;
 
-/// Digits of the work in between.
+/// Digits of intermediate results.
 const DIGITS: usize = 90;
 type Big = dec::Decimal<31>;
 
 /// Bits of a quadruple precision number.
 const BITS: i32 = 113;
 
-/// Beyond these exponents of ten a function is what it tends to: quadruple precision ends there.
+/// Beyond these exponents of ten a function has its limit value: quadruple precision ends there.
 const EXPONENT_MAX: i32 = 4900;
 
-/// No decimal has an exponent beyond this.
+/// Maximum exponent of a decimal.
 const DECIMAL_MAX: i32 = 6200;
 
 const PI: &str = "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534\
@@ -95,7 +94,7 @@ impl Work {
         two
     }
 
-    /// The nearest number of 113 bits.
+    /// Rounds to the nearest number of 113 bits.
     fn quad(&mut self, x: Big) -> Big {
         if x.is_zero() || !x.is_finite() {
             return x;
@@ -104,7 +103,7 @@ impl Work {
         #[allow(clippy::cast_possible_truncation, reason = "an exponent")]
         let mut bits = (f64::from(magnitude) * std::f64::consts::LOG2_10) as i32 - LOWER;
         let (one, top) = (self.int(1), self.two_to(BITS));
-        // One way only: what is nearly a power of two would go back and forth.
+        // Search in one direction only: a number close to a power of two would alternate.
         loop {
             let scale = self.two_to(BITS - bits);
             let mut scaled = self.mul(x, &scale);
@@ -117,7 +116,7 @@ impl Work {
         }
     }
 
-    /// The arc tangent: halved until few terms are enough.
+    /// The arc tangent; the argument is halved until few terms suffice.
     fn atan(&mut self, x: Big) -> Big {
         let one = self.int(1);
         let size = self.by(x, |cx, n| cx.abs(n));
@@ -192,21 +191,21 @@ impl Work {
     }
 }
 
-/// How far below the estimate the search for an exponent begins: a digit is worth as many bits.
+/// How far below the estimate the search for an exponent starts, since a digit is worth several bits.
 const LOWER: i32 = 5;
 
-/// How often an argument is halved, and how many terms of a series that leaves: more than enough for 40 digits.
+/// How often an argument is halved, and the number of series terms then needed: more than enough for 40 digits.
 const HALVINGS: i32 = 6;
 const TERMS: i32 = 16;
 
-/// What a function gives for zero and for what is too small or too large for 113 bits.
+/// The result of a function for zero and for values outside of the range of 113 bits.
 enum Edge {
-    /// The function itself knows.
+    /// Computed by the function itself.
     None,
     Value(Decimal),
 }
 
-/// A function of one number.
+/// Computes a function of one number.
 fn through(x: Decimal, function: impl FnOnce(&mut Work, Big) -> Big) -> Decimal {
     let mut work = Work::new();
     let x = work.parse(&x.to_string());
@@ -215,7 +214,7 @@ fn through(x: Decimal, function: impl FnOnce(&mut Work, Big) -> Big) -> Decimal 
     round(&mut work, y)
 }
 
-/// Rounds to 113 bits and then to 34 digits, all of which are written.
+/// Rounds to 113 bits and then to 34 digits, with trailing zeros.
 fn round(work: &mut Work, y: Big) -> Decimal {
     let magnitude = i32::try_from(y.digits()).unwrap_or(0).saturating_add(y.exponent());
     if y.is_zero() || y.is_finite() && magnitude < -DECIMAL_MAX {
@@ -245,7 +244,7 @@ pub(super) fn full(d: Decimal128) -> Decimal {
     Decimal::from_parts(d.is_signed(), digits, exponent)
 }
 
-/// The least coefficient of 34 digits.
+/// The smallest coefficient of 34 digits.
 const FULL: u128 = 10u128.pow(33);
 
 fn zero(negative: bool, exponent: i32) -> Decimal {
@@ -261,7 +260,7 @@ fn is_zero(x: Decimal) -> bool {
     x.is_finite() && super::decimal::to_dec(x).is_zero()
 }
 
-/// A function that is its argument near zero: zero with this exponent for zero.
+/// For a function that approximates its argument near zero: zero with this exponent for zero.
 fn odd(x: Decimal, of_zero: i32) -> Edge {
     match () {
         () if x.is_nan() => Edge::Value(Decimal::NAN),
@@ -297,7 +296,7 @@ pub(super) fn ln(x: Decimal) -> Decimal {
 
 pub(super) fn log10(x: Decimal) -> Decimal {
     let d = super::decimal::to_dec(x);
-    // A power of ten that 113 bits can't hold.
+    // A power of ten outside of the range of 113 bits.
     if x.is_finite() && d.coefficient() == 1 && d.exponent().abs() > EXPONENT_MAX {
         return super::decimal::from_i64(i64::from(d.exponent()));
     }
@@ -311,7 +310,7 @@ pub(super) fn log10(x: Decimal) -> Decimal {
     })
 }
 
-/// What becomes of the natural logarithm.
+/// Computes the natural logarithm and applies `then`.
 fn logarithm(x: Decimal, then: impl FnOnce(&mut Work, Big) -> Big) -> Decimal {
     if !x.is_finite() {
         return x;
@@ -322,7 +321,7 @@ fn logarithm(x: Decimal, then: impl FnOnce(&mut Work, Big) -> Big) -> Decimal {
     let mut work = Work::new();
     let exact = work.parse(&x.to_string());
     let one = work.int(1);
-    // Near one the difference is exact: 113 bits of the number itself would hold little of it.
+    // Near one the difference to one is exact: 113 bits of the number itself would hold little of it.
     let rest = work.sub(exact, &one);
     let near = i32::try_from(rest.digits()).unwrap_or(0) + rest.exponent() < NEAR;
     let x = if near { work.quad(rest) } else { work.quad(exact) };
@@ -332,7 +331,7 @@ fn logarithm(x: Decimal, then: impl FnOnce(&mut Work, Big) -> Big) -> Decimal {
     round(&mut work, y)
 }
 
-/// The exponent of what is near.
+/// The exponent below which a number counts as near one.
 const NEAR: i32 = -10;
 
 pub(super) fn pow(base: Decimal, exponent: Decimal) -> Decimal {
@@ -354,7 +353,7 @@ pub(super) fn pow(base: Decimal, exponent: Decimal) -> Decimal {
         let power = pow(super::decimal::abs(base), exponent);
         return if odd { Decimal::from_bits(power.bits() | 1 << 127) } else { power };
     }
-    // Nothing but one stays finite under such an exponent; and the search for the power would be long.
+    // Only a base of one stays finite with such an exponent, and the search for the power would take long.
     if magnitude(exponent) > 12 || magnitude(exponent) < -EXPONENT_MAX {
         return super::decimal::pow(base, exponent);
     }
@@ -398,10 +397,10 @@ pub(super) fn atan2(y: Decimal, x: Decimal) -> Decimal {
     round(&mut work, angle)
 }
 
-/// Angles beyond this are left to doubles: their place on the circle is known to nobody.
+/// Larger angles are computed in double precision: their position on the circle is not determined.
 const ANGLE_MAX: i32 = 45;
 
-/// Whether the place of an angle on the circle can be told with the digits of pi at hand.
+/// True if pi is known to enough digits to reduce the angle.
 pub(super) fn is_angle(x: Decimal) -> bool {
     x.is_finite() && magnitude(x) <= ANGLE_MAX
 }
@@ -426,7 +425,7 @@ pub(super) fn tan(x: Decimal) -> Decimal {
     })
 }
 
-/// The exponent of zero where the library goes by way of a small number.
+/// The exponent of zero in results where the library computes with a small number.
 const OF_ZERO: i32 = -40;
 
 pub(super) fn asin(x: Decimal) -> Decimal {
@@ -522,7 +521,7 @@ pub(super) fn asinh(x: Decimal) -> Decimal {
     }
     or_edge!(odd(x, -6176));
     through(x, |work, x| {
-        // Of the amount: the sum of a negative number and the root would lose its digits.
+        // Computed with the absolute value: adding a negative number and the root would lose digits.
         let one = work.int(1);
         let size = work.by(x, |cx, n| cx.abs(n));
         let square = work.mul(size, &size);

@@ -11,14 +11,14 @@ use crate::{
     value::{Elements, Value},
 };
 
-/// Which of the three.
+/// Which of the three operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// True or false.
+    /// Returns true or false.
     Match,
-    /// The first match.
+    /// Returns the first match.
     Find,
-    /// All matches.
+    /// Returns all matches.
     FindAll,
 }
 
@@ -32,7 +32,7 @@ impl Kind {
     }
 }
 
-/// Parses one of the three.
+/// Parses one of the three operators.
 pub(super) fn parse(
     kind: Kind,
     value: Value<'_>,
@@ -68,7 +68,7 @@ pub(super) fn parse(
     Ok(Special::RegexOf { kind, input, regex, options })
 }
 
-/// One of the three with a constant regex, which is compiled once.
+/// The operator with a constant regex, which is compiled once.
 pub(super) fn folded(
     kind: Kind,
     input: Expr,
@@ -94,7 +94,7 @@ fn nothing(kind: Kind) -> Value<'static> {
     }
 }
 
-/// The regex of a value, `None` of null.
+/// The regex of a value; `None` for null.
 fn compiled(name: &str, regex: Value<'_>, options: Value<'_>) -> Result<Option<Regex>, QueryError> {
     let fault = |code, text: &str| QueryError::location(code, format!("{name}{text}"));
     if !matches!(regex, Value::Regex { .. } | Value::String(_)) && !regex.is_nullish() {
@@ -138,7 +138,7 @@ fn compiled(name: &str, regex: Value<'_>, options: Value<'_>) -> Result<Option<R
     })
 }
 
-/// Runs one of the three with a regex of the document.
+/// Evaluates the operator with a regex from the document.
 pub(super) fn run_of<'a>(
     env: &mut Env<'a>,
     kind: Kind,
@@ -153,7 +153,7 @@ pub(super) fn run_of<'a>(
         None => Value::Missing,
     };
     if !matches!(input, Value::String(_)) && !input.is_nullish() {
-        // A regex that is none is said first.
+        // An invalid regex is reported first.
         let is_regex = matches!(regex, Value::String(_) | Value::Regex { .. });
         return Err(if is_regex || regex.is_nullish() {
             not_text(kind)
@@ -177,7 +177,7 @@ fn not_text(kind: Kind) -> QueryError {
     QueryError::location(51_104, format!("{} needs 'input' to be of type string", kind.name()))
 }
 
-/// Runs one of the three.
+/// Evaluates the operator.
 pub(super) fn run<'a>(env: &Env<'a>, kind: Kind, input: Value<'a>, regex: &Regex) -> Evaluated<'a> {
     let text = match input {
         Value::String(text) => text,
@@ -196,7 +196,7 @@ pub(super) fn run<'a>(env: &Env<'a>, kind: Kind, input: Value<'a>, regex: &Regex
             let mut from = 0;
             while let Some((value, start, end)) = found(env, kind, regex, text, from)? {
                 all.push(value);
-                // An empty match moves on by one character.
+                // After an empty match the search continues one character later.
                 from = if end > start { end } else { end + char_len(text, end) };
                 if from >= text.len() {
                     break;
@@ -212,7 +212,7 @@ fn char_len(text: &[u8], at: usize) -> usize {
     1 + rest.iter().take_while(|b| **b & 0xc0 == 0x80).count()
 }
 
-/// The search took too many steps: mongod's words for it.
+/// mongod's error for a search that took too many steps.
 fn gave_up(kind: Kind, error: &pcre2::Error) -> QueryError {
     let text = error.to_string();
     let why = text.rsplit_once(": ").map_or(text.as_str(), |(_, why)| why);
@@ -225,7 +225,7 @@ fn gave_up(kind: Kind, error: &pcre2::Error) -> QueryError {
     )
 }
 
-/// A match, with where it begins and ends.
+/// A match with its start and end.
 type Found<'a> = Option<(Value<'a>, usize, usize)>;
 
 fn found<'a>(

@@ -1,8 +1,8 @@
-//! The rounds of `$map`, `$filter` and `$reduce`: they can be interrupted, and are held to bounds.
+//! Iterations of `$map`, `$filter` and `$reduce`: they check for interruption and limit memory.
 //!
-//! All that an evaluation makes stays in its arena until the document is done: a `$reduce` that grows an array by one
-//! element a round would leave every shorter one behind. So when a loop has left much behind, each round gets an arena of
-//! its own, and only what comes of it is kept.
+//! Everything that an evaluation allocates stays in its arena until the document is done. A `$reduce` that extends an
+//! array by one element per iteration would leave every shorter array behind. So when a loop has left much behind,
+//! each iteration gets its own arena, and only its result is kept.
 
 use bumpalo::Bump;
 use protocol::ErrorCode;
@@ -13,20 +13,20 @@ use crate::{
     value::{OwnedValue, Value},
 };
 
-/// What a loop may gather, as with mongod.
+/// Memory limit of a loop's result, as in mongod.
 const MEMORY_MAX: usize = 100 << 20;
-/// What it may leave behind in the arena that it shares.
+/// How much it may leave behind in the shared arena.
 const LEFT_BEHIND_MAX: usize = 1 << 20;
-/// How often it asks whether to go on.
+/// Iterations between checks for interruption.
 const CHECK_EVERY: u64 = 128;
-/// What mongod reckons for each value.
+/// mongod's estimate of the size of a value.
 const VALUE_LEN: usize = 16;
 
-/// The rounds of a loop.
+/// The iterations of a loop.
 pub(super) struct Rounds {
     name: &'static str,
     arena_before: usize,
-    /// The arena of a round, once it has one.
+    /// The arena of an iteration, once it has its own.
     own: Option<Bump>,
     gathered: usize,
 }
@@ -36,7 +36,7 @@ impl Rounds {
         Self { name, arena_before: env.arena.allocated_bytes(), own: None, gathered: 0 }
     }
 
-    /// One round whose value is kept, with a variable of its own.
+    /// Evaluates one iteration whose value is kept, with its loop variable.
     pub(super) fn eval<'a>(
         &mut self,
         body: &'a Expr,
@@ -55,7 +55,7 @@ impl Rounds {
         Ok(value)
     }
 
-    /// One round of which only the truth counts.
+    /// Evaluates one iteration as a condition.
     pub(super) fn test<'a>(
         &mut self,
         cond: &'a Expr,
@@ -70,7 +70,7 @@ impl Rounds {
         cond.eval(env).map(logic::truth)
     }
 
-    /// One round of many of which only the last one's value counts.
+    /// Evaluates one iteration of which only the final value counts.
     pub(super) fn fold<'a>(
         &mut self,
         body: &'a Expr,
@@ -92,7 +92,7 @@ impl Rounds {
         Ok(value)
     }
 
-    /// Counts a value that stays.
+    /// Counts a value that is kept.
     fn gather(&mut self, value: Value<'_>) -> Result<(), QueryError> {
         self.gathered += VALUE_LEN + value.text_len();
         if self.gathered <= MEMORY_MAX {
@@ -104,7 +104,7 @@ impl Rounds {
 
     fn next(&mut self, env: &mut Env<'_>) -> Result<(), QueryError> {
         env.rounds += 1;
-        // A round that needs an arena of its own is a long one.
+        // If an iteration needs its own arena, it may take long, so each one checks.
         if self.own.is_some() || env.rounds.is_multiple_of(CHECK_EVERY) {
             env.cx.check()?;
         }
@@ -133,7 +133,7 @@ impl Rounds {
     }
 }
 
-/// A value between two rounds.
+/// A value between two iterations.
 pub(super) enum Held<'a> {
     InArena(Value<'a>),
     Own(OwnedValue),
@@ -147,7 +147,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// The value as one of the evaluation.
+    /// Moves the value into the evaluation's arena.
     pub(super) fn settle(self, env: &Env<'a>) -> Value<'a> {
         match self {
             Self::InArena(value) => value,

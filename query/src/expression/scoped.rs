@@ -49,7 +49,7 @@ pub(super) fn let_in(value: Value<'_>, scope: &mut Scope) -> Result<Special, Que
     Ok(Special::Let(vars, body?))
 }
 
-/// The fields of an operator's document, before they are parsed.
+/// The fields of an operator's document, not parsed yet.
 fn fields<'v, const N: usize>(
     name: &str,
     arguments: &Arguments,
@@ -74,7 +74,7 @@ fn with_variable(
     body: Value<'_>,
     scope: &mut Scope,
 ) -> Result<(usize, Expr), QueryError> {
-    // To mongod what is no text has the empty one.
+    // mongod takes a name that is not text for an empty one.
     let name = match name {
         Some(Value::String(name)) => name,
         Some(_) => b"".as_slice(),
@@ -138,7 +138,7 @@ pub(super) fn reduce(value: Value<'_>, scope: &mut Scope) -> Result<Special, Que
     Ok(Special::Reduce { input, initial, value, this, body: body? })
 }
 
-/// The array that an operator goes through; none where it is null.
+/// The array that an operator iterates over; `None` for null.
 fn array_of<'a>(
     input: &'a Expr,
     env: &mut Env<'a>,

@@ -1,4 +1,4 @@
-//! Arrays as sets: order and repetition don't count. Results come sorted.
+//! Operators on arrays as sets: order and duplicates do not matter. Results are sorted.
 
 use super::{Env, Evaluated, build, logic};
 use crate::{error::QueryError, value::Value};
@@ -11,7 +11,7 @@ fn first<'a>(args: &[Value<'a>]) -> Value<'a> {
     args.first().copied().unwrap_or(Value::Missing)
 }
 
-/// The elements, sorted and each once.
+/// The elements, sorted and without duplicates.
 fn set<'a>(env: &Env<'a>, list: Value<'a>) -> Vec<Value<'a>> {
     let mut all: Vec<_> = list.elements().map(|e| e.value()).collect();
     sort(env, &mut all);
@@ -112,7 +112,8 @@ pub(super) fn op_set_difference<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     Ok(build::array(env, kept))
 }
 
-/// The same with the set of a constant, the place that it had, and then the other sets: they are compared with it.
+/// `$setEquals` with a folded constant: the constant's set, its original position, then the other sets, which are
+/// compared with it.
 pub(super) fn op_set_equals_known<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     let [known, Value::Int32(place), others @ ..] = args else { return Ok(Value::Null) };
     let place = usize::try_from(*place).unwrap_or(0);
@@ -123,7 +124,7 @@ pub(super) fn op_set_equals<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evalua
     all_equal(env, None, args, |at| at + 1)
 }
 
-/// `shown` numbers an argument for people.
+/// `shown` returns the number of an argument for error texts.
 fn all_equal<'a>(
     env: &mut Env<'a>,
     mut first: Option<Vec<Value<'a>>>,
@@ -145,7 +146,7 @@ fn all_equal<'a>(
             );
         };
         let next = set(env, arg);
-        // Once two differ the rest is not looked at.
+        // Once two sets differ, the rest is not checked.
         match &first {
             Some(first) if !equal(first, &next) => return Ok(Value::Bool(false)),
             Some(_) => {}
@@ -155,7 +156,7 @@ fn all_equal<'a>(
     Ok(Value::Bool(true))
 }
 
-/// mongod's words for a constant that is no set, whatever the documents are.
+/// mongod's error for a constant that is not an array.
 pub(super) fn not_an_array_to_equal(at: usize, value: Value<'_>) -> QueryError {
     QueryError::location(
         5_887_502,
@@ -222,7 +223,7 @@ pub(super) fn op_any_element_true<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Ev
     }
 }
 
-/// Refuses constants that are no sets to compare.
+/// Refuses constants that are not arrays.
 pub(super) fn check_equals(_: &str, constants: &[Option<Value<'_>>]) -> Result<(), QueryError> {
     for (at, value) in constants.iter().enumerate() {
         if let Some(value) = value.filter(|value| !matches!(value, Value::Array(_))) {
@@ -232,7 +233,7 @@ pub(super) fn check_equals(_: &str, constants: &[Option<Value<'_>>]) -> Result<(
     Ok(())
 }
 
-/// Refuses a constant that is no set to be a part of.
+/// Refuses a constant that is not an array.
 pub(super) fn check_is_subset(_: &str, constants: &[Option<Value<'_>>]) -> Result<(), QueryError> {
     match constants.get(1) {
         Some(Some(value)) if !matches!(value, Value::Array(_)) => Err(no_superset(*value)),

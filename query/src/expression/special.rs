@@ -1,4 +1,4 @@
-//! Operators that don't evaluate all their arguments, or evaluate one many times.
+//! Operators that do not evaluate all their arguments, or evaluate one many times.
 
 use super::{
     Base, Env, Evaluated, Expr, FieldPath, Operator, Percentile,
@@ -16,7 +16,7 @@ use crate::{
 
 type Parsed = Result<Expr, QueryError>;
 
-/// An operator with a way of its own.
+/// An operator with its own evaluation rules.
 #[derive(Debug, Clone)]
 pub enum Special {
     /// `$and`.
@@ -35,33 +35,33 @@ pub enum Special {
     Map {
         /// The array.
         input: Expr,
-        /// The element's slot.
+        /// The slot of the element variable.
         slot: usize,
-        /// What becomes of it.
+        /// The result expression.
         body: Expr,
     },
     /// `$filter`.
     Filter {
         /// The array.
         input: Expr,
-        /// The element's slot.
+        /// The slot of the element variable.
         slot: usize,
-        /// Whether it stays.
+        /// The condition.
         cond: Expr,
-        /// How many at most.
+        /// Maximum number of results.
         limit: Option<Expr>,
     },
     /// `$reduce`.
     Reduce {
         /// The array.
         input: Expr,
-        /// Where it starts.
+        /// The initial value.
         initial: Expr,
-        /// The slot of the result so far.
+        /// The slot of `$$value`.
         value: usize,
-        /// The slot of the element.
+        /// The slot of `$$this`.
         this: usize,
-        /// The next result.
+        /// The next value.
         body: Expr,
     },
     /// `$sortArray`.
@@ -70,20 +70,20 @@ pub enum Special {
     Zip {
         /// The arrays.
         inputs: Vec<Expr>,
-        /// Go on to the end of the longest.
+        /// Continue to the end of the longest array.
         longest: bool,
-        /// What stands for missing elements.
+        /// Values for missing elements.
         defaults: Option<Expr>,
     },
     /// `$percentile` and `$median`.
     Percentile(Percentile),
     /// `$rand`.
     Rand,
-    /// `$regexFind` and its like with a constant regex, compiled once.
+    /// `$regexFind` and similar operators with a constant regex, compiled once.
     Regex(super::regex::Kind, Expr, Regex),
-    /// `$regexFind` and its like with a regex of the document.
+    /// `$regexFind` and similar operators with a regex from the document.
     RegexOf {
-        /// Which of them.
+        /// Which operator.
         kind: super::regex::Kind,
         /// The text.
         input: Expr,
@@ -116,13 +116,13 @@ pub(super) fn median(value: Value<'_>, scope: &mut Scope) -> Result<Special, Que
     Percentile::parse("$median", value, 7_436_201, scope).map(Special::Percentile)
 }
 
-/// Operators that run JavaScript are refused.
+/// Refuses operators that run JavaScript.
 pub(super) fn no_javascript(row: &'static Operator, _: Value<'_>, _: &mut Scope) -> Parsed {
     let text = format!("{} requires the JavaScript engine to be enabled", row.name);
     Err(QueryError::location(31_264, text))
 }
 
-/// What stands beside a document.
+/// Parses `$meta`.
 pub(super) fn meta(_: &'static Operator, value: Value<'_>, scope: &mut Scope) -> Parsed {
     match value {
         Value::String(TEXT_SCORE) => {
@@ -140,7 +140,7 @@ pub(super) fn meta(_: &'static Operator, value: Value<'_>, scope: &mut Scope) ->
         Value::String(name @ (RECORD_ID | INDEX_KEY | SORT_KEY)) if scope.has_notes => {
             Ok(Expr::Path(FieldPath { base: Base::Notes, names: vec![name.into()] }))
         }
-        // What only a search could note.
+        // Metadata that only a search stage provides.
         Value::String(
             b"searchScore"
             | b"searchHighlights"
@@ -153,7 +153,7 @@ pub(super) fn meta(_: &'static Operator, value: Value<'_>, scope: &mut Scope) ->
     }
 }
 
-/// `$meta` of what no stage here carries beside its documents.
+/// The error for `$meta` of metadata that is not supported here.
 fn no_meta(value: Value<'_>) -> QueryError {
     let Value::String(name) = value else {
         return QueryError::location(17_307, "$meta only supports string arguments");
@@ -186,7 +186,8 @@ fn no_meta(value: Value<'_>) -> QueryError {
 }
 
 impl Special {
-    /// Whether no document, time or chance has a part in it. What binds variables is taken to need them.
+    /// True if it does not depend on documents, time or randomness. Operators that bind variables are never
+    /// considered constant.
     pub(super) fn is_constant(&self) -> bool {
         let all = |exprs: &[Expr]| exprs.iter().all(Expr::is_constant);
         match self {
@@ -210,7 +211,7 @@ impl Special {
         }
     }
 
-    /// The value of the expression.
+    /// Evaluates the operator.
     pub(super) fn eval<'a>(&'a self, env: &mut Env<'a>) -> Evaluated<'a> {
         match self {
             Self::And(args) => {

@@ -1,9 +1,9 @@
-//! The accumulators that also stand in expressions, over their arguments or one array.
+//! Accumulators that are also expressions, over their arguments or a single array.
 
 use super::{Env, Evaluated, arithmetic, logic};
 use crate::value::Value;
 
-/// The numbers of the arguments: one argument that is an array means its elements.
+/// The arguments; a single array argument means its elements.
 fn inputs<'a>(args: &[Value<'a>]) -> Vec<Value<'a>> {
     match *args {
         [list @ Value::Array(_)] => list.elements().map(|e| e.value()).collect(),
@@ -11,16 +11,16 @@ fn inputs<'a>(args: &[Value<'a>]) -> Vec<Value<'a>> {
     }
 }
 
-/// Adds numbers without losing the small ones among the large.
+/// Sums numbers without losing small ones among large ones.
 ///
-/// Whole numbers are added exactly for a whole result, and as doubles beside: where a double comes in, the
-/// result is that of two doubles that together have twice the digits.
+/// Integers are summed exactly for an integer result, and also as doubles. If a double is among them, the result is
+/// the sum of two doubles that together have twice the precision.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sum {
     whole: i128,
     high: f64,
     low: f64,
-    /// The plain sum: what is infinite or no number shows here.
+    /// The plain sum, which shows infinities and NaN.
     plain: f64,
     decimal: Option<Box<crate::value::Decimal>>,
     has_double: bool,
@@ -52,7 +52,7 @@ impl Sum {
         }
     }
 
-    /// Takes a number that was added out again.
+    /// Removes a number that was added before.
     pub(crate) fn subtract(&mut self, value: Value<'_>) {
         match value {
             Value::Int32(n) => {
@@ -73,7 +73,7 @@ impl Sum {
         }
     }
 
-    /// In two halves, each of which is a double.
+    /// Adds it in two halves, each of which is exactly a double.
     #[allow(clippy::cast_precision_loss, reason = "both halves have at most 32 digits of two")]
     fn add_long(&mut self, n: i64) {
         let low = n % (1 << 32);
@@ -81,7 +81,7 @@ impl Sum {
         self.add_double((n - low) as f64);
     }
 
-    /// What rounding drops is kept in `low`, step for step as in mongod: `high` alone is the sum as a double.
+    /// The rounding error is kept in `low`, step by step as in mongod; `high` alone is the sum as a double.
     fn add_double(&mut self, n: f64) {
         self.plain += n;
         let (n, dropped) = two_sum(n, self.low);
@@ -120,7 +120,7 @@ impl Sum {
     }
 }
 
-/// A sum and what rounding it drops (Knuth).
+/// A sum and its rounding error (Knuth).
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let part = sum - a;
@@ -143,7 +143,7 @@ pub(super) fn op_avg<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     Ok(average(&sum, count))
 }
 
-/// The mean; null of nothing.
+/// The mean; null if there are no values.
 pub(crate) fn average(sum: &Sum, count: i64) -> Value<'static> {
     if count == 0 { Value::Null } else { arithmetic::divide(sum.total(), Value::Int64(count)) }
 }
@@ -162,7 +162,7 @@ pub(super) fn op_max<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a>
         .unwrap_or(Value::Null))
 }
 
-/// Mean and spread in one pass (Welford).
+/// Mean and variance in one pass (Welford).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spread {
     count: f64,

@@ -1,4 +1,4 @@
-//! Strings.
+//! String operators.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// Text of what can stand for text in the older operators: strings, numbers, dates; "" for null.
+/// Converts a value to text as the older operators do: strings, numbers, dates; "" for null.
 fn coerced<'a>(value: Value<'a>) -> Option<Cow<'a, str>> {
     Some(match value {
         Value::String(s) | Value::Symbol(s) | Value::Code(s) => lossy(s),
@@ -69,11 +69,11 @@ pub(super) fn op_concat<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<
     Ok(Value::String(env.keep(&out)))
 }
 
-/// How long a text may become, as in mongod.
+/// Maximum length of a text, as in mongod.
 const TEXT_MAX: usize = 16 << 20;
 
 pub(super) fn op_to_lower<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
-    // Only ASCII letters have another case here.
+    // Only ASCII letters are converted.
     Ok(env.text(&coerced_or(first(args))?.to_ascii_lowercase()))
 }
 
@@ -275,7 +275,7 @@ pub(super) fn op_split<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'
     Ok(build::array(env, parts))
 }
 
-/// Where `needle` first stands in `hay`, from `start` on.
+/// The first position of `needle` in `hay`, from `start` on.
 fn find_bytes(hay: &[u8], needle: &[u8], start: usize) -> Option<usize> {
     if needle.is_empty() {
         return (start <= hay.len()).then_some(start);
@@ -346,7 +346,7 @@ pub(super) fn op_index_of_cp<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluat
     }
     let hay = text.get(start..end.min(text.len())).unwrap_or_default();
     let found = if token.is_empty() {
-        // mongod looks for it before every character, and so not behind the last one.
+        // mongod searches before every character, so not after the last one.
         (!hay.is_empty() || text.is_empty()).then_some(0)
     } else {
         hay.windows(token.len()).position(|w| w == token.as_slice())
@@ -364,7 +364,7 @@ pub(super) fn range(
         None => Ok(default),
         Some(value) => {
             let Some(n) = integral(*value) else {
-                // mongod's own words, the missing space included.
+                // mongod's own text, including the missing space.
                 return Err(QueryError::location(
                     if name == "$indexOfArray" { 9_711_600 } else { 40_096 },
                     format!(
@@ -432,7 +432,7 @@ fn trimmed<'a>(
     Ok(env.text(cut))
 }
 
-/// What `$trim` takes for whitespace.
+/// Whitespace characters of `$trim`.
 const WHITESPACE: [char; 21] = [
     '\0', '\t', '\n', '\u{b}', '\u{c}', '\r', ' ', '\u{a0}', '\u{1680}', '\u{2000}', '\u{2001}',
     '\u{2002}', '\u{2003}', '\u{2004}', '\u{2005}', '\u{2006}', '\u{2007}', '\u{2008}', '\u{2009}',

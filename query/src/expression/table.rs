@@ -1,4 +1,4 @@
-//! The operators of the expression language, one row each. Sorted by name: they are searched.
+//! The operators of the expression language, one row each. Sorted by name, for binary search.
 
 use super::{
     arithmetic, arity, arrange, array, bit_operators, conditional, convert, date, date_math,

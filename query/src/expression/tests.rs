@@ -26,7 +26,7 @@ fn expressions_give_what_mongod_gives() {
         let same = match (&got, case.get_document("ok")) {
             (Ok(got), Ok(want)) => got.as_slice() == want.as_bytes(),
             (Err(got), Err(_)) => {
-                // mongod tells where it happened first; what happened comes last.
+                // mongod's error starts with its location; the error itself comes last.
                 got.code.code() == case.get_i32("code").unwrap()
                     && case.get_str("errmsg").unwrap().ends_with(&got.message)
             }
@@ -65,15 +65,15 @@ fn expressions_give_what_mongod_gives() {
     assert!(wrong.is_empty(), "{} of {total} wrong\n{shown}", wrong.len());
 }
 
-/// Where we differ from mongod on purpose or for now.
+/// Known differences to mongod.
 fn known_difference(expr: &str, doc: &str) -> bool {
     let starts = |names: &[&str]| names.iter().any(|name| expr.starts_with(&format!("{{ {name}:")));
-    // decNumber has no trigonometry: decimals go through doubles. Its power of 0 has one digit.
+    // decNumber has no trigonometry, so decimals are computed as doubles. Its power of 0 has one digit.
     starts(&["$sin", "$cos", "$atan2", "$pow"]) && (doc.contains("E+30") || doc.contains("a: 1.5") || doc.contains("a: 0 "))
-        // mongod says which part of a date's text it stumbled over.
+        // mongod names the part of the date text that it could not parse.
         || starts(&["$toDate"])
-        // mongod finds out before it runs that no branch can be taken.
+        // mongod detects before running that no branch can be taken.
         || expr.contains("case: false")
-        // A start that is not whole, cut from text: mongod's rounding of the two numbers is not clear.
+        // A fractional start of a substring: mongod's rounding of the two numbers is unclear.
         || starts(&["$substrBytes"]) && doc.contains("b: 0.5")
 }

@@ -1,4 +1,4 @@
-//! `$sigmoid` and the similarities of vectors.
+//! `$sigmoid` and vector similarity operators.
 
 use super::{
     Call, Env, Evaluated, Expr, Fun, Operator, arithmetic, decimal,
@@ -35,7 +35,7 @@ fn op_sigmoid<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
         _ if value.is_number() => {
             Ok(Value::Double(1.0 / (1.0 + (-arithmetic::as_f64(value)).exp())))
         }
-        // mongod computes it by $multiply and sees it only there.
+        // mongod computes it with `$multiply`, whose error is shown.
         other => Err(no_number("$multiply", other)),
     }
 }
@@ -47,7 +47,7 @@ pub(super) fn no_number(name: &str, value: Value<'_>) -> QueryError {
     ))
 }
 
-/// Which similarity.
+/// The kind of similarity.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Cosine,
@@ -55,7 +55,7 @@ enum Kind {
     Euclidean,
 }
 
-/// Two vectors in an array, or `{vectors, score}`.
+/// Parses two vectors in an array, or `{vectors, score}`.
 pub(super) fn parse(
     row: &'static Operator,
     fun: Fun,

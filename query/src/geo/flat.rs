@@ -11,7 +11,7 @@ pub(crate) enum FlatShape {
 }
 
 impl FlatShape {
-    /// Whether the point lies within; a box and a circle have their edge.
+    /// True if the point lies within; the edges of a box and a circle belong to it.
     pub(super) fn contains(&self, p: Point) -> bool {
         match self {
             Self::Box { low, high } => {
@@ -23,8 +23,8 @@ impl FlatShape {
     }
 }
 
-/// Counts the edges to the right of the point. Corners belong to the polygon, and edges along an axis; of the slanted
-/// ones those that it lies to the left of.
+/// Counts the edges to the right of the point. Corners and axis-parallel edges belong to the polygon; a slanted edge
+/// belongs to it if the polygon is to the left of the edge.
 fn in_polygon(corners: &[Point], p: Point) -> bool {
     let mut inside = false;
     let ends = corners.iter().cycle().skip(1);

@@ -1,4 +1,4 @@
-//! Places on the plane and on the sphere, and which of them lie within or meet others.
+//! Geometry on the plane and on the sphere: containment, intersection, distance.
 //!
 //! ```text
 //!   $box, $center, $polygon        the plane: x and y as they are          flat
@@ -6,8 +6,8 @@
 //!   stored: [x, y], {x, y}         a legacy point: both
 //!           GeoJSON                the sphere; a Point is on the plane too
 //! ```
-//! Edges on the sphere are parts of great circles. A polygon is the smaller of the two areas that its
-//! ring bounds, and must fit into a hemisphere.
+//! Edges on the sphere are parts of great circles. A polygon is the smaller of the two areas that its ring bounds,
+//! and must fit into a hemisphere.
 
 mod flat;
 mod near;
@@ -25,7 +25,7 @@ use sphere::Vector;
 
 use crate::value::Value;
 
-/// A point as it was written: longitude and latitude, or x and y.
+/// A point as written: longitude and latitude, or x and y.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Point {
     pub(crate) x: f64,
@@ -42,7 +42,7 @@ impl Point {
     }
 }
 
-/// A geometry on the sphere, taken apart into its simple pieces.
+/// A geometry on the sphere, decomposed into points, lines and polygons.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Geometry {
     points: Vec<Vector>,
@@ -50,7 +50,7 @@ pub(crate) struct Geometry {
     polygons: Vec<sphere::Polygon>,
 }
 
-/// What is stored in a document: what it is on the sphere, and on the plane if it is one point.
+/// A place stored in a document: its geometry on the sphere, and its point on the plane if it is a single point.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stored {
     sphere: Option<Geometry>,
@@ -58,12 +58,12 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Reads a stored value; `None` if it is no place.
+    /// Parses a stored value; `None` if it is not a place.
     pub(crate) fn read(value: Value<'_>) -> Option<Self> {
         parse::stored(value)
     }
 
-    /// The distance to a point on the sphere, in radians, of the nearest piece that is a point.
+    /// The distance to a point on the sphere, in radians.
     pub(crate) fn angle_to(&self, from: Point) -> Option<f64> {
         let from = from.on_sphere();
         let geometry = self.sphere.as_ref()?;
@@ -73,24 +73,24 @@ impl Stored {
     /// The distance to a point on the plane.
     pub(crate) fn distance_to(&self, from: Point) -> Option<f64> {
         self.flat.map(|p| {
-            // The square root of the squares, as mongod takes it: it rounds in another way than hypot.
+            // Computed like mongod does: `hypot` would round differently.
             let (x, y) = (p.x - from.x, p.y - from.y);
             (x * x + y * y).sqrt()
         })
     }
 }
 
-/// An area that documents may lie in.
+/// The area of a geo query.
 #[derive(Debug, Clone)]
 pub(crate) enum Area {
     Flat(FlatShape),
     Sphere(Geometry),
-    /// A cap around a point, with its radius in radians.
+    /// A spherical cap around a point, with its radius in radians.
     Cap(Vector, f64),
 }
 
 impl Area {
-    /// Whether all of the stored place lies within.
+    /// True if the stored place lies completely within.
     fn contains(&self, stored: &Stored) -> bool {
         match self {
             Self::Flat(shape) => stored.flat.is_some_and(|point| shape.contains(point)),
@@ -104,7 +104,7 @@ impl Area {
         }
     }
 
-    /// Whether the stored place has a point in common.
+    /// True if the stored place intersects the area.
     fn intersects(&self, stored: &Stored) -> bool {
         match self {
             Self::Sphere(area) => {
@@ -121,7 +121,7 @@ impl Geometry {
         self.points.iter().chain(self.lines.iter().flatten()).chain(of_polygons)
     }
 
-    /// Whether each piece lies within one of our polygons.
+    /// True if each part of the other geometry lies within one of our polygons.
     fn contains(&self, other: &Self) -> bool {
         let some = |test: &dyn Fn(&sphere::Polygon) -> bool| self.polygons.iter().any(test);
         other.points.iter().all(|point| some(&|polygon| polygon.touches(*point)))

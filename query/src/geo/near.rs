@@ -12,20 +12,20 @@ use crate::{
     },
 };
 
-/// The earth, as mongod has it.
+/// Radius of the earth in mongod.
 const EARTH_METERS: f64 = 6_378_100.0;
 
-/// Where places are, and how far.
+/// A distance query on a path.
 #[derive(Debug, Clone)]
 pub struct NearBy {
     pub(crate) path: Path,
     pub(crate) near: Near,
-    /// The operator as it was written, for explain.
+    /// The operator as written, for explain.
     pub(crate) written: OwnedValue,
 }
 
 impl NearBy {
-    /// The least distance of the document's places, if it counts, and the place.
+    /// The nearest of the document's places within the allowed distances: its distance and the place.
     pub(crate) fn measure<'d>(&self, doc: &'d [u8]) -> Option<(f64, Value<'d>)> {
         let mut best: Option<(f64, Value<'d>)> = None;
         self.path.any(doc, LeafArrays::Open, |value| {
@@ -46,7 +46,7 @@ impl NearBy {
         best.filter(|(distance, _)| (self.near.min..=self.near.max).contains(distance))
     }
 
-    /// Refuses where no index says how places are meant.
+    /// Fails if there is no geo index on the path, which determines how places are interpreted.
     pub(crate) fn check_index(&self, source: &dyn Source) -> Result<(), QueryError> {
         let wanted: &[&str] = match (self.near.geo_json, self.near.spherical) {
             (true, _) => &["2dsphere"],

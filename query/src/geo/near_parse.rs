@@ -1,4 +1,4 @@
-//! `$near`, `$nearSphere` and the point of `$geoNear`, from BSON.
+//! Parses `$near`, `$nearSphere` and the point of `$geoNear`.
 
 use super::{
     Point,
@@ -13,22 +13,22 @@ use crate::{
 /// `$near` and `$nearSphere`.
 #[derive(Debug, Clone)]
 pub(crate) struct Near {
-    /// From where.
+    /// The centre.
     pub(crate) from: Point,
-    /// On the sphere: distances are meters from GeoJSON, radians from a legacy point.
+    /// Use the sphere: distances are in meters for GeoJSON, in radians for a legacy point.
     pub(crate) spherical: bool,
     /// The point was GeoJSON.
     pub(crate) geo_json: bool,
-    /// The nearest that counts.
+    /// Minimum distance.
     pub(crate) min: f64,
-    /// The furthest that counts.
+    /// Maximum distance.
     pub(crate) max: f64,
     /// `$nearSphere`.
     pub(crate) is_sphere_operator: bool,
 }
 
-/// The point of `$geoNear`, and whether it is GeoJSON; `limit` is the first distance beside it. mongod writes the stage
-/// as a `$near` before it reads the point.
+/// Parses the point of `$geoNear` and returns whether it is GeoJSON; `limit` is the stage's first distance option. It
+/// is needed for error texts, because mongod rewrites the stage as a `$near` before it parses the point.
 pub(crate) fn near_point(value: Value<'_>, limit: Option<(&str, f64)>) -> Parsed<(Point, bool)> {
     if !matches!(value, Value::Document(_) | Value::Array(_)) {
         return Err(QueryError::location(
@@ -40,7 +40,7 @@ pub(crate) fn near_point(value: Value<'_>, limit: Option<(&str, f64)>) -> Parsed
         .ok_or_else(|| no_point(value, limit.map(|(name, n)| (name.as_bytes(), Value::Double(n)))))
 }
 
-/// The point that stands alone in a query, and whether it is GeoJSON.
+/// Parses a point without `$geometry`, and whether it is GeoJSON.
 fn query_point(value: Value<'_>) -> Option<(Point, bool)> {
     let plain = || {
         let found = point(value).ok()?;
@@ -55,12 +55,12 @@ fn query_point(value: Value<'_>) -> Option<(Point, bool)> {
             position(coordinates).ok().map(|found| (found, true))
         }
         (Value::String(_), _) => None,
-        // A type that is no text may be the first number of a plain pair.
+        // A `type` that is not text may be the first number of a legacy pair.
         _ => plain(),
     }
 }
 
-/// What is no point is taken for a document of `$geometry` and distances, with nothing beside it.
+/// The error for a value that is not a point. mongod then takes it for a document with `$geometry` and distances.
 fn no_point(value: Value<'_>, beside: Option<(&[u8], Value<'_>)>) -> QueryError {
     let text = match (beside, value.elements().next()) {
         (Some((name, extra)), _) => format!(
@@ -77,10 +77,10 @@ fn no_point(value: Value<'_>, beside: Option<(&[u8], Value<'_>)>) -> QueryError 
     QueryError::bad_value(text)
 }
 
-/// Parses `$near`, `$nearSphere` or the old `$geoNear`, among the operators beside it.
+/// Parses `$near`, `$nearSphere` or the old `$geoNear`; `operators` is the document that contains it.
 pub(crate) fn near(name: &[u8], value: Value<'_>, operators: &[u8]) -> Parsed<Near> {
     let is_sphere_operator = name == b"$nearSphere";
-    // Beside a plain pair a wrong distance has codes of its own.
+    // With a legacy pair an invalid distance has different error codes.
     let plain = matches!(value, Value::Array(_));
     let limit = |name: &str, value: Value<'_>| {
         let is_max = name == "$maxDistance";
@@ -104,7 +104,7 @@ pub(crate) fn near(name: &[u8], value: Value<'_>, operators: &[u8]) -> Parsed<Ne
         }
     }
     if let Some((from, geo_json)) = query_point(value) {
-        // A legacy point may be followed by its greatest distance.
+        // A legacy point may be followed by its maximum distance.
         if !geo_json && let Some(third) = value.elements().nth(2).filter(|e| e.value().is_number())
         {
             max = limit("$maxDistance", third.value())?;
@@ -138,7 +138,7 @@ pub(crate) fn near(name: &[u8], value: Value<'_>, operators: &[u8]) -> Parsed<Ne
     Err(no_point(value, beside.map(|e| (e.key, e.value()))))
 }
 
-/// The point of a `$geometry`.
+/// Parses the point in `$geometry`.
 fn geometry_point(doc: &[u8], whole: Value<'_>) -> Parsed<Point> {
     let part =
         |name: &[u8]| Elements::of_bytes(doc).find(name).map_or(Value::Missing, |e| e.value());
@@ -168,7 +168,7 @@ fn geometry_point(doc: &[u8], whole: Value<'_>) -> Parsed<Point> {
     })
 }
 
-/// The other kinds of geometry that GeoJSON has.
+/// GeoJSON geometries that are not points.
 const KINDS: [&[u8]; 6] = [
     b"LineString",
     b"Polygon",

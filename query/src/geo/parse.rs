@@ -1,4 +1,4 @@
-//! From BSON to places, with mongod's errors for those of a query.
+//! Parses geometries from BSON, with mongod's errors for those in queries.
 
 use super::{Area, FlatShape, Geometry, Point, Stored, sphere::Polygon};
 use crate::{
@@ -18,12 +18,12 @@ pub(super) fn bad<T>(text: impl Into<String>) -> Parsed<T> {
 pub struct GeoQuery {
     area: Area,
     intersects: bool,
-    /// The operator as it was written, for explain.
+    /// The operator as written, for explain.
     pub written: OwnedValue,
 }
 
 impl GeoQuery {
-    /// Parses the operator's operand; `operators` is the document that it stands in.
+    /// Parses the operator's operand; `operators` is the document that contains it.
     pub(crate) fn parse(name: &[u8], value: Value<'_>, operators: &[u8]) -> Parsed<Self> {
         let Value::Document(doc) = value else { return bad("geometry must be an object") };
         let intersects = name == b"$geoIntersects";
@@ -57,7 +57,7 @@ impl GeoQuery {
         Ok(Self { area, intersects, written: Value::Document(operators).into() })
     }
 
-    /// Whether a stored value lies in the area, or meets it.
+    /// True if a stored value lies within the area or intersects it.
     pub(crate) fn test(&self, value: Value<'_>) -> bool {
         let Some(stored) = Stored::read(value) else { return false };
         if self.intersects { self.area.intersects(&stored) } else { self.area.contains(&stored) }
@@ -119,7 +119,7 @@ fn radius(value: Value<'_>) -> Parsed<f64> {
     bad(format!("Radius must be a non-negative number: {shown}"))
 }
 
-/// Two numbers, in an array or a document.
+/// Parses two numbers in an array or a document.
 pub(super) fn point(value: Value<'_>) -> Parsed<Point> {
     if !matches!(value, Value::Array(_) | Value::Document(_)) {
         return bad(format!(
@@ -141,7 +141,7 @@ pub(super) fn point(value: Value<'_>) -> Parsed<Point> {
     Ok(Point { x: number()?, y: number()? })
 }
 
-/// Two finite numbers and nothing else.
+/// Parses exactly two finite numbers.
 pub(super) fn pair(value: Value<'_>) -> Parsed<Point> {
     let p = point(value)?;
     if value.elements().nth(2).is_some() {
@@ -173,7 +173,7 @@ pub(super) fn position(value: Value<'_>) -> Parsed<Point> {
     Ok(p)
 }
 
-/// A position in a list of them.
+/// Parses a position in a coordinate list.
 fn corner(value: Value<'_>) -> Parsed<Point> {
     match value {
         Value::Array(_) => position(value),
@@ -194,7 +194,8 @@ fn corners(value: Value<'_>) -> Parsed<Vec<Point>> {
     }
 }
 
-/// A GeoJSON geometry. mongod spells the first word about a type that is none in two ways.
+/// Parses a GeoJSON geometry. `unknown` is how mongod spells the first word of its error for an invalid type, which
+/// differs between contexts.
 fn geometry(doc: &[u8], unknown: &str) -> Parsed<Geometry> {
     let part =
         |name: &[u8]| Elements::of_bytes(doc).find(name).map_or(Value::Missing, |e| e.value());
@@ -213,7 +214,7 @@ fn geometry(doc: &[u8], unknown: &str) -> Parsed<Geometry> {
         }
         Ok(list)
     };
-    // A number in front makes it a plain pair, whatever it is called.
+    // If the first field is a number, the document is a legacy pair, whatever its field names.
     if Elements::of_bytes(doc).next().is_some_and(|first| first.value().is_number()) {
         found.points.push(pair(Value::Document(doc))?.on_sphere());
         return Ok(found);
@@ -390,7 +391,7 @@ fn crossing_text(points: &[Point], i: usize, j: usize, ring: Value<'_>) -> Strin
     )
 }
 
-/// A stored value: GeoJSON, or two numbers.
+/// Parses a stored value: GeoJSON, or two numbers.
 pub(super) fn stored(value: Value<'_>) -> Option<Stored> {
     if let Value::Document(doc) = value
         && let Some(kind) = Elements::of_bytes(doc).find(b"type")

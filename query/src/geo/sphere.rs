@@ -1,9 +1,9 @@
 //! Points, lines and polygons on the sphere.
 //!
-//! A polygon is looked at from its own middle: the gnomonic projection there turns great circles into
-//! straight lines, so what holds of a polygon on the plane holds of it.
+//! A polygon is projected from its centre by the gnomonic projection, which turns great circles into straight lines.
+//! So algorithms for polygons on the plane can be used.
 
-/// A point of the unit sphere.
+/// A point on the unit sphere.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Vector {
     x: f64,
@@ -11,10 +11,11 @@ pub(crate) struct Vector {
     z: f64,
 }
 
-/// Two points nearer than this are one: a few millimetres, as mongod's smallest cells.
+/// Points closer than this are equal: a few millimetres, like mongod's smallest cells.
 const SAME: f64 = 1e-9;
 
-/// A point nearer than this to a great circle is on it: the noise of sines and products, divided by a short edge.
+/// A point closer than this to a great circle lies on it. This covers the rounding errors of sines and products,
+/// divided by a short edge.
 const ON_CIRCLE: f64 = 1e-12;
 
 impl Vector {
@@ -53,7 +54,7 @@ impl Vector {
         if length == 0.0 { self } else { self.scaled(1.0 / length) }
     }
 
-    /// The angle between two points, in radians; exact for small ones too.
+    /// The angle between two points in radians; accurate for small angles, too.
     pub(super) fn angle(self, other: Self) -> f64 {
         self.cross(other).length().atan2(self.dot(other))
     }
@@ -67,7 +68,7 @@ pub(super) fn edges_of_line(line: &[Vector]) -> impl Iterator<Item = (Vector, Ve
     })
 }
 
-/// The angle from a point to the nearest of an edge.
+/// The angle from a point to the nearest point of an edge.
 pub(super) fn angle_to_edge(p: Vector, a: Vector, b: Vector) -> f64 {
     let normal = a.cross(b);
     if normal.length() == 0.0 {
@@ -83,9 +84,9 @@ pub(super) fn line_touches(line: &[Vector], p: Vector) -> bool {
     edges_of_line(line).any(|(a, b)| angle_to_edge(p, a, b) <= SAME)
 }
 
-/// Whether two edges have a point in common.
+/// True if two edges have a common point.
 fn edges_meet((a, b): (Vector, Vector), (c, d): (Vector, Vector)) -> bool {
-    // Edges of one great circle lie on no side of each other: what is left then is the noise of rounding.
+    // Edges on the same great circle lie on neither side of each other; a small nonzero result is a rounding error.
     let side = |n: Vector, p: Vector| {
         let side = n.dot(p);
         if side.abs() < n.length() * ON_CIRCLE { 0.0 } else { side }
@@ -94,7 +95,7 @@ fn edges_meet((a, b): (Vector, Vector), (c, d): (Vector, Vector)) -> bool {
     let (c_side, d_side) = (side(ab, c), side(ab, d));
     let (a_side, b_side) = (side(cd, a), side(cd, b));
     let crosses = c_side * d_side < 0.0 && a_side * b_side < 0.0 && {
-        // The planes meet in two points; the edges must cross at the same one.
+        // The two planes intersect in two points; the edges must cross at the same one.
         let meeting = ab.cross(cd);
         let on_first = meeting.dot(a.plus(b));
         let on_second = meeting.dot(c.plus(d));
@@ -105,7 +106,7 @@ fn edges_meet((a, b): (Vector, Vector), (c, d): (Vector, Vector)) -> bool {
         || [a, b].iter().any(|p| angle_to_edge(*p, c, d) <= SAME)
 }
 
-/// Whether two edges cross within both, not at an end.
+/// True if two edges cross in their interiors, not at an end.
 fn edges_cross(first: (Vector, Vector), second: (Vector, Vector)) -> bool {
     let touch = [second.0, second.1].iter().any(|p| angle_to_edge(*p, first.0, first.1) <= SAME)
         || [first.0, first.1].iter().any(|p| angle_to_edge(*p, second.0, second.1) <= SAME);
@@ -116,15 +117,15 @@ pub(super) fn lines_meet(a: &[Vector], b: &[Vector]) -> bool {
     edges_of_line(a).any(|x| edges_of_line(b).any(|y| edges_meet(x, y)))
 }
 
-/// A ring with holes, seen from its middle.
+/// A polygon with holes, projected from its centre.
 #[derive(Debug, Clone)]
 pub(crate) struct Polygon {
     middle: Vector,
     east: Vector,
     north: Vector,
-    /// The first is the outer one; each without its repeated last vertex.
+    /// The first ring is the outer one; the repeated last vertex is omitted.
     rings: Vec<Vec<Vector>>,
-    /// The same, projected.
+    /// The projected rings.
     flat: Vec<Vec<(f64, f64)>>,
 }
 
@@ -134,7 +135,7 @@ impl Polygon {
         let outer = rings.first()?;
         let zero = Vector { x: 0.0, y: 0.0, z: 0.0 };
         let middle = outer.iter().fold(zero, |sum, v| sum.plus(*v)).unit();
-        // Any direction that is not the middle's own gives the plane its axes.
+        // Any direction other than the centre's own can define the axes of the plane.
         let pole = if middle.z.abs() < 0.9 {
             Vector { x: 0.0, y: 0.0, z: 1.0 }
         } else {
@@ -166,7 +167,7 @@ impl Polygon {
             .flat_map(|ring| ring.iter().copied().zip(ring.iter().copied().cycle().skip(1)))
     }
 
-    /// Whether the point lies within, by the parity of the edges to its right.
+    /// True if the point lies within, by the parity of the edges to its right.
     pub(super) fn contains(&self, p: Vector) -> bool {
         let Some((x, y)) = self.project(p) else { return false };
         let mut inside = false;
@@ -181,7 +182,7 @@ impl Polygon {
         inside
     }
 
-    /// Within, or on the edge.
+    /// True if the point lies within or on the edge.
     pub(super) fn touches(&self, p: Vector) -> bool {
         self.contains(p) || self.has_on_edge(p)
     }
@@ -197,7 +198,7 @@ impl Polygon {
     }
 
     pub(super) fn contains_polygon(&self, inner: &Self) -> bool {
-        // Polygons that share a piece of an edge are not within each other.
+        // Polygons that share part of an edge are not within each other.
         inner.rings.iter().flatten().all(|p| self.contains(*p) && !self.has_on_edge(*p))
             && !inner.edges().any(|edge| self.edges().any(|own| edges_cross(own, edge)))
             && !self.holes().any(|p| inner.contains(p))
@@ -214,7 +215,7 @@ impl Polygon {
 
     pub(super) fn meets_polygon(&self, other: &Self) -> bool {
         let within = |a: &Self, b: &Self| {
-            // Corners may all lie on the other's edge; then the middle of an edge does not.
+            // All corners may lie on the other's edge; then the midpoint of an edge decides.
             let middles = b.edges().map(|(p, q)| p.plus(q).unit());
             let mut points = b.rings.first().into_iter().flatten().copied().chain(middles);
             points.any(|p| a.contains(p) && !a.has_on_edge(p))
@@ -224,7 +225,7 @@ impl Polygon {
             || other.edges().any(|edge| self.edges().any(|own| edges_cross(own, edge)))
     }
 
-    /// The first two edges of a ring that cross, if any do.
+    /// The first two edges of a ring that cross each other, if any.
     pub(super) fn crossing(ring: &[Vector]) -> Option<(usize, usize)> {
         let edges: Vec<_> =
             ring.iter().copied().zip(ring.iter().copied().cycle().skip(1)).collect();

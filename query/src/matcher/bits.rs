@@ -3,19 +3,19 @@
 use super::predicate::truncate;
 use crate::value::Value;
 
-/// Which bits, and how many of them.
+/// The bit positions to test, and how.
 #[derive(Debug, Clone)]
 pub struct BitTest {
-    /// Positions from the lowest bit.
+    /// Positions, counted from the lowest bit.
     pub positions: Vec<u32>,
-    /// All of them, or any.
+    /// Whether all of them must match, or any.
     pub all: bool,
-    /// Set, or clear.
+    /// Whether the bits must be set, or clear.
     pub set: bool,
 }
 
 impl BitTest {
-    /// Whether the value's bits are as asked. Only whole numbers and binary data have bits.
+    /// Tests a value. Only integral numbers and binary data have bits.
     pub fn test(&self, value: Value<'_>) -> bool {
         match value {
             Value::Int32(n) => self.test_number(i64::from(n)),
@@ -34,7 +34,7 @@ impl BitTest {
         }
     }
 
-    /// Beyond bit 63 a number goes on with its sign.
+    /// Bits above 63 equal the sign bit.
     fn test_number(&self, n: i64) -> bool {
         self.test_by(|position| n >> position.min(63) & 1 == 1)
     }

@@ -1,14 +1,14 @@
-//! An `$or` of equalities on one path is a list: one search instead of a test for each.
+//! Turns an `$or` of equalities on one path into a list: one binary search instead of a test per branch.
 
 use std::collections::HashMap;
 
 use super::{CompareOp, InList, Leaf, Node, Predicate};
 use crate::value::OwnedValue;
 
-/// The branches of an `$or` with those joined that are equalities on one path, at the place of the first.
+/// Joins the branches of an `$or` that are equalities on the same path, at the position of the first.
 pub(crate) fn joined(branches: Vec<Node>) -> Vec<Node> {
     let mut kept: Vec<Node> = Vec::with_capacity(branches.len());
-    // By path, the place of the first equality.
+    // By path: the position of the first equality.
     let mut first: HashMap<Box<[u8]>, usize> = HashMap::new();
     let mut lists: HashMap<usize, Vec<OwnedValue>> = HashMap::new();
     for branch in branches {
@@ -35,9 +35,9 @@ pub(crate) fn joined(branches: Vec<Node>) -> Vec<Node> {
     kept
 }
 
-/// The same filter for who checks many documents, if it has an `$or` of many equalities.
+/// A version of the filter that is faster to evaluate, if it has an `$or` of many equalities.
 pub(super) fn for_checking(root: &Node) -> Option<Node> {
-    /// As many tests cost more than a search.
+    /// From this number of branches on a search is cheaper.
     const MANY: usize = 8;
     match root {
         Node::Or(children) => {

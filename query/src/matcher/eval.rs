@@ -1,4 +1,4 @@
-//! Runs a parsed filter over a document's bytes.
+//! Evaluates a parsed filter on a document's bytes.
 
 use super::{ArrayLeaf, ArrayPredicate, Leaf, Node};
 use crate::{
@@ -13,12 +13,12 @@ use crate::{
 
 type Outcome = Result<bool, QueryError>;
 
-/// Whether the document matches.
+/// True if the document matches.
 pub(super) fn document(node: &Node, doc: &[u8], cx: &Context) -> Outcome {
     on(node, Subject::Document(doc), cx)
 }
 
-/// What a node looks at: a document, or one element of an array under `$elemMatch`.
+/// What a node is evaluated on: a document, or an array element within `$elemMatch`.
 #[derive(Clone, Copy)]
 enum Subject<'a> {
     Document(&'a [u8]),
@@ -108,7 +108,7 @@ fn test_array(leaf: &ArrayLeaf, array: &[u8], cx: &Context) -> Outcome {
             Ok(i64::try_from(elements.count()).is_ok_and(|count| count == *size))
         }
         ArrayPredicate::ElemMatchObject(child) => {
-            // An array within the array is matched as a document whose names are indexes.
+            // A nested array is matched as a document whose field names are indexes.
             for element in elements {
                 if let Value::Document(bytes) | Value::Array(bytes) = element.value()
                     && on(child, Subject::Document(bytes), cx)?
@@ -129,8 +129,8 @@ fn test_array(leaf: &ArrayLeaf, array: &[u8], cx: &Context) -> Outcome {
     }
 }
 
-/// The place in an array of the element that made the document match, as the positional operator wants
-/// it: the outermost array that the last of the conjuncts looked into.
+/// The index of the array element that made the document match, for the positional operator: in the outermost array
+/// that the last matching conjunct looked into.
 pub(super) fn matched_index(node: &Node, doc: &[u8], cx: &Context) -> Option<usize> {
     match node {
         Node::And(children) => {

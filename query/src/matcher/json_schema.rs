@@ -1,7 +1,7 @@
-//! `$jsonSchema`: draft 4 as mongod has it, parsed once.
+//! `$jsonSchema`: draft 4 as mongod supports it, parsed once.
 //!
-//! A keyword speaks of one type and lets values of other types pass: `minimum` of numbers, `required` of
-//! documents, `items` of arrays.
+//! A keyword applies to one type and accepts values of other types: `minimum` to numbers, `required` to documents,
+//! `items` to arrays.
 
 use super::{
     operands::{self, TYPE_NAMES},
@@ -16,7 +16,7 @@ use crate::{
 
 const DEPTH_MAX: usize = 200;
 
-/// A parsed schema: everything in it must hold.
+/// A parsed schema: all its rules must hold.
 #[derive(Debug, Clone, Default)]
 pub struct Schema(Vec<Rule>);
 
@@ -46,7 +46,7 @@ enum Rule {
 struct Properties {
     named: Vec<(Vec<u8>, Schema)>,
     patterns: Vec<(Regex, Schema)>,
-    /// What the others must match, if anything is said about them.
+    /// The schema of all other properties, if there is one.
     others: Option<Schema>,
     others_forbidden: bool,
 }
@@ -92,7 +92,7 @@ impl Schema {
         Ok(Self(rules))
     }
 
-    /// Whether the value obeys the schema.
+    /// True if the value satisfies the schema.
     pub(super) fn matches(&self, value: Value<'_>) -> bool {
         self.0.iter().all(|rule| rule.holds(value))
     }
@@ -215,7 +215,7 @@ fn rule<'d>(
             let got = value.type_name();
             return Err(must(name, &format!("either an object or a boolean, but got a {got}")));
         }
-        // Without items it says nothing, but must be sound.
+        // Without `items` it has no effect, but must be valid.
         "additionalItems" => {
             if let Value::Document(doc) = value {
                 Schema::of(doc, depth + 1)?;
@@ -249,7 +249,7 @@ fn rule<'d>(
     }))
 }
 
-/// A list of types names at least one, and none twice.
+/// A list of types must not be empty nor contain duplicates.
 fn check_type_names(keyword: &str, value: Value<'_>) -> Parsed<()> {
     let Value::Array(_) = value else { return Ok(()) };
     let mut seen = Vec::new();
@@ -481,7 +481,7 @@ impl Rule {
                 !value.is_number() || crate::expression::is_multiple(value, of.get())
             }
             Self::Length { min, max } => match value {
-                // Bytes that begin a character, whether or not the text is UTF-8.
+                // Count the bytes that begin a character; this also works for invalid UTF-8.
                 Value::String(text) => {
                     (*min..=*max).contains(&text.iter().filter(|b| **b & 0xc0 != 0x80).count())
                 }

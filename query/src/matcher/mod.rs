@@ -1,4 +1,4 @@
-//! The match language: which documents a filter means.
+//! The match language: parses and evaluates filters.
 //!
 //! ```text
 //!   { a: {$gt: 1}, $or: [...] } --parse--> Node tree --eval--> does this document match?
@@ -36,13 +36,13 @@ use crate::{
     value::path::Path,
 };
 
-/// mongod's code for a `$where` without an engine to run it.
+/// mongod's error code for `$where` when server-side JavaScript is disabled.
 pub(crate) const NO_JAVASCRIPT: i32 = 6_108_304;
 
-/// What parsing needs to know besides the filter.
+/// What parsing needs besides the filter.
 #[derive(Debug, Clone, Default)]
 pub struct ParseContext {
-    /// The collation of text, if it is not the simple one.
+    /// The collation, unless it is the simple one.
     pub collator: Option<Arc<Collator>>,
 }
 
@@ -50,7 +50,7 @@ pub struct ParseContext {
 #[derive(Debug, Clone)]
 pub struct Matcher {
     root: Node,
-    /// The same in a form that is quicker to check, where there is one.
+    /// An equivalent tree that is faster to evaluate, if there is one.
     quick: Option<Arc<Node>>,
 }
 
@@ -60,7 +60,7 @@ impl Matcher {
         Self::parse_scoped(filter, cx, &Scope::default())
     }
 
-    /// Parses a filter whose `$expr` may name the variables of `scope`.
+    /// Parses a filter whose `$expr` may use the variables of `scope`.
     pub fn parse_scoped(
         filter: &RawDocument,
         cx: &ParseContext,
@@ -72,7 +72,8 @@ impl Matcher {
         Ok(parsed)
     }
 
-    /// Parses a filter that is part of something larger: a constant of `$expr` that fails is noted in the scope.
+    /// Parses a filter that is part of something larger: if a constant in `$expr` fails, the error is recorded in the
+    /// scope.
     pub(crate) fn parse_within(
         filter: &RawDocument,
         cx: &ParseContext,
@@ -86,14 +87,14 @@ impl Matcher {
         Self::from_root(Node::And(Vec::new()))
     }
 
-    /// A filter made by us.
+    /// A filter made from a tree.
     pub(crate) fn from_root(root: Node) -> Self {
         let quick = equalities::for_checking(&root).map(Arc::new);
         Self { root, quick }
     }
 
-    /// Whether the document matches, for filters without `$expr`, `$sampleRate` and their like
-    /// (partial index filters can't have them): those can fail, and a failure is no match here.
+    /// True if the document matches. For filters that cannot fail, such as partial index filters, which have no
+    /// `$expr` or `$sampleRate`; a failure counts as no match.
     pub fn matches(&self, doc: &RawDocument) -> bool {
         self.check(doc, &Context::default()).unwrap_or(false)
     }
@@ -103,12 +104,12 @@ impl Matcher {
         self.check_bytes(doc.as_bytes(), cx)
     }
 
-    /// The same for the bytes of a document.
+    /// Like [`Self::check`], for the bytes of a document.
     pub(crate) fn check_bytes(&self, doc: &[u8], cx: &Context) -> Result<bool, QueryError> {
         eval::document(self.quick.as_deref().unwrap_or(&self.root), doc, cx)
     }
 
-    /// The place of the array element that made the document match, for the positional operator.
+    /// The index of the array element that made the document match, for the positional operator.
     pub(crate) fn matched_index(&self, doc: &[u8], cx: &Context) -> Option<usize> {
         eval::matched_index(&self.root, doc, cx)
     }
@@ -118,7 +119,7 @@ impl Matcher {
         &self.root
     }
 
-    /// What orders the documents by distance, if the filter asks for it.
+    /// The `$near` of the filter, which orders documents by distance.
     pub fn near(&self) -> Option<&Arc<NearBy>> {
         fn of(node: &Node) -> Option<&Arc<NearBy>> {
             match node {
@@ -130,12 +131,12 @@ impl Matcher {
         of(&self.root)
     }
 
-    /// The text search of the filter, wherever it stands.
+    /// The text search of the filter, at any depth.
     pub fn text(&self) -> Option<&TextNode> {
         text_nodes(&self.root).into_iter().next()
     }
 
-    /// Whether an expression is part of the filter, wherever it stands.
+    /// True if the filter contains an expression, at any depth.
     pub fn has_expression(&self) -> bool {
         fn has(node: &Node) -> bool {
             match node {
@@ -159,7 +160,7 @@ impl Matcher {
 /// A node of a parsed filter.
 #[derive(Debug, Clone)]
 pub enum Node {
-    /// All children match; with no children, always true.
+    /// All children match; true if there are none.
     And(Vec<Node>),
     /// Some child matches.
     Or(Vec<Node>),
@@ -167,25 +168,25 @@ pub enum Node {
     Nor(Vec<Node>),
     /// The child does not match.
     Not(Box<Node>),
-    /// True or false, whatever the document.
+    /// Always true or always false.
     Constant(bool),
-    /// Some value at the path, array elements included, satisfies the predicate.
+    /// Some value at the path, including array elements, satisfies the predicate.
     Leaf(Leaf),
     /// The value at the path is an array that satisfies the predicate.
     Array(ArrayLeaf),
-    /// An expression over the document is true.
+    /// `$expr`: an expression over the document is true.
     Expr(Arc<Expr>),
-    /// The document obeys a schema.
+    /// `$jsonSchema`.
     Schema(Arc<Schema>),
-    /// A document is taken with this probability.
+    /// `$sampleRate`: a document matches with this probability.
     SampleRate(f64),
-    /// A place lies near enough; the documents come by their distance.
+    /// `$near`: a place is near enough. Results are ordered by distance.
     Near(Arc<NearBy>),
-    /// A text index leads to the document.
+    /// `$text`: a text search.
     Text(Box<TextNode>),
 }
 
-/// All text searches below a node, in no particular order.
+/// All text searches below a node.
 pub(crate) fn text_nodes(node: &Node) -> Vec<&TextNode> {
     match node {
         Node::Text(text) => vec![text],
@@ -200,22 +201,22 @@ pub(crate) fn text_nodes(node: &Node) -> Vec<&TextNode> {
 /// A predicate over the values at a path.
 #[derive(Debug, Clone)]
 pub struct Leaf {
-    /// Where to look; `None` inside `$elemMatch` of values, where the element itself is meant.
+    /// The path; `None` inside a value `$elemMatch`, where the element itself is tested.
     pub path: Option<Path>,
-    /// What must hold.
+    /// The predicate.
     pub predicate: Predicate,
 }
 
 /// A predicate over the array at a path.
 #[derive(Debug, Clone)]
 pub struct ArrayLeaf {
-    /// Where to look; `None` inside `$elemMatch` of values.
+    /// The path; `None` inside a value `$elemMatch`.
     pub path: Option<Path>,
-    /// What must hold.
+    /// The predicate.
     pub predicate: ArrayPredicate,
 }
 
-/// What can be asked of an array as a whole.
+/// A predicate on an array as a whole.
 #[derive(Debug, Clone)]
 pub enum ArrayPredicate {
     /// It has this many elements.

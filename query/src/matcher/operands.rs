@@ -1,4 +1,4 @@
-//! The operands of match operators: numbers, types, bit positions, regex parts.
+//! Parses the operands of match operators: numbers, types, bit positions, regex parts.
 
 use super::{
     parse::lossy,
@@ -11,7 +11,7 @@ use crate::{
     value::{Element, Elements, Shown, Spelled, Value, path::Path},
 };
 
-/// Whether a value counts as true: not false, zero, null, undefined or missing.
+/// True unless the value is false, zero, null, undefined or missing.
 pub(crate) fn is_true(value: Value<'_>) -> bool {
     match value {
         Value::Bool(b) => b,
@@ -24,7 +24,7 @@ pub(crate) fn is_true(value: Value<'_>) -> bool {
     }
 }
 
-/// A whole number of 64 bits; the text of mongod's refusal otherwise.
+/// Parses a 64-bit integer; the error is the text of mongod's refusal.
 pub(crate) fn integer(name: &str, value: Value<'_>) -> Result<i64, String> {
     let shown = || format!("{name}: {}", Shown(value));
     match value {
@@ -76,7 +76,7 @@ pub(super) fn size(value: Value<'_>) -> Result<i64, QueryError> {
         .map_err(|why| QueryError::bad_value(format!("Failed to parse $size. {why}")))
 }
 
-/// The operand of `$type`: one type or a list, each a name or a number.
+/// Parses the operand of `$type`: one type or a list, each a name or a number.
 pub(crate) fn types(path: Option<&Path>, value: Value<'_>) -> Result<TypeSet, QueryError> {
     let mut set = TypeSet::default();
     if let Value::Array(_) = value {
@@ -130,7 +130,7 @@ fn one_type(value: Value<'_>, set: &mut TypeSet) -> Result<(), QueryError> {
     }
 }
 
-/// The names of `$type`, with their bytes.
+/// The type names of `$type`, with their type bytes.
 pub(crate) const TYPE_NAMES: &[(&str, u8)] = &[
     ("double", 1),
     ("string", 2),
@@ -178,7 +178,7 @@ pub(super) fn modulus(value: Value<'_>) -> Result<Predicate, QueryError> {
     Ok(Predicate::Mod { divisor, remainder: coerced("remainder", remainder)? })
 }
 
-/// A number cut to a whole one, or mongod's complaint about it.
+/// Truncates a number to an integer, or returns mongod's error.
 fn coerced(what: &str, value: Value<'_>) -> Result<i64, QueryError> {
     let (finite, cut) = match value {
         Value::Int32(n) => (true, Some(i64::from(n))),
@@ -199,7 +199,7 @@ fn coerced(what: &str, value: Value<'_>) -> Result<i64, QueryError> {
     })
 }
 
-/// `$regex` and `$options` stand beside each other, in either order.
+/// Parses `$regex` and `$options`, which may come in either order.
 pub(super) fn regex(operators: &[u8]) -> Result<Regex, QueryError> {
     let (mut pattern, mut options): (&[u8], &[u8]) = (b"", b"");
     let mut options_seen = false;

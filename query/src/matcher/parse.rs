@@ -1,4 +1,4 @@
-//! From a filter document to a tree of nodes, with mongod's errors.
+//! Parses a filter document to a tree of nodes, with mongod's errors.
 
 use super::{
     ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, ParseContext, Predicate, Regex, operands,
@@ -15,16 +15,16 @@ use crate::{
 
 type Parsed = Result<Node, QueryError>;
 
-/// BSON nests at most 200 deep in a command; the parser's stack is bounded by its own rule.
+/// Maximum nesting. BSON in a command nests at most 200 deep; this limits the parser's stack on its own.
 const DEPTH_MAX: usize = 200;
 
-/// Where in the filter the parser stands.
+/// The parser's position in the filter.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'c> {
     cx: &'c ParseContext,
     scope: &'c Scope,
     depth: usize,
-    /// Below `$elemMatch`: what looks at whole documents can't be used.
+    /// Inside `$elemMatch`: operators on whole documents are not allowed.
     in_elem_match: bool,
 }
 
@@ -62,13 +62,13 @@ fn conjunction(mut children: Vec<Node>) -> Node {
     if children.len() == 1 { children.remove(0) } else { Node::And(children) }
 }
 
-/// A branch that every document matches is enough.
+/// A disjunction with a branch that always matches always matches.
 fn disjunction(branches: Vec<Node>) -> Node {
     let always = |node: &Node| matches!(node, Node::And(children) if children.is_empty());
     if branches.iter().any(always) { Node::And(Vec::new()) } else { Node::Or(branches) }
 }
 
-/// An operator that stands where a field name could. `None` for `$comment`.
+/// Parses an operator in the position of a field name. `None` for `$comment`.
 fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, QueryError> {
     let value = field.value();
     Ok(Some(match field.key {
@@ -119,7 +119,7 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
 }
 
 fn expression(value: Value<'_>, place: Place<'_>) -> Result<Expr, QueryError> {
-    // A filter comes before there are scores.
+    // A filter is evaluated before there are scores.
     let mut scope = place.scope.apart(place.cx.collator.as_ref()).without_scores().for_filter();
     let parsed = Expr::parse(value, &mut scope)?;
     if parsed.as_literal().is_none() {
@@ -180,7 +180,7 @@ fn sample_rate(value: Value<'_>) -> Parsed {
     Ok(Node::SampleRate(rate))
 }
 
-/// `name: value` where the name is a field.
+/// Parses `name: value` where the name is a field.
 fn on_field(field: &Element<'_>, place: Place<'_>) -> Parsed {
     field_path::check_of_filter(field.key)?;
     let path = Some(Path::new(field.key));
@@ -196,7 +196,7 @@ fn on_field(field: &Element<'_>, place: Place<'_>) -> Parsed {
     }
 }
 
-/// A document whose first field is an operator; a DBRef is a value.
+/// True for a document whose first field is an operator, unless it is a DBRef.
 fn is_expression(doc: &[u8], incomplete_db_ref: bool) -> bool {
     let Some(first) = Elements::of_bytes(doc).next() else { return false };
     if !first.key.starts_with(b"$") {
@@ -220,7 +220,7 @@ fn operators(path: Option<&Path>, doc: &[u8], place: Place<'_>) -> Result<Vec<No
     Ok(nodes)
 }
 
-/// One operator on a path. `None` for what only belongs to another operator.
+/// Parses one operator on a path. `None` for a field that belongs to another operator, such as `$options`.
 fn operator_node(
     path: Option<&Path>,
     operator: &Element<'_>,

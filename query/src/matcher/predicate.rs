@@ -1,4 +1,4 @@
-//! Predicates over one value.
+//! Predicates on a single value.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{
     value::{OwnedValue, Value, compare_values},
 };
 
-/// How two values must stand to each other.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the operators' own names")]
 pub enum CompareOp {
@@ -21,7 +21,7 @@ pub enum CompareOp {
 }
 
 impl CompareOp {
-    /// As it is written in a filter.
+    /// Its name in a filter.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Eq => "$eq",
@@ -33,16 +33,16 @@ impl CompareOp {
     }
 }
 
-/// What must hold of a value.
+/// A predicate on a value.
 #[derive(Debug, Clone)]
 pub enum Predicate {
     /// `$eq`, `$lt`, `$lte`, `$gt`, `$gte`.
     Compare {
-        /// Which of them.
+        /// The operator.
         op: CompareOp,
         /// The operand.
         operand: OwnedValue,
-        /// How text compares.
+        /// The collation.
         collator: Option<Arc<Collator>>,
     },
     /// `$in`.
@@ -57,10 +57,10 @@ pub enum Predicate {
     Mod {
         /// Never 0.
         divisor: i64,
-        /// What must be left.
+        /// The required remainder.
         remainder: i64,
     },
-    /// `$bitsAllSet` and its three like.
+    /// `$bitsAllSet`, `$bitsAllClear`, `$bitsAnySet`, `$bitsAnyClear`.
     Bits(BitTest),
     /// `$geoWithin`, `$geoIntersects`.
     Geo(Arc<GeoQuery>),
@@ -90,9 +90,9 @@ fn compare(op: CompareOp, value: Value<'_>, operand: Value<'_>, c: Option<&Colla
     let includes_equal = matches!(op, CompareOp::Eq | CompareOp::Lte | CompareOp::Gte);
     if value.type_rank() != operand.type_rank() {
         return match (value, operand) {
-            // A field that is not there is as good as null.
+            // A missing field is equal to null.
             (Value::Missing, Value::Null) => includes_equal,
-            // The two ends of the order compare with every type.
+            // MinKey and MaxKey compare with every type.
             (_, Value::MinKey) => matches!(op, CompareOp::Gt | CompareOp::Gte),
             (_, Value::MaxKey) => matches!(op, CompareOp::Lt | CompareOp::Lte),
             _ => false,
@@ -120,16 +120,16 @@ pub(super) fn is_nan(value: Value<'_>) -> bool {
     }
 }
 
-/// The operand of `$in`: values in order, regexes apart.
+/// The operand of `$in`: sorted values, and regexes separately.
 #[derive(Debug, Clone, Default)]
 pub struct InList {
-    /// Sorted, without repetition.
+    /// Sorted, without duplicates.
     pub values: Vec<OwnedValue>,
     /// The regexes among the operands.
     pub regexes: Vec<Regex>,
-    /// Null is among the values: a missing field matches.
+    /// Null is among the values, so a missing field matches.
     pub has_null: bool,
-    /// How text compares.
+    /// The collation.
     pub collator: Option<Arc<Collator>>,
 }
 
@@ -161,7 +161,7 @@ impl InList {
 /// The types that `$type` names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TypeSet {
-    /// One bit for each type byte up to 127; `MinKey` (255) is apart.
+    /// One bit for each type byte up to 127; `MinKey` (255) is separate.
     bits: u128,
     min_key: bool,
 }
@@ -183,14 +183,14 @@ impl TypeSet {
         }
     }
 
-    /// The types' numbers, as `$type` takes them.
+    /// The type numbers, as in `$type`.
     pub fn codes(&self) -> impl Iterator<Item = i32> {
         let bits = self.bits;
         let min_key = self.min_key.then_some(-1);
         min_key.into_iter().chain((0..128).filter(move |bit| bits >> bit & 1 == 1))
     }
 
-    /// Whether the value is of one of the types. A missing value is of none.
+    /// True if the value has one of the types. A missing value has none.
     pub fn contains(&self, value: Value<'_>) -> bool {
         match value.type_byte() {
             0 => false,
@@ -200,7 +200,7 @@ impl TypeSet {
     }
 }
 
-/// The number cut to a whole one, if it lies within 64 bits.
+/// The number truncated to an integer, if it fits in 64 bits.
 fn as_dividend(value: Value<'_>) -> Option<i64> {
     match value {
         Value::Int32(n) => Some(i64::from(n)),
@@ -211,7 +211,7 @@ fn as_dividend(value: Value<'_>) -> Option<i64> {
     }
 }
 
-/// A double cut to a whole number, if it lies within 64 bits.
+/// A double truncated to an integer, if it fits in 64 bits.
 #[allow(clippy::cast_possible_truncation, reason = "in range: checked first")]
 pub(crate) fn truncate(n: f64) -> Option<i64> {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;

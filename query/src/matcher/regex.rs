@@ -1,4 +1,4 @@
-//! Regular expressions: PCRE, as mongod has them, with a bounded search.
+//! Regular expressions: PCRE as in mongod, with a limit on the work of a match.
 
 use std::{fmt, sync::Arc};
 
@@ -6,9 +6,9 @@ use pcre2::bytes::{Regex as Pcre, RegexBuilder};
 
 use crate::{error::QueryError, value::Value};
 
-/// Steps that one match may take before it counts as no match: about a second of searching at worst.
+/// Maximum steps of one match, after which it counts as no match: about a second at worst.
 const MATCH_LIMIT: u32 = 10_000_000;
-/// Patterns beyond this are refused, as mongod refuses them.
+/// Longer patterns are refused, as in mongod.
 const PATTERN_LEN_MAX: usize = 16_384;
 
 /// A compiled regular expression.
@@ -49,17 +49,17 @@ impl Regex {
         &self.options
     }
 
-    /// Whether the text matches somewhere.
+    /// True if the pattern occurs in the text.
     pub fn matches(&self, text: &[u8]) -> bool {
         self.compiled.is_match(text).unwrap_or(false)
     }
 
-    /// The compiled expression, for `$regexFind` and its like.
+    /// The compiled expression, for `$regexFind` and similar operators.
     pub fn compiled(&self) -> &Pcre {
         &self.compiled
     }
 
-    /// Text matches by search, a regex by being the same.
+    /// Text matches by search; a regex value matches if it is the same regex.
     pub(crate) fn matches_value(&self, value: Value<'_>) -> bool {
         match value {
             Value::String(text) | Value::Symbol(text) => self.matches(text),
@@ -78,9 +78,9 @@ pub enum RegexFault {
     NullInPattern,
     /// The options hold a null byte.
     NullInOptions,
-    /// An option that is none.
+    /// An unknown option.
     UnknownOption(char),
-    /// The pattern does not compile, and why.
+    /// The pattern does not compile; the text says why.
     Invalid(String),
 }
 
@@ -127,7 +127,7 @@ fn compile(pattern: &[u8], options: &[u8]) -> Result<Pcre, RegexFault> {
         let text = error.to_string();
         let why = text.rsplit_once(": ").map_or(text.as_str(), |(_, why)| why);
         invalid(match why {
-            // Our library has learned what mongod's has not.
+            // Our library supports more lookbehind patterns than mongod's.
             "length of lookbehind assertion is not limited" => {
                 "lookbehind assertion is not fixed length"
             }
@@ -136,7 +136,7 @@ fn compile(pattern: &[u8], options: &[u8]) -> Result<Pcre, RegexFault> {
     })
 }
 
-/// `{,3}` is a quantifier to newer libraries, and text to mongod's.
+/// Escapes `{,3}`, which is a quantifier in newer libraries but plain text in mongod's.
 fn without_open_quantifiers(pattern: &str) -> std::borrow::Cow<'_, str> {
     if !pattern.contains("{,") || pattern.contains("\\Q") {
         return pattern.into();

@@ -5,7 +5,7 @@ use bson::{RawArray, RawDocument};
 use super::*;
 use crate::testdata;
 
-/// The ids that a filter matches, or mongod's code and text.
+/// The ids of the matching documents, or mongod's code and text.
 fn run(docs: &RawArray, filter: &RawDocument) -> Result<Vec<i32>, (i32, String)> {
     let matcher =
         Matcher::parse(filter, &ParseContext::default()).map_err(|e| (e.code.code(), e.message))?;

@@ -1,6 +1,6 @@
-//! From a predicate to intervals of values.
+//! Converts predicates to intervals of values.
 //!
-//! Comparisons stay within the type of their operand: `{$gt: 5}` is (5, inf], not (5, MaxKey].
+//! Comparisons are limited to the type of their operand: `{$gt: 5}` is (5, inf], not (5, MaxKey].
 
 use std::cmp::Ordering;
 
@@ -13,9 +13,9 @@ use crate::{
 /// Values between two edges.
 #[derive(Debug, Clone)]
 pub struct Interval {
-    /// Where it begins.
+    /// The lower edge.
     pub low: Edge,
-    /// Where it ends.
+    /// The upper edge.
     pub high: Edge,
 }
 
@@ -36,20 +36,20 @@ impl Interval {
         Self::new(Value::MinKey, true, Value::MaxKey, true)
     }
 
-    /// Whether all values are in it.
+    /// True if the interval contains all values.
     pub fn is_all(&self) -> bool {
         let ends = (self.low.value.get(), self.high.value.get());
         matches!(ends, (Value::MinKey, Value::MaxKey)) && self.low.inclusive && self.high.inclusive
     }
 
-    /// The one value, if it is one.
+    /// The single value of the interval, if it has only one.
     pub fn as_point(&self) -> Option<&OwnedValue> {
         let same = compare_values(self.low.value.get(), self.high.value.get(), None);
         (same == Ordering::Equal && self.low.inclusive && self.high.inclusive)
             .then_some(&self.low.value)
     }
 
-    /// Whether this one and one that begins no earlier are one together.
+    /// True if this interval and `next`, which starts no earlier, overlap or touch.
     fn meets(&self, next: &Self) -> bool {
         match compare_values(self.high.value.get(), next.low.value.get(), None) {
             Ordering::Less => false,
@@ -58,7 +58,7 @@ impl Interval {
         }
     }
 
-    /// What both have in common.
+    /// The intersection.
     pub fn intersect(&self, other: &Self) -> Option<Self> {
         let low = pick(&self.low, &other.low, Ordering::Greater);
         let high = pick(&self.high, &other.high, Ordering::Less);
@@ -69,7 +69,7 @@ impl Interval {
     }
 }
 
-/// The edge that cuts off more.
+/// The tighter of two edges.
 fn pick<'e>(a: &'e Edge, b: &'e Edge, tighter: Ordering) -> &'e Edge {
     match compare_values(a.value.get(), b.value.get(), None) {
         order if order == tighter => a,
@@ -78,8 +78,8 @@ fn pick<'e>(a: &'e Edge, b: &'e Edge, tighter: Ordering) -> &'e Edge {
     }
 }
 
-/// The intervals outside of which no value satisfies the node, if the node says something about the path.
-/// `None`: it says nothing that an index can use.
+/// Intervals that contain every value satisfying the node, if the node restricts the path. `None`: it has nothing
+/// that an index can use.
 pub fn intervals_of(node: &Node, path: &[u8]) -> Option<Vec<Interval>> {
     match node {
         Node::Leaf(Leaf { path: Some(own), predicate }) if own.dotted() == path => {
@@ -103,8 +103,8 @@ pub fn intervals_of(node: &Node, path: &[u8]) -> Option<Vec<Interval>> {
     }
 }
 
-/// The intervals outside of which no value satisfies the negation of a predicate, if the node is one. Not for fields with
-/// arrays: an empty array on the way has the key of null, and no value that is null.
+/// Intervals that contain every value satisfying the negation of a predicate, if the node is one. Not for fields with
+/// arrays: an empty array on the path has the same key as null, but no value that is null.
 pub(super) fn intervals_of_negation(node: &Node, path: &[u8]) -> Option<Vec<Interval>> {
     let Node::Not(child) = node else { return None };
     let Node::Leaf(Leaf { path: Some(own), predicate }) = &**child else { return None };
@@ -113,7 +113,7 @@ pub(super) fn intervals_of_negation(node: &Node, path: &[u8]) -> Option<Vec<Inte
             operand.get(),
             Value::Array(_) | Value::MinKey | Value::MaxKey | Value::Undefined
         ),
-        // Nothing to leave out is nothing to look for.
+        // An empty list excludes nothing, so an index would not help.
         Predicate::In(list) => {
             list.regexes.is_empty()
                 && !list.values.is_empty()
@@ -127,7 +127,7 @@ pub(super) fn intervals_of_negation(node: &Node, path: &[u8]) -> Option<Vec<Inte
     (exact && own.dotted() == path).then(|| of_predicate(predicate).map(complement)).flatten()
 }
 
-/// All values that are in none of the intervals.
+/// All values outside of the intervals.
 fn complement(intervals: Vec<Interval>) -> Vec<Interval> {
     let mut low = Edge { value: Value::MinKey.into(), inclusive: true };
     let mut outside = Vec::new();
@@ -145,7 +145,7 @@ fn complement(intervals: Vec<Interval>) -> Vec<Interval> {
     outside
 }
 
-/// The parts that must all hold.
+/// The conjuncts of a node.
 pub(super) fn conjuncts(node: &Node) -> Vec<&Node> {
     match node {
         Node::And(children) => children.iter().flat_map(conjuncts).collect(),
@@ -156,7 +156,7 @@ pub(super) fn conjuncts(node: &Node) -> Vec<&Node> {
 fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
     match predicate {
         Predicate::Compare { op, operand, .. } => of_compare(*op, operand.get()),
-        // What a pattern matches can be anywhere in the order of a collation.
+        // Under a collation, the strings that a pattern matches can be anywhere in the index order.
         Predicate::In(list) if list.collator.is_some() && !list.regexes.is_empty() => {
             let mut all = of_regex(&[], &[])?;
             for value in &list.values {
@@ -180,7 +180,7 @@ fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
             Some(union(all))
         }
         Predicate::Regex(regex) => of_regex_or_itself(regex),
-        // The keys of missing fields are null, as others are.
+        // A missing field has the key null, like a null value.
         Predicate::Exists => Some(vec![Interval::all()]),
         Predicate::Mod { .. } => {
             let (nan, inf) = (Value::Double(f64::NAN), Value::Double(f64::INFINITY));
@@ -191,7 +191,7 @@ fn of_predicate(predicate: &Predicate) -> Option<Vec<Interval>> {
     }
 }
 
-/// The values of some types. An array has the keys of its elements, whatever they are.
+/// The intervals of some types. `None` for arrays, which are indexed by their elements.
 fn of_types(types: &TypeSet) -> Option<Vec<Interval>> {
     let mut all = Vec::new();
     for code in types.codes() {
@@ -228,7 +228,7 @@ fn of_types(types: &TypeSet) -> Option<Vec<Interval>> {
     Some(union(all))
 }
 
-/// The intervals in order, those that meet made one: no key is met twice.
+/// Sorts the intervals and merges overlapping ones, so that no key is scanned twice.
 pub(super) fn union(mut all: Vec<Interval>) -> Vec<Interval> {
     all.sort_by(|a, b| {
         let order = compare_values(a.low.value.get(), b.low.value.get(), None);
@@ -251,7 +251,7 @@ pub(super) fn union(mut all: Vec<Interval>) -> Vec<Interval> {
     merged
 }
 
-/// The hashes of points; anything else has no place among hashes.
+/// The hashes of point intervals; other intervals cannot be used with hashes.
 pub(super) fn hashed(intervals: &[Interval]) -> Option<Vec<Interval>> {
     let hash = |interval: &Interval| interval.as_point().map(|point| hash64(point.get()));
     let mut hashes = intervals.iter().map(hash).collect::<Option<Vec<_>>>()?;
@@ -273,11 +273,12 @@ fn of_compare(op: CompareOp, value: Value<'_>) -> Option<Vec<Interval>> {
         || matches!(value, Value::Decimal(n) if n.is_nan());
     Some(match op {
         CompareOp::Eq | CompareOp::Lte | CompareOp::Gte if matches!(value, Value::Null) => {
-            // Missing fields are null in an index, and an empty array is undefined.
+            // In an index a missing field is null, and an empty array is undefined.
             vec![Interval::point(Value::Undefined), Interval::point(Value::Null)]
         }
         CompareOp::Eq => match value {
-            // [] and [[]] and what is in them: an equality to an array also means an element.
+            // Equality with an array also matches an array that contains it as an element, so both keys are searched:
+            // its first element and the array itself.
             Value::Array(bytes) => {
                 let first = Value::Array(bytes).elements().next();
                 let first = first.map_or(Value::Undefined, |e| e.value());
@@ -287,9 +288,9 @@ fn of_compare(op: CompareOp, value: Value<'_>) -> Option<Vec<Interval>> {
             }
             value => vec![Interval::point(value)],
         },
-        // Ranges over arrays compare whole arrays, whose keys are elements: any key may belong to one.
+        // Ranges over arrays compare whole arrays, but the keys are elements: any key may belong to a matching one.
         _ if matches!(value, Value::Array(_)) => vec![Interval::all()],
-        // Nothing is beyond the ends of the order; all else lies between them.
+        // Nothing lies beyond MinKey and MaxKey; everything else lies between them.
         _ if matches!(value, Value::MinKey | Value::MaxKey) => of_end(op, value),
         CompareOp::Lt | CompareOp::Gt if nan => vec![],
         CompareOp::Lte | CompareOp::Gte if nan => vec![Interval::point(value)],
@@ -317,7 +318,7 @@ fn of_end(op: CompareOp, end: Value<'_>) -> Vec<Interval> {
 const EMPTY_DOC: &[u8] = &[5, 0, 0, 0, 0];
 const EMPTY_DB_POINTER: &[u8] = &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The first value of the operand's type, the end of the type, and whether that end belongs to it.
+/// The first value of the operand's type, the end of the type, and whether that end is included.
 fn bracket(value: Value<'_>) -> Option<(Value<'static>, Value<'static>, bool)> {
     let empty_binary = Value::Binary { subtype: 0, bytes: &[] };
     let code_with_scope = Value::CodeWithScope { code: &[], scope: EMPTY_DOC };
@@ -348,17 +349,17 @@ fn bracket(value: Value<'_>) -> Option<(Value<'static>, Value<'static>, bool)> {
     })
 }
 
-/// Strings that begin with the literal prefix of an anchored pattern; all strings otherwise.
+/// Strings that begin with the literal prefix of an anchored pattern; otherwise all strings.
 fn of_regex(pattern: &[u8], options: &[u8]) -> Option<Vec<Interval>> {
     let all = || vec![Interval::new(Value::String(&[]), true, Value::Document(EMPTY_DOC), false)];
     let Some(prefix) = literal_prefix(pattern, options) else { return Some(all()) };
     let mut after = prefix.clone();
-    // UTF-8 has no byte 0xff: the last byte can always be raised.
+    // UTF-8 has no byte 0xff, so the last byte can always be incremented.
     *after.last_mut()? += 1;
     Some(vec![Interval::new(Value::String(&prefix), true, Value::String(&after), false)])
 }
 
-/// Whether a pattern matches the strings that begin with its literal prefix, and no others.
+/// True if a pattern matches exactly the strings that begin with its literal prefix.
 pub(super) fn is_prefix(pattern: &[u8], options: &[u8]) -> bool {
     let rest = pattern.strip_prefix(b"^").or_else(|| pattern.strip_prefix(b"\\A"));
     literal_prefix(pattern, options).is_some_and(|prefix| {

@@ -1,7 +1,7 @@
-//! Plans for an `$or`: a scan for each of its branches.
+//! Plans for an `$or`: one index scan per branch.
 //!
-//! An `$or` that is the whole filter has its branches planned one by one, as if each were a query; within a
-//! conjunction it is one more thing that a plan may go by.
+//! If the `$or` is the whole filter, each branch is planned separately, as if it were a query. Within a conjunction
+//! an `$or` is one of several predicates that a plan may use.
 
 use super::{
     Candidate, Request,
@@ -18,7 +18,7 @@ use crate::{
     source::{IndexInfo, KeyRange, Source},
 };
 
-/// Whether the branches of the filter are planned one by one.
+/// True if the branches of the filter are planned separately.
 pub(super) fn is_subplanned(request: &Request, root: &Node) -> bool {
     matches!(root, Node::Or(_))
         && request.hint.is_none()
@@ -26,7 +26,7 @@ pub(super) fn is_subplanned(request: &Request, root: &Node) -> bool {
         && request.ends.is_none()
 }
 
-/// The plan of an `$or` that is the whole filter, if each of its branches has an index.
+/// The plan of an `$or` that is the whole filter, if each of its branches can use an index.
 pub(super) fn subplans(
     request: &Request,
     source: &dyn Source,
@@ -34,7 +34,7 @@ pub(super) fn subplans(
 ) -> Result<Option<Candidate>, QueryError> {
     let root = canonical(request.filter.root());
     let Node::Or(branches) = &root else { return Ok(None) };
-    // With a sort the plans that have its order compete.
+    // With a sort, plans that provide its order compete instead.
     if !is_subplanned(request, &root) || request.sort.is_some() {
         return Ok(None);
     }
@@ -56,9 +56,9 @@ pub(super) fn subplans(
     Ok(Some(Candidate { subplan: true, ..over(scans, None, source.indexes()) }))
 }
 
-/// A plan by an `$or` that is part of the filter, or all of it.
+/// Plans that use an `$or` that is part of the filter, or all of it.
 pub(super) fn contained(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
-    // Ends are those of one index.
+    // `min` and `max` refer to a single index.
     if request.ends.is_some() {
         return Vec::new();
     }
@@ -79,13 +79,13 @@ pub(super) fn contained(root: &Node, request: &Request, indexes: &[IndexInfo]) -
     found
 }
 
-/// A hint makes plans of whole indexes, too.
+/// False for a scan of a whole index, which a hint may produce.
 fn is_bounded(scan: &IndexScan) -> bool {
     let whole = |b: &Vec<super::Interval>| matches!(b.as_slice(), [all] if all.is_all());
     !scan.bounds.first().is_some_and(whole)
 }
 
-/// A plan with one scan as a branch.
+/// Converts a plan with a single scan to a branch.
 fn as_branch(candidate: Candidate) -> Option<IndexScan> {
     match candidate.access {
         Access::Indexes(mut scans) if scans.len() == 1 => {
@@ -105,7 +105,8 @@ fn over(scans: Vec<IndexScan>, rest: Option<Node>, indexes: &[IndexInfo]) -> Can
     Candidate { rest, settled, ..Candidate::of(Access::Indexes(scans), false) }
 }
 
-/// Scans that differ in what they want of the first field are one. Intervals of text in a collation can't be united here.
+/// Merges scans that differ only in the intervals of the first field. Not for collations, whose intervals cannot be
+/// merged here.
 fn as_one(scans: &[IndexScan], indexes: &[IndexInfo]) -> Option<IndexScan> {
     let first = scans.first()?;
     if indexes.get(first.index).is_none_or(|index| index.collation.is_some()) {

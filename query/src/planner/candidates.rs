@@ -1,4 +1,4 @@
-//! The plans worth a trial.
+//! Generates the candidate plans for the trial.
 
 use super::{
     Request,
@@ -17,27 +17,27 @@ use crate::{
     value::{OwnedValue, Value, compare_values},
 };
 
-/// How many ranges one scan may have before the rest of the bounds is left to the filter.
+/// Maximum number of ranges in a scan; further bounds are checked by the filter instead.
 const RANGES_MAX: usize = 4_000;
 
-/// A way of reaching the documents.
+/// A candidate plan.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// The way.
+    /// How documents are reached.
     pub access: Access,
     /// Documents come in the order of the sort.
     pub gives_order: bool,
-    /// Every key within the bounds belongs to a document that matches.
+    /// Every key within the bounds belongs to a matching document, so no filter is needed.
     pub settled: bool,
-    /// The keys hold all that is asked for.
+    /// The keys hold all requested fields, so no document is fetched.
     pub covers: bool,
-    /// The keys hold what is sorted by: nothing is fetched before it is in order.
+    /// The keys hold the sort fields, so keys are sorted before documents are fetched.
     pub sorts_keys: bool,
-    /// What the bounds leave to be checked.
+    /// The part of the filter that the bounds do not decide.
     pub rest: Option<Node>,
-    /// That is all there is to check.
+    /// `rest` is complete: nothing else of the filter needs to be checked.
     pub tight: bool,
-    /// The branches of an `$or` were planned one by one, or could not be.
+    /// The branches of an `$or` were planned separately, or an attempt to do so failed.
     pub subplan: bool,
 }
 
@@ -47,13 +47,14 @@ impl Candidate {
         Self::of(Access::Collection(direction), false)
     }
 
-    /// Whether what is to be left out can be left out before it is fetched: nothing is checked or sorted after that.
+    /// True if skipped results can be skipped before they are fetched, because nothing is filtered or sorted
+    /// afterwards.
     pub(super) fn skips_keys(&self, sorts: bool) -> bool {
         let by_keys = matches!(&self.access, Access::Indexes(scans) if scans.iter().all(|s| s.rest.is_none()));
         by_keys && self.rest.is_none() && !self.covers && !sorts
     }
 
-    /// Whether all that matches is counted by a walk over one stretch of keys.
+    /// True if all matches can be counted by a scan of one key range.
     pub fn counts_keys(&self) -> bool {
         let one = |scan: &IndexScan| {
             scan.is_plain() && scan.ranges.len() == 1 && scan.key_filter.is_none()
@@ -68,7 +69,7 @@ impl Candidate {
     }
 }
 
-/// All plans worth a trial; never none.
+/// All plans for the trial; at least one.
 pub fn candidates(request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
     let root = canonical(request.filter.root());
     let rest = || Some(root.clone()).filter(|root| !is_empty(root));
@@ -102,7 +103,7 @@ fn is_empty(root: &Node) -> bool {
     matches!(root, Node::And(parts) if parts.is_empty())
 }
 
-/// Plans that go by what the filter says about the fields of indexes.
+/// Plans that use predicates on indexed fields.
 pub(super) fn indexed(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Vec<Candidate> {
     if let Some(only) = by_unique(root, request, indexes) {
         return vec![only];
@@ -112,7 +113,7 @@ pub(super) fn indexed(root: &Node, request: &Request, indexes: &[IndexInfo]) -> 
             return false;
         }
         match request.hint {
-            // Who names an index takes what it holds, be it partial or sparse.
+            // A hinted index is used even if it is partial or sparse and lacks matching documents.
             Some(hint) => hint == *at && (has_ranges(index) || index.kind == IndexKind::Text),
             None => !index.hidden && fits(index, root),
         }
@@ -128,11 +129,11 @@ pub(super) fn indexed(root: &Node, request: &Request, indexes: &[IndexInfo]) -> 
     found
 }
 
-/// Beside an equality on `_id` nothing else is worth a look.
+/// With an equality on `_id` no other plan is considered.
 fn by_unique(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
     let (at, index) = indexes.iter().enumerate().find(|(_, index)| index.name == "_id_")?;
     let usable = request.allows(at) && request.hint.is_none_or(|hint| hint == at);
-    // Where documents are not shown whole, mongod has the other plans compete.
+    // With a projection, mongod lets the other plans compete.
     let (_, projection) = &request.written;
     if !usable || request.ends.is_some() || index.hidden || projection.is_some() {
         return None;
@@ -148,8 +149,8 @@ fn by_unique(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Ca
     Some(bounded(at, index, assigned, &parts, request))
 }
 
-/// An equality on `_id` alone under the simple collation needs no index scan at all; nor does one beside others, where
-/// the documents themselves are in the order of `_id`, and there is no index of it.
+/// An equality on `_id` alone under the simple collation needs no index scan (IDHACK). In a clustered collection,
+/// which has no `_id` index, neither does an equality among other predicates.
 fn by_id(request: &Request, root: &Node, indexes: &[IndexInfo]) -> Option<Candidate> {
     if request.hint.is_some() || request.skip > 0 {
         return None;
@@ -172,12 +173,12 @@ fn by_id(request: &Request, root: &Node, indexes: &[IndexInfo]) -> Option<Candid
     Some(Candidate { rest, ..Candidate::of(Access::ById(vec![id]), true) })
 }
 
-/// A value that only equal values match: not an array (which is never an `_id`), null or a regex.
+/// True for a value that only equal values match: not an array (which is never an `_id`), null or a regex.
 fn is_plain(value: Value<'_>) -> bool {
     !matches!(value, Value::Array(_) | Value::Null | Value::Undefined | Value::Regex { .. })
 }
 
-/// Whether the index holds every document that the filter can match, in an order we understand.
+/// True if the index contains every document that the filter can match, in an order that we support.
 fn fits(index: &IndexInfo, root: &Node) -> bool {
     has_ranges(index) && index.partial.as_ref().is_none_or(|p| partial::implies(root, p))
 }
@@ -186,8 +187,8 @@ fn has_ranges(index: &IndexInfo) -> bool {
     matches!(index.kind, IndexKind::Ordered | IndexKind::Hashed)
 }
 
-/// Where an array gives a field several keys, only one of the predicates on it can bound the scan: there is a plan for
-/// each of them.
+/// Plans for an index. If its first field has arrays, only one of several predicates on it can bound the scan, so
+/// there is a plan for each of them.
 fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Vec<Candidate> {
     let parts = conjuncts(root);
     let arrays = index.fields.first().is_some_and(|field| !field.multikey.is_empty());
@@ -208,22 +209,22 @@ fn by_index(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Vec
         .collect()
 }
 
-/// All keys of an index, in the order of the sort if it has that.
+/// A scan of a whole index, in the order of the sort if the index provides it.
 fn whole(at: usize, index: &IndexInfo, root: &Node, request: &Request) -> Candidate {
     bounded(at, index, Assigned::none(index), &conjuncts(root), request)
 }
 
-/// All keys of an index, whatever they are of.
+/// A scan of a whole index without a filter.
 pub(super) fn whole_of(at: usize, index: &IndexInfo, request: &Request) -> Candidate {
     bounded(at, index, Assigned::none(index), &[], request)
 }
 
-/// The first index whose order is that of the sort.
+/// A scan of the first index that provides the order of the sort.
 fn by_order(root: &Node, request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
     let ordered = |(at, index): &(usize, &IndexInfo)| {
         let usable = request.allows(*at) && request.hint.is_none() && !index.hidden;
         let arrays = index.is_multikey() && by_or::is_subplanned(request, root);
-        // A sparse index leaves documents out.
+        // A sparse index may lack documents.
         usable && !index.sparse && !arrays && fits(index, root)
     };
     indexes
@@ -245,8 +246,8 @@ fn bounded(
     let (bounds, mut exact, mut inexact) = (assigned.bounds, assigned.exact, assigned.inexact);
     let mut order = request.sort.as_ref().and_then(|sort| order_by(index, sort, &bounds));
     if request.ends.is_some() {
-        // Ends take the place of the bounds, which then settle nothing; and they may leave out the key by which an array
-        // sorts.
+        // `min` and `max` replace the bounds, so the filter must be checked completely. They may also exclude the key
+        // by which an array sorts.
         inexact.append(&mut exact);
         order = order.filter(|_| !index.is_multikey());
     }
@@ -260,7 +261,7 @@ fn bounded(
     let key_filter = key_filter.map(Matcher::from_root);
     let scan = IndexScan::new(at, index.spec.clone(), ranges);
     let scan = IndexScan { bounds, direction, key_filter, arrays: index.arrays(), ..scan };
-    // What was meant for the index comes first.
+    // Predicates that were assigned to the index come first.
     let is_in = |list: &[&Node], node: &Node| list.iter().any(|other| std::ptr::eq(*other, node));
     let left = parts.iter().filter(|node| !is_in(&exact, node) && !is_in(&by_key, node));
     let left = left.filter(|node| !is_in(&inexact, node) && !is_empty(node));
@@ -283,7 +284,7 @@ fn bounded(
     Candidate { settled, covers, sorts_keys, rest, tight, ..Candidate::of(access, order.is_some()) }
 }
 
-/// The parts as one node, if there is any.
+/// The conjunction of the parts, if there are any.
 pub(super) fn joined(mut parts: Vec<Node>) -> Option<Node> {
     match parts.len() {
         0 => None,
@@ -292,10 +293,10 @@ pub(super) fn joined(mut parts: Vec<Node>) -> Option<Node> {
     }
 }
 
-/// What the filter says about the fields of an index.
+/// The predicates that restrict the fields of an index.
 struct Assigned<'n> {
     bounds: Bounds,
-    /// Predicates that the bounds say entirely.
+    /// Predicates that the bounds express completely.
     exact: Vec<&'n Node>,
     /// Predicates that must be checked again.
     inexact: Vec<&'n Node>,
@@ -307,7 +308,8 @@ impl<'n> Assigned<'n> {
         Self { bounds, exact: Vec::new(), inexact: Vec::new() }
     }
 
-    /// Takes out the predicates that keys tell. Those of documents with several keys don't, nor do ends.
+    /// Removes the predicates that can be checked on the key. Not possible for multikey indexes or with `min` and
+    /// `max`.
     fn take_by_key(&mut self, index: &IndexInfo, bounded: bool) -> Vec<&'n Node> {
         if index.is_multikey() || index.kind != IndexKind::Ordered || !bounded {
             return Vec::new();
@@ -318,13 +320,13 @@ impl<'n> Assigned<'n> {
         taken
     }
 
-    /// `pick`: which of several predicates bounds a first field with arrays.
+    /// `pick` selects which of several predicates bounds a first field with arrays.
     fn new(index: &IndexInfo, parts: &[&'n Node], pick: usize, counts: bool) -> Self {
         let mut assigned = Self { bounds: Vec::new(), exact: Vec::new(), inexact: Vec::new() };
         let mut bounded_roots: Vec<&[u8]> = Vec::new();
         for (at, field) in index.fields.iter().enumerate() {
             let first_name = field.path.parts().first().map_or(&b""[..], |p| p);
-            // Two fields below one array may be satisfied by different elements: bound only one of them.
+            // Two fields below one array may be satisfied by different elements, so only one of them is bounded.
             if index.is_multikey() && bounded_roots.contains(&first_name) {
                 assigned.bounds.push(vec![Interval::all()]);
                 continue;
@@ -333,8 +335,8 @@ impl<'n> Assigned<'n> {
             let mut all: Vec<_> = all.collect();
             let apart = !field.multikey.is_empty() || index.collation.is_some();
             if apart && !all.is_empty() {
-                // In an array different elements may satisfy different predicates, and text in a collation has an
-                // order of its own: no intersection.
+                // Different elements of an array may satisfy different predicates, and text under a collation has its
+                // own order, so intervals cannot be intersected.
                 let pick = if at == 0 { pick.min(all.len() - 1) } else { 0 };
                 all = vec![all.swap_remove(pick)];
             }
@@ -344,12 +346,12 @@ impl<'n> Assigned<'n> {
             let mut bounds = vec![Interval::all()];
             for (part, found) in all {
                 bounds = intersect(&bounds, &found);
-                // Who only counts need not tell null from what is not there.
+                // A count need not distinguish null from missing.
                 let null = counts
                     && is_null(part)
                     && field.multikey.is_empty()
                     && field.path.parts().len() == 1;
-                // A sparse index of one field has keys for what exists, and for nothing else.
+                // A sparse index on a single field has keys exactly for documents in which the field exists.
                 let exists = requires(part) && index.sparse && index.fields.len() == 1;
                 match null || exists || is_settled(index, at, part) {
                     true => assigned.exact.push(part),
@@ -362,7 +364,7 @@ impl<'n> Assigned<'n> {
     }
 }
 
-/// The intervals of a field of the index that a part of the filter leaves, if it says anything about it.
+/// The intervals of an index field that a predicate allows, if it restricts the field.
 fn intervals(index: &IndexInfo, at: usize, part: &Node) -> Option<Vec<Interval>> {
     let field = index.fields.get(at)?;
     if !operands_fit(index, part) {
@@ -372,13 +374,13 @@ fn intervals(index: &IndexInfo, at: usize, part: &Node) -> Option<Vec<Interval>>
     let negation = || intervals_of_negation(part, path);
     let found =
         intervals_of(part, path).or_else(|| field.multikey.is_empty().then(negation).flatten())?;
-    // Only an empty array has undefined for a key.
+    // Only an empty array has the key undefined.
     let top = field.multikey.is_empty() || field.path.parts().len() == 1;
     let found = match top && is_null(part) {
         true => vec![Interval::point(Value::Null)],
         false => found,
     };
-    // A sparse index has no keys for what is missing.
+    // A sparse index has no keys for missing fields.
     if index.sparse && !requires(part) && !fits_sparse(part) && found.iter().any(holds_null) {
         return None;
     }
@@ -393,12 +395,12 @@ fn is_null(part: &Node) -> bool {
     )
 }
 
-/// Whether the bounds of a field say all that a part of the filter says.
+/// True if the bounds of a field express a predicate completely.
 fn is_settled(index: &IndexInfo, at: usize, part: &Node) -> bool {
     index.hashed_field() != Some(at) && is_exact(part)
 }
 
-/// Whether nothing is needed of the documents but what the index's keys hold.
+/// True if the index's keys hold everything that is needed of the documents.
 fn covers(index: &IndexInfo, request: &Request, gives_order: bool) -> bool {
     let Some(needed) = &request.needed else { return false };
     let sorted = gives_order || request.sort.is_none() || sorts_keys(index, request);
@@ -406,7 +408,7 @@ fn covers(index: &IndexInfo, request: &Request, gives_order: bool) -> bool {
     shown && sorted && needed.iter().all(|path| holds(index, path))
 }
 
-/// Whether the keys of the index hold what is sorted by.
+/// True if the index's keys hold the sort fields.
 fn sorts_keys(index: &IndexInfo, request: &Request) -> bool {
     let Some(sort) = &request.sort else { return false };
     index.kind == IndexKind::Ordered
@@ -414,12 +416,12 @@ fn sorts_keys(index: &IndexInfo, request: &Request) -> bool {
         && sort.parts.iter().all(|part| holds(index, part.path.dotted()))
 }
 
-/// Whether the keys of the index have the value at the path.
+/// True if the index's keys hold the value at the path.
 fn holds(index: &IndexInfo, path: &[u8]) -> bool {
     index.fields.iter().any(|field| field.path.dotted() == path && field.multikey.is_empty())
 }
 
-/// For each field of an index the intervals of its values.
+/// The intervals for each field of an index.
 type Bounds = Vec<Vec<Interval>>;
 
 fn holds_null(interval: &Interval) -> bool {
@@ -428,12 +430,12 @@ fn holds_null(interval: &Interval) -> bool {
     interval.intersect(&null).is_some() || interval.intersect(&undefined).is_some()
 }
 
-/// `$exists` matches nothing that is missing, whatever its intervals hold.
+/// `$exists` matches no missing field, although its intervals contain null.
 fn requires(node: &Node) -> bool {
     matches!(node, Node::Leaf(Leaf { predicate: Predicate::Exists, .. }))
 }
 
-/// What is missing has no type; and for a comparison with an end of the order mongod takes a sparse index, too.
+/// A missing field has no type. For comparisons with MinKey and MaxKey mongod also uses a sparse index.
 fn fits_sparse(node: &Node) -> bool {
     let Node::Leaf(Leaf { predicate, .. }) = node else { return false };
     match predicate {
@@ -445,7 +447,7 @@ fn fits_sparse(node: &Node) -> bool {
     }
 }
 
-/// Text in another collation than the index's has another order: such operands can't bound it.
+/// Text in a different collation than the index's has a different order, so such operands cannot bound it.
 pub(super) fn operands_fit(index: &IndexInfo, node: &Node) -> bool {
     let text = |value: &OwnedValue| {
         matches!(
@@ -455,7 +457,7 @@ pub(super) fn operands_fit(index: &IndexInfo, node: &Node) -> bool {
     };
     match node {
         Node::Leaf(Leaf { predicate: Predicate::Compare { operand, collator, .. }, .. }) => {
-            // Hashes of text are those of its collation keys.
+            // A hashed index with a collation hashes collation keys.
             let hashed = index.kind == IndexKind::Hashed && index.collation.is_some();
             let same = collator.as_ref().map(|c| c.spec()) == index.collation.as_ref();
             same && !hashed || !text(operand)
@@ -483,7 +485,7 @@ fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     a.iter().flat_map(|a| b.iter().filter_map(move |b| a.intersect(b))).collect()
 }
 
-/// The direction in which the index gives the order of the sort, if it does.
+/// The scan direction in which the index provides the order of the sort, if it does.
 fn order_by(index: &IndexInfo, sort: &SortPattern, bounds: &Bounds) -> Option<Direction> {
     if index.kind == IndexKind::Wildcard {
         return None;
@@ -492,7 +494,7 @@ fn order_by(index: &IndexInfo, sort: &SortPattern, bounds: &Bounds) -> Option<Di
         bounds.get(at).is_some_and(|b| matches!(b.as_slice(), [only] if only.as_point().is_some()))
     };
     if sort.collator.as_ref().map(|c| c.spec()) != index.collation.as_ref() {
-        // What has one value is in every order.
+        // If all sort fields have a single value, every order is right.
         let place = |part: &SortPart| index.fields.iter().position(|f| f.path == part.path);
         let all = sort.parts.iter().all(|part| place(part).is_some_and(fixed));
         return (all && !index.is_multikey()).then_some(Direction::Forward);
@@ -507,8 +509,8 @@ fn order_by(index: &IndexInfo, sort: &SortPattern, bounds: &Bounds) -> Option<Di
         if hashed_at == Some(at) && part.path == field.path {
             return None;
         }
-        // An array sorts by its least or greatest element: that key must be among those that are walked, whatever is
-        // said about other fields of the same elements.
+        // An array sorts by its least or greatest element. That key must be within the scan, so other fields of the
+        // same elements must not be bounded.
         let root = field.path.parts().first();
         let disturbs = |(other, info): (usize, &IndexField)| {
             info.path.parts().first() == root && !whole(other)
@@ -517,7 +519,7 @@ fn order_by(index: &IndexInfo, sort: &SortPattern, bounds: &Bounds) -> Option<Di
             return None;
         }
         if part.path != field.path {
-            // A field that can only have one value does not disturb the order.
+            // A field with a single value does not affect the order.
             if fixed(at) {
                 continue;
             }
@@ -536,7 +538,7 @@ fn order_by(index: &IndexInfo, sort: &SortPattern, bounds: &Bounds) -> Option<Di
     wanted.peek().is_none().then(|| direction.unwrap_or(Direction::Forward))
 }
 
-/// The bounds as ranges in key order: points of leading fields multiplied out, then one interval.
+/// Converts the bounds to ranges in key order: all combinations of points of the leading fields, then one interval.
 fn ranges(index: &IndexInfo, bounds: &Bounds) -> Vec<KeyRange> {
     let mut ranges = vec![KeyRange::default()];
     for (field, bound) in index.fields.iter().zip(bounds) {
@@ -575,7 +577,7 @@ fn extend(range: &KeyRange, interval: &Interval, as_prefix: bool) -> KeyRange {
     range
 }
 
-/// An index that bounds what a branch of an `$or` can match.
+/// An index scan that covers everything a branch of an `$or` can match.
 pub(super) fn by_branch(
     branch: &Node,
     request: &Request,

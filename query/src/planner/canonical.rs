@@ -1,4 +1,4 @@
-//! A filter as mongod has it before it plans: flat, sorted, equalities of one path joined.
+//! Normalises a filter as mongod does before planning: flattened, sorted, equalities on one path joined.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use crate::matcher::{
     ArrayPredicate, CompareOp, Leaf, Node, Predicate, equalities::joined as joined_equalities,
 };
 
-/// A filter with its parts in mongod's order.
+/// The filter with its parts in mongod's order.
 pub(super) fn canonical(node: &Node) -> Node {
     let all = |parts: Vec<&Node>| parts.into_iter().map(canonical).collect::<Vec<_>>();
     match node {
@@ -26,7 +26,7 @@ pub(super) fn canonical(node: &Node) -> Node {
     }
 }
 
-/// In order; one part alone needs nothing around it.
+/// Sorts and deduplicates the parts; a single part needs no enclosing node.
 fn joined(mut parts: Vec<Node>, by: fn(Vec<Node>) -> Node) -> Node {
     parts.sort_by(order);
     parts.dedup_by(|a, b| is_same(a, b));
@@ -38,7 +38,7 @@ fn joined(mut parts: Vec<Node>, by: fn(Vec<Node>) -> Node) -> Node {
     by(parts)
 }
 
-/// Whether two predicates say the same: only those are compared that are shown with all that they say.
+/// True if two predicates are equal. Only predicates whose displayed form is complete are compared.
 fn is_same(a: &Node, b: &Node) -> bool {
     let plain = |node: &Node| match node {
         Node::Leaf(leaf) => !matches!(leaf.predicate, Predicate::Geo(_)),
@@ -47,21 +47,21 @@ fn is_same(a: &Node, b: &Node) -> bool {
     plain(a) && plain(b) && filter_doc(a) == filter_doc(b)
 }
 
-/// In an `$or`, equalities on one path are one list.
+/// Joins equalities on one path in an `$or` to a list.
 fn equalities(branches: Vec<Node>) -> Vec<Node> {
-    // A list that was written as one stays apart.
+    // An explicit `$in` stays separate.
     let (lists, branches): (Vec<Node>, Vec<Node>) = branches
         .into_iter()
         .partition(|node| matches!(node, Node::Leaf(Leaf { predicate: Predicate::In(_), .. })));
     joined_equalities(branches).iter().map(canonical_leaf).chain(lists).collect()
 }
 
-/// A list of one is an equality.
+/// Normalises a list of one to an equality.
 fn canonical_leaf(node: &Node) -> Node {
     if matches!(node, Node::Leaf(_)) { canonical(node) } else { node.clone() }
 }
 
-/// Conjunctions within a conjunction are part of it.
+/// Flattens nested conjunctions.
 pub(super) fn flat<'n>(children: &'n [Node]) -> Vec<&'n Node> {
     let inner = |child: &'n Node| match child {
         Node::And(inner) => flat(inner),
@@ -70,7 +70,7 @@ pub(super) fn flat<'n>(children: &'n [Node]) -> Vec<&'n Node> {
     children.iter().flat_map(inner).collect()
 }
 
-/// mongod sorts the parts of a filter by their kinds, then by their paths.
+/// Sorts the parts of a filter as mongod does: by kind, then by path.
 pub(super) fn in_order(mut children: Vec<&Node>) -> Vec<&Node> {
     children.sort_by(|a, b| order(a, b));
     children
@@ -129,8 +129,7 @@ fn rank(node: &Node) -> u8 {
     }
 }
 
-/// What a plan leaves to be checked is sorted by path once indexes were chosen, as in mongod; parts without one come
-/// first.
+/// Sorts the remaining filter by path, as mongod does after it has selected indexes; parts without a path come first.
 pub(super) fn by_path(node: &Node) -> Node {
     match node {
         Node::And(children) => Node::And(all_by_path(children)),
@@ -139,7 +138,7 @@ pub(super) fn by_path(node: &Node) -> Node {
     }
 }
 
-/// Parts in the order of their paths.
+/// Sorts parts by path.
 pub(super) fn all_by_path(parts: &[Node]) -> Vec<Node> {
     let mut parts: Vec<Node> = parts.iter().map(by_path).collect();
     parts.sort_by(|a, b| path(a).cmp(path(b)));

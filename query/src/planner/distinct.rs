@@ -1,4 +1,4 @@
-//! Plans for the values of a field, each once: from key to key of an index, however many documents share one.
+//! Plans for the distinct values of a field: skips from value to value in an index.
 
 use super::{Candidate, Interval, Request, candidates::whole_of};
 use crate::{
@@ -6,10 +6,9 @@ use crate::{
     source::{IndexInfo, IndexKind},
 };
 
-/// The plan for the values of all documents: an index that begins with the field, the shortest of them.
+/// The plan for the values of all documents: the shortest index that begins with the field.
 ///
-/// As in mongod an index that leaves documents without the field out will do, and one with arrays where each element is a
-/// value.
+/// As in mongod, a sparse index may be used, and so may a multikey index if each array element counts as a value.
 pub(super) fn of_all(request: &Request, indexes: &[IndexInfo]) -> Option<Candidate> {
     let values = request.distinct.as_ref()?;
     if !values.of_all || request.natural.is_some() {
@@ -31,13 +30,15 @@ pub(super) fn of_all(request: &Request, indexes: &[IndexInfo]) -> Option<Candida
     Some(Candidate { covers, ..from_value_to_value(plan, 0)? })
 }
 
-/// Whether keys hold what is at a path. A number may be a place in an array, or a name: documents tell.
+/// True if index keys hold the values at a path. A numeric component may be an array index or a field name, which
+/// only documents can tell.
 pub fn held_by_keys(path: &[u8]) -> bool {
     let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     !path.split(|byte| *byte == b'.').any(is_number)
 }
 
-/// The same plan from value to value, if it goes by one index that holds the field and leaves nothing to be checked.
+/// The same plan skipping from value to value, if it uses a single index that holds the field and needs no further
+/// filter.
 pub(super) fn turned(candidate: Candidate, request: &Request, indexes: &[IndexInfo]) -> Candidate {
     match place(&candidate, request, indexes) {
         Some(place) => from_value_to_value(candidate.clone(), place).unwrap_or(candidate),
@@ -53,11 +54,11 @@ fn place(candidate: &Candidate, request: &Request, indexes: &[IndexInfo]) -> Opt
     };
     let index = indexes.get(*index)?;
     let place = index.fields.iter().position(|field| field.path.dotted() == values.path)?;
-    // An array is not shown by those of its elements that are within bounds.
+    // The elements of an array within the bounds do not show the whole array.
     let plain = index.fields.get(place).is_some_and(|field| field.multikey.is_empty());
     let named = bounds.iter().any(|b| !matches!(b.as_slice(), [all] if all.is_all()));
     let told = candidate.covers || index.collation.is_some() && index.collation == values.collation;
-    // Behind a field of several values, each may come again.
+    // After a field with several values, each value of the next field may occur several times.
     let fixed = |b: &Vec<Interval>| matches!(b.as_slice(), [one] if one.as_point().is_some());
     let once = !values.once || bounds.iter().take(place).all(fixed);
     let all = candidate.rest.is_none() && index.kind == IndexKind::Ordered;

@@ -1,4 +1,4 @@
-//! `explain`: a plan as mongod shows it.
+//! `explain`: shows a plan in mongod's format.
 //!
 //! ```text
 //!   LIMIT <- SKIP <- PROJECTION <- SORT <- FETCH {filter} <- IXSCAN {bounds}
@@ -26,21 +26,21 @@ use crate::{
     value::{Elements, Value},
 };
 
-/// What ran, for the verbosities that run the query.
+/// Statistics of the execution, for the verbosities that run the query.
 #[derive(Debug, Clone, Default)]
 pub struct Ran {
-    /// Documents that each stage gave, the lowest first: filter, sort, skip, limit, projection.
+    /// Documents that each stage returned, lowest stage first: filter, sort, skip, limit, projection.
     pub returned: Vec<u64>,
-    /// Documents that each stage gave that is not part of the plan.
+    /// Documents returned by each stage outside of the plan.
     pub above: Vec<u64>,
-    /// Time, in milliseconds.
+    /// Execution time in milliseconds.
     pub millis: u64,
-    /// What the scan looked at.
+    /// Keys and documents examined by the scan.
     pub examined: Examined,
 }
 
 impl Ran {
-    /// What the plan gave.
+    /// Number of results of the plan.
     pub fn rows(&self) -> u64 {
         let by_scan = self.examined.given.max(self.examined.docs);
         self.returned.last().copied().unwrap_or(by_scan)
@@ -56,19 +56,19 @@ pub struct Shape {
     skip: u64,
     limit: Option<u64>,
     counts: bool,
-    /// What is left out and where it ends is told by a stage above.
+    /// Skip and limit are shown by a stage above.
     pub ends_above: bool,
-    /// The projection as written, if there is one.
+    /// The projection as written.
     pub projection: Option<RawDocumentBuf>,
-    /// The projection is what makes documents of keys.
+    /// The projection builds documents from index keys.
     of_keys: bool,
-    /// What is shown of keys if only the values of a field are of interest.
+    /// The projection of a covered plan that only needs the values of a field.
     of_values: Option<RawDocumentBuf>,
     /// A grouping is part of the plan.
     grouped: bool,
 }
 
-/// The counts of the stages, taken one after the other as the tree grows.
+/// The counts of the stages, consumed while the tree is built.
 struct Counts<'r> {
     ran: Option<&'r Ran>,
     stages: std::slice::Iter<'r, u64>,
@@ -76,12 +76,12 @@ struct Counts<'r> {
 }
 
 impl Counts<'_> {
-    /// The same once more, for a stage that is shown below the one that it is above.
+    /// A copy, for a stage that is shown below the one it runs above.
     fn twice(&self) -> Self {
         Self { ran: self.ran, stages: self.stages.clone(), last: self.last }
     }
 
-    /// What the next stage gave.
+    /// Number of results of the next stage.
     fn next(&mut self) -> Option<u64> {
         self.ran?;
         self.last = self.stages.next().copied().unwrap_or(self.last);
@@ -90,7 +90,7 @@ impl Counts<'_> {
 }
 
 impl Shape {
-    /// Taken before the request is planned, which uses it up.
+    /// Taken before the request is planned, since planning consumes it.
     pub fn of(request: &Request) -> Self {
         let sort = request.sort.as_ref().map(|sort| {
             let mut doc = DocBuilder::new();
@@ -120,7 +120,7 @@ impl Shape {
         }
     }
 
-    /// The filter as mongod shows it parsed.
+    /// The parsed filter in mongod's format.
     pub fn parsed_query(&self) -> &RawDocumentBuf {
         &self.filter
     }
@@ -142,7 +142,7 @@ impl Shape {
         counts.last = ran.map_or(0, |ran| ran.examined.docs);
         let mut stage = self.access(candidate, indexes, &mut counts);
         let sorts = self.sort.as_ref().filter(|_| !candidate.gives_order);
-        // A single document by its `_id` is shown as it should be by who finds it.
+        // For a single document by `_id`, the IDHACK stage itself applies the projection.
         let by_id = matches!(candidate.access, Access::ById(_)) && self.is_alone();
         let of_values = self.of_values.as_ref().filter(|_| candidate.covers);
         let projection = self.projection.as_ref().or(of_values).filter(|_| !by_id);
@@ -161,7 +161,7 @@ impl Shape {
                 stage = above(doc, &stage);
             }
         }
-        // A sort that stops at the limit needs no stage for it.
+        // A sort with a limit needs no separate limit stage.
         let limit = self.limit.filter(|_| sorts.is_none() && !self.ends_above && !by_id);
         let limited = self.limit.and_then(|_| counts.next());
         if candidate.sorts_keys {
@@ -186,7 +186,7 @@ impl Shape {
         stage
     }
 
-    /// Whether mongod sorts what is left of documents: all of them, by fields that are shown.
+    /// True if mongod sorts after the projection: without a limit, and if all sort fields are kept.
     fn sorts_shown(&self, candidate: &Candidate, projection: &RawDocumentBuf) -> bool {
         let mut sorted = self.sort.iter().flat_map(|sort| Elements::new(sort));
         self.limit.is_none()
@@ -230,7 +230,7 @@ impl Shape {
         doc
     }
 
-    /// Below a grouping, what makes documents of keys, or less of those that are sorted, is shown as a projection.
+    /// Below a grouping, a covered read or the input of a sort is shown as a projection.
     pub fn below_grouping(&mut self, candidate: &Candidate, request: &Request) {
         self.grouped = true;
         let (Some(needed), None) = (&request.needed, &self.projection) else { return };
@@ -253,7 +253,7 @@ impl Shape {
         self.of_keys = true;
     }
 
-    /// A text search is shown with what it means to its index.
+    /// For a text search, replaces the filter by the one that was resolved with its index.
     pub fn settle(&mut self, candidate: &Candidate) {
         if let Access::Text(text) = &candidate.access {
             self.filter = filter_doc(&canonical(text.filter.root()));
@@ -290,7 +290,7 @@ impl Shape {
             }
             Access::Collection(direction) => {
                 let rest = candidate.rest.as_ref().map(filter_doc);
-                // Below a grouping mongod shows a filter even where there is none.
+                // Below a grouping mongod shows an empty filter.
                 let rest = rest.or_else(|| self.grouped.then(RawDocumentBuf::new));
                 let mut doc = filtering("COLLSCAN", rest.as_ref(), filters, counts);
                 doc.push(b"direction", direction_text(*direction));
@@ -302,15 +302,15 @@ impl Shape {
         }
     }
 
-    /// Whether there is nothing beside the filter but a simple projection.
+    /// True if the request has nothing besides the filter and a simple projection.
     fn is_alone(&self) -> bool {
-        // One document is in every order, and within every limit.
+        // A single document needs no sort and no limit.
         self.skip == 0
             && !self.ends_above
             && self.projection.as_ref().is_none_or(|p| projection_stage(p) == "PROJECTION_SIMPLE")
     }
 
-    /// Whether entries of the index are left out before anything is fetched.
+    /// True if skipped results are skipped as index entries, before anything is fetched.
     fn skips_keys(&self, candidate: &Candidate) -> bool {
         !self.ends_above
             && self.skip > 0
@@ -361,7 +361,7 @@ impl Shape {
             below = above(doc, &below);
         }
         let mut doc = filtering("FETCH", rest.as_ref(), filters, counts);
-        // What every branch fetched need not be fetched again.
+        // If every branch has fetched its documents, no further fetch is shown.
         if rest.is_none() && scans.iter().all(|scan| scan.rest.is_some()) && !scans.is_empty() {
             return below;
         }
@@ -370,7 +370,7 @@ impl Shape {
     }
 }
 
-/// What the values of a field are taken from.
+/// The projection for the distinct values of a field.
 fn values_of(key: &[u8]) -> RawDocumentBuf {
     let mut doc = DocBuilder::new();
     if key != b"_id" {
@@ -380,7 +380,7 @@ fn values_of(key: &[u8]) -> RawDocumentBuf {
     finish(doc)
 }
 
-/// The scans of the branches of an `$or`.
+/// The scans of an `$or`'s branches.
 fn branches(scans: &[IndexScan], indexes: &[IndexInfo], ran: Option<&Ran>) -> RawDocumentBuf {
     let branch = |scan: &IndexScan| {
         let mut scan = scan.clone();
@@ -408,7 +408,7 @@ fn branches(scans: &[IndexScan], indexes: &[IndexInfo], ran: Option<&Ran>) -> Ra
     finish(or)
 }
 
-/// mongod leaves the `$or` around a branch that is a single predicate.
+/// mongod keeps the `$or` around a branch that is a single predicate.
 fn in_branch(rest: &Node) -> Node {
     match rest {
         Node::Leaf(_) => Node::Or(vec![rest.clone()]),
@@ -416,7 +416,7 @@ fn in_branch(rest: &Node) -> Node {
     }
 }
 
-/// A stage that also filters; `counted` tells whether a stage of the pipeline does.
+/// A stage with a filter; `counted` is true if the filter has a count of its own.
 fn filtering(
     stage: &str,
     filter: Option<&RawDocumentBuf>,
@@ -455,7 +455,7 @@ fn node(stage: &str, counts: &mut Counts<'_>) -> DocBuilder {
     doc
 }
 
-/// A stage that gives what the one below it gives.
+/// A stage that returns as many results as the one below it.
 fn again(stage: &str, counts: &Counts<'_>) -> DocBuilder {
     let mut doc = DocBuilder::new();
     doc.push(b"stage", Value::String(stage.as_bytes()));
@@ -465,7 +465,8 @@ fn again(stage: &str, counts: &Counts<'_>) -> DocBuilder {
     doc
 }
 
-/// What mongod tells of every stage that ran. A work is a look at one key or document, and one for the end.
+/// The statistics that mongod shows for every stage that ran. A work unit is one examined key or document, plus one
+/// for the end.
 fn progress(doc: &mut DocBuilder, returned: u64, ran: &Ran) {
     let works = ran.examined.keys.max(ran.examined.docs).max(returned) + 1;
     doc.push(b"nReturned", number(returned));

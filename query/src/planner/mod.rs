@@ -1,10 +1,10 @@
-//! From a filter and a sort to a way of reaching the documents.
+//! The planner: selects how to reach the documents for a filter and a sort.
 //!
 //! ```text
-//!   filter --bounds--> ranges of each usable index --candidates--> plans --trial--> the one that pays
+//!   filter --bounds--> ranges of each usable index --candidates--> plans --trial--> the best plan
 //! ```
-//! Q1 Bounds may reach too far, never too short: what they leave open of the filter is checked on keys or documents.
-//! Q2 A plan that claims the order of the sort gives exactly that order.
+//! Q1 Bounds may be too wide, never too narrow: what they do not express is checked on keys or documents.
+//! Q2 A plan that claims to provide the sort order provides exactly that order.
 
 mod bounds;
 mod by_or;
@@ -44,52 +44,52 @@ use crate::{
     value::{Elements, Shown, Value},
 };
 
-/// What a find wants.
+/// A query to plan.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Which documents.
+    /// The filter.
     pub filter: Matcher,
-    /// In which order.
+    /// The sort.
     pub sort: Option<SortPattern>,
     /// `$natural` in the sort or the hint.
     pub natural: Option<Direction>,
-    /// The index to use, by its place in the source's list.
+    /// The hinted index, by its position in the source's list.
     pub hint: Option<usize>,
-    /// The only indexes that may be used, whatever the hint: an index filter is set for the shape of the query.
+    /// If an index filter is set for the query's shape: the only indexes that may be used, whatever the hint.
     pub allowed: Option<Vec<usize>>,
-    /// How many to leave out.
+    /// Number of results to skip.
     pub skip: u64,
-    /// How many at most.
+    /// Maximum number of results.
     pub limit: Option<u64>,
-    /// `min` and `max`, with the hint that they need.
+    /// `min` and `max`; they require a hint.
     pub ends: Option<WholeKeys>,
-    /// The paths that are shown, if the rest of a document is of no interest.
+    /// The needed paths, if not the whole document.
     pub needed: Option<Vec<Vec<u8>>>,
-    /// Whether documents come with notes of where they were found.
+    /// Whether documents carry metadata (scores, record ids).
     pub noted: bool,
-    /// Only their number is of interest.
+    /// Only the number of results is needed.
     pub counts: bool,
-    /// Only the values of a field are.
+    /// Only the distinct values of a field are needed.
     pub distinct: Option<Values>,
-    /// Sort and projection as a find has them, for errors.
+    /// Sort and projection of a find as written, for error texts.
     pub written: (Option<RawDoc>, Option<RawDoc>),
 }
 
-/// The values of a field, each at least once.
+/// The distinct values of a field; each may occur several times unless `once` is set.
 #[derive(Debug, Clone)]
 pub struct Values {
     /// The field.
     pub path: Vec<u8>,
-    /// Each exactly once, and an array is a value: what a `$group` gathers.
+    /// Each value exactly once, with arrays as values: for `$group`.
     pub once: bool,
-    /// Of all documents, and nobody said so in a roundabout way.
+    /// The values of all documents, with an empty filter as written.
     pub of_all: bool,
-    /// The order of text by which they are told apart.
+    /// The collation by which values are compared.
     pub collation: Option<CollationSpec>,
 }
 
 impl Request {
-    /// All documents that match, in no particular order.
+    /// A request for all matching documents, in any order.
     pub fn new(filter: Matcher) -> Self {
         Self {
             filter,
@@ -108,12 +108,12 @@ impl Request {
         }
     }
 
-    /// Whether the index at this place of the source's list may be used.
+    /// True if the index at this position may be used.
     pub fn allows(&self, index: usize) -> bool {
         self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&index))
     }
 
-    /// Nothing of the documents is of interest but how many they are.
+    /// True if only the number of documents is needed.
     pub(crate) fn only_counts(&self) -> bool {
         let none = self.needed.as_ref().is_some_and(Vec::is_empty);
         self.counts || none
@@ -128,7 +128,7 @@ impl Request {
 /// The index that a hint names, by name or by key pattern.
 pub fn resolve_hint(hint: Value<'_>, indexes: &[IndexInfo]) -> Option<usize> {
     indexes.iter().position(|index| match hint {
-        // A hidden index is as good as none.
+        // A hidden index cannot be hinted.
         _ if index.hidden => false,
         Value::String(name) => index.name.as_bytes() == name,
         Value::Document(pattern) => {
@@ -143,7 +143,7 @@ fn same_pattern(key: &RawDocument, hint: &[u8]) -> bool {
         .is_ok_and(|hint| crate::value::compare_docs(key, hint) == std::cmp::Ordering::Equal)
 }
 
-/// Chooses a plan and makes it runnable, without projection.
+/// Selects a plan and builds its pipeline, without the projection.
 pub fn plan(
     mut request: Request,
     source: &dyn Source,
@@ -159,7 +159,7 @@ pub fn plan(
     Ok((build(&chosen, request), chosen))
 }
 
-/// All documents by their distance: what is skipped and how many are wanted comes after.
+/// A plan that sorts all documents by distance; skip and limit are applied afterwards.
 fn by_distance(by: &NearBy, request: &mut Request) -> (Pipeline, Candidate) {
     let (skip, limit) = (std::mem::take(&mut request.skip), request.limit.take());
     let chosen = Candidate::collection(Direction::Forward);
@@ -171,7 +171,7 @@ fn by_distance(by: &NearBy, request: &mut Request) -> (Pipeline, Candidate) {
     (pipeline, chosen)
 }
 
-/// The plan that won, and those that it won against.
+/// The selected plan, and the rejected ones.
 pub fn choose(
     request: &Request,
     source: &dyn Source,
@@ -197,22 +197,22 @@ pub fn choose(
     })
 }
 
-/// Whether a plan goes from value to value of a field.
+/// True if a plan skips from value to value of a field.
 pub fn is_by_values(candidate: &Candidate) -> bool {
     candidate.access.branches().iter().any(|scan| scan.distinct.is_some())
 }
 
-/// Whether the query is for one document by its `_id`.
+/// True if the query reads a single document by its `_id`.
 pub fn is_by_id(request: &Request, source: &dyn Source) -> bool {
     let found = candidates(request, source.indexes());
     matches!(found.as_slice(), [Candidate { access: Access::ById(_), .. }])
 }
 
-/// How much work the trial gives each plan, and how many results end it, as in mongod.
+/// Maximum work of each plan in the trial, and the number of results that ends it, as in mongod.
 const TRIAL_WORKS: u64 = 10_000;
 const TRIAL_RESULTS: u64 = 101;
 
-/// Runs the candidates for a short while; the one that gives most for its work comes first.
+/// Runs the candidates for a short time; the one with the most results for its work comes first.
 fn trial(
     mut found: Vec<Candidate>,
     request: &Request,
@@ -224,7 +224,7 @@ fn trial(
     let mut budget = works_max;
     for candidate in &found {
         let score = score(candidate, request, source, context, budget)?;
-        // mongod's plans take turns, and all stop when the first is done.
+        // In mongod the plans take turns, and all stop when the first is done.
         if score.done {
             budget = budget.min(score.works.max(1));
         }
@@ -248,9 +248,9 @@ fn trial(
 struct Score {
     results: u64,
     works: u64,
-    /// It gave all that it has, or as much as ends the trial.
+    /// It returned everything, or enough to end the trial.
     done: bool,
-    /// It gave all that it has.
+    /// It returned everything.
     finished: bool,
     sorts: bool,
     fetches: bool,
@@ -261,7 +261,7 @@ impl Score {
         let productivity = |s: &Self| {
             #[allow(clippy::cast_precision_loss, reason = "a ratio, not a count")]
             let (results, works) = (s.results as f64, s.works.max(1) as f64);
-            // Small enough to decide between equals alone, as in mongod.
+            // Small enough to only break ties, as in mongod.
             let epsilon = (1.0 / (10.0 * works)).min(1e-4);
             let bonus = |given: bool| if given { epsilon } else { 0.0 };
             let finished = if s.finished { 1.0 } else { 0.0 };
@@ -283,7 +283,7 @@ fn score(
     let sorts = request.sort.is_some() && !candidate.gives_order;
     let wanted = request.limit.map_or(TRIAL_RESULTS, |n| (n + request.skip).min(TRIAL_RESULTS));
     let (mut results, mut works, mut ended) = (0, 0, false);
-    // A sort gives nothing before it has everything.
+    // A sort returns nothing before it has read everything.
     while (sorts || results < wanted) && works < works_max {
         ended = pipeline.next(&mut input)?.is_none();
         results += u64::from(!ended);
@@ -293,7 +293,7 @@ fn score(
             break;
         }
     }
-    // One step may have gone past the budget.
+    // The last step may have exceeded the budget.
     if works > works_max {
         results = results.saturating_sub(u64::from(!ended));
         ended = false;
@@ -308,14 +308,14 @@ fn score(
     Ok(Score { results, works: works.min(works_max), done, finished, sorts, fetches })
 }
 
-/// A walk over all of an index.
+/// A scan of a whole index.
 pub fn whole_index(index: usize, indexes: &[IndexInfo]) -> Access {
     let planned = indexes.get(index).map(|info| info.spec.clone());
     let scan = planned.map(|planned| IndexScan::new(index, planned, vec![KeyRange::default()]));
     Access::Indexes(scan.into_iter().collect())
 }
 
-/// Makes a plan runnable, without projection.
+/// Builds the pipeline of a plan, without the projection.
 pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
     let sort_limit = request.sort_limit();
     let ordered = request.sort.is_none() || candidate.gives_order;
@@ -349,7 +349,7 @@ pub fn build(candidate: &Candidate, request: Request) -> Pipeline {
     pipeline
 }
 
-/// What matches, as documents or, where `by_keys` allows it, as what the keys hold of them.
+/// Reads matching documents or, if `by_keys` allows it, documents built from index keys.
 fn reading(candidate: &Candidate, filter: &Matcher, by_keys: bool) -> Pipeline {
     let mut pipeline = Pipeline::new(candidate.access.clone(), Vec::new());
     if candidate.covers && by_keys {
@@ -369,7 +369,7 @@ fn reading(candidate: &Candidate, filter: &Matcher, by_keys: bool) -> Pipeline {
     pipeline
 }
 
-/// Reads `{$natural: ±1}` out of a document; `what` it is: a sort or a hint.
+/// Parses `{$natural: ±1}` in a sort or a hint (`what`).
 pub fn natural(doc: &RawDocument, what: &str) -> Result<Option<Direction>, QueryError> {
     let mut fields = Elements::new(doc);
     if fields.clone().find(b"$natural").is_none() {
@@ -387,7 +387,7 @@ pub fn natural(doc: &RawDocument, what: &str) -> Result<Option<Direction>, Query
     }
 }
 
-/// Shows an access for logs and tests.
+/// A short description of an access, for logs and tests.
 pub fn describe(access: &Access, indexes: &[IndexInfo]) -> String {
     match access {
         Access::Nothing => "EOF".into(),

@@ -1,4 +1,4 @@
-//! Whether every document that a filter matches is in a partial index.
+//! Decides whether a partial index contains every document that a filter matches.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use crate::{
     value::{OwnedValue, Value, compare_values},
 };
 
-/// True if the filter surely implies the index's filter.
+/// True if the filter certainly implies the index's filter.
 pub(super) fn implies(filter: &Node, partial: &Matcher) -> bool {
     node_implies(filter, partial.root())
 }

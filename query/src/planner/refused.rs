@@ -1,4 +1,4 @@
-//! mongod's words where a query can't be planned: they show the query as a tree.
+//! mongod's error for a query that cannot be planned, which shows the query as a tree.
 
 use bson::RawDocument;
 
@@ -13,13 +13,13 @@ use crate::{
     value::{OwnedValue, Shown, Value},
 };
 
-/// The refusal of a text search, with its reason at the end.
+/// The error for a text search, with its reason.
 pub(super) fn refused_text(request: &Request, ns: &str, language: &str, why: &str) -> QueryError {
     let frame = frame_in(request, ns, None, language);
     QueryError::location(291, format!("{frame} planner returned error :: caused by :: {why}"))
 }
 
-/// The refusal of a query.
+/// The error for a query, with its reason.
 pub fn refused(
     code: i32,
     request: &Request,
@@ -31,7 +31,7 @@ pub fn refused(
     QueryError::location(code, format!("{frame} planner returned error :: caused by :: {why}"))
 }
 
-/// What stands before the reason.
+/// The part of the error before the reason.
 pub fn frame(request: &Request, ns: &str, collation: Option<&RawDocument>) -> String {
     frame_in(request, ns, collation, "")
 }

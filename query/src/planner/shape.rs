@@ -1,4 +1,4 @@
-//! The shape of a query: what queries have in common that differ in their values alone.
+//! The shape of a query: equal for queries that differ only in their values.
 
 use bson::RawDocument;
 
@@ -9,7 +9,7 @@ use crate::{
     value::{Elements, Value, path::Path},
 };
 
-/// Bytes that queries of one shape share. Names and operators count, and the order of the sort; values don't.
+/// Bytes that identify the shape. Names, operators and the sort order matter; values do not.
 pub fn shape(
     request: &Request,
     projection: Option<&RawDocument>,
@@ -39,7 +39,7 @@ pub fn shape(
 
 fn of_node(node: &Node) -> Vec<u8> {
     match node {
-        // One branch is as good as none around it.
+        // A single branch needs no enclosing node.
         Node::And(children) | Node::Or(children) if children.len() == 1 => {
             children.iter().flat_map(of_node).collect()
         }
@@ -53,7 +53,7 @@ fn of_node(node: &Node) -> Vec<u8> {
     }
 }
 
-/// In whatever order they were written.
+/// Independent of the order in which the children were written.
 fn of_children(name: &[u8], children: &[Node]) -> Vec<u8> {
     let mut parts: Vec<_> = children.iter().map(of_node).collect();
     parts.sort_unstable();
@@ -85,7 +85,7 @@ fn operator(predicate: &Predicate) -> String {
     }
 }
 
-/// Numbers and booleans say one of two things, whatever their type.
+/// Numbers and booleans mean inclusion or exclusion, whatever their type.
 fn of_projection(projection: Value<'_>, out: &mut Vec<u8>) {
     let Value::Document(doc) = projection else { return };
     for field in Elements::of_bytes(doc) {

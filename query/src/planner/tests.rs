@@ -34,7 +34,7 @@ fn run(request: Request, source: &MemorySource) -> (Vec<i32>, String) {
     (ids, describe(&chosen.access, source.indexes()))
 }
 
-/// Q1: whatever the plan, the documents are those of a scan of everything.
+/// Q1: every plan returns the documents of a collection scan.
 #[test]
 fn every_plan_finds_what_a_collection_scan_finds() {
     let (docs, filters) = fixture();
@@ -44,7 +44,7 @@ fn every_plan_finds_what_a_collection_scan_finds() {
         rawdoc! { "c": 1, "a": -1 },
         rawdoc! { "b": 1 },
     ];
-    // Without parallel arrays: those can't be indexed together.
+    // Without parallel arrays, which cannot be indexed together.
     let docs: Vec<_> = docs
         .into_iter()
         .filter(|d| !(d.get_array("c").is_ok() && d.get_array("a").is_ok()))
@@ -67,7 +67,7 @@ fn every_plan_finds_what_a_collection_scan_finds() {
     assert!(by_index > 300, "only {by_index} filters used an index");
 }
 
-/// An index of plain text bounds nothing that is asked under a collation, neither within arrays nor negated.
+/// An index without a collation does not bound a query with one, neither within arrays nor negated.
 #[test]
 fn text_of_another_collation_does_not_bound_an_index() {
     let docs = [
@@ -91,7 +91,7 @@ fn text_of_another_collation_does_not_bound_an_index() {
     }
 }
 
-/// Keys that are counted without their documents are those of the documents that match.
+/// Counting keys without their documents gives the same result as a collection scan.
 #[test]
 fn counts_by_keys_are_those_of_a_collection_scan() {
     let (docs, filters) = fixture();
@@ -138,7 +138,7 @@ fn an_index_that_holds_all_that_is_shown_gives_null_for_what_is_missing() {
     }
     assert_eq!(shown, ["{ a: 1, o: { x: null } }", "{ a: 1, o: { x: 2 } }"]);
     assert_eq!(pipeline.examined(), crate::exec::Examined { keys: 2, docs: 0, given: 2 });
-    // `_id` is not in it.
+    // The index does not contain `_id`.
     let request = Request { needed: Some(vec![b"_id".to_vec()]), ..Request::new(filter) };
     assert!(!plan(request, &source, &context).unwrap().1.covers);
 }
@@ -155,7 +155,7 @@ fn request(filter: RawDocumentBuf, sort: RawDocumentBuf) -> Request {
     Request { sort: Some(SortPattern::parse(&sort, None).unwrap()), ..Request::new(filter) }
 }
 
-/// Q2: an index that claims the order gives what a sort would.
+/// Q2: an index that claims to provide an order returns what a sort would.
 #[test]
 fn an_index_gives_the_order_it_claims() {
     let source = scalars(200);

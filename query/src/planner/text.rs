@@ -1,8 +1,8 @@
-//! The plan of a text search: one walk for each term, over the keys that begin with the term.
+//! The plan of a text search: one scan per term, over the keys that begin with the term.
 //!
 //! ```text
 //!   index {p: 1, _fts: "text", _ftsx: 1}      filter {p: 5, $text: {$search: "dogs cats"}}
-//!   walks: [5, "cat"] [5, "dog"]              every field before the terms needs an equality
+//!   scans: [5, "cat"] [5, "dog"]              every field before the terms needs an equality
 //!
 //!   {$or: [{$text: ...}, {n: 1}]}             the other branches need indexes of their own
 //! ```
@@ -24,7 +24,7 @@ use crate::{
     value::{Elements, OwnedValue, Value},
 };
 
-/// What a filter must not do with text, wherever it is used.
+/// Checks the use of `$text` in a filter.
 pub fn check(filter: &Matcher) -> Result<(), QueryError> {
     if text_nodes(filter.root()).len() > 1 {
         return Err(QueryError::bad_value("Too many text expressions"));
@@ -35,7 +35,7 @@ pub fn check(filter: &Matcher) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// What a query must not have beside text.
+/// Checks what a query with `$text` must not contain.
 pub fn check_request(
     filter: &Matcher,
     natural_sort: bool,
@@ -71,7 +71,7 @@ fn below_nor(node: &Node, within: bool) -> bool {
     }
 }
 
-/// The only plan that a text search has.
+/// The only possible plan of a text search.
 pub(super) fn candidate(
     request: &Request,
     search: &TextNode,
@@ -92,7 +92,7 @@ pub(super) fn candidate(
     Ok(Candidate::of(Access::Text(Box::new(text)), false))
 }
 
-/// What the plan is made of.
+/// The parts of the plan.
 struct Found {
     prefix: Vec<OwnedValue>,
     terms: Vec<IndexScan>,
@@ -111,14 +111,14 @@ struct Planning<'a> {
     index: &'a IndexInfo,
 }
 
-/// mongod's words for a filter that the index is no help for.
+/// mongod's errors for a filter that cannot use the text index.
 const NOT_USABLE: &str = "failed to use text index to satisfy $text query (if text index is compound, are \
                           equality predicates given for all prefix fields?)";
 const OR_NOT_INDEXED: &str = "Failed to produce a solution for TEXT under OR - other non-TEXT clauses under OR \
                               have to be indexed as well.";
 
 impl<'a> Planning<'a> {
-    /// Finds the index and asks it what the search means.
+    /// Finds the index and resolves the search with it.
     fn new(
         request: &'a Request,
         search: &'a TextNode,
@@ -144,7 +144,7 @@ impl<'a> Planning<'a> {
         refused_text(self.request, &self.source.namespace(), language, why)
     }
 
-    /// A search that every document must answer.
+    /// A search that is a conjunct of the filter.
     fn conjunction(&self, root: &Node) -> Result<Option<Found>, QueryError> {
         let parts = conjuncts(root);
         if !parts.iter().any(|part| matches!(part, Node::Text(_))) {
@@ -152,7 +152,7 @@ impl<'a> Planning<'a> {
         }
         let prefix = self.prefix(&parts).ok_or_else(|| self.refused(NOT_USABLE))?;
         let by_index = self.search.settled(Arc::clone(&self.query), true);
-        // What is cheap to test comes first.
+        // Cheap tests come first.
         let others = parts.iter().filter(|part| !matches!(part, Node::Text(_)));
         let mut filter: Vec<Node> = others.map(|part| (*part).clone()).collect();
         filter.push(Node::Text(Box::new(by_index)));
@@ -169,7 +169,7 @@ impl<'a> Planning<'a> {
         }))
     }
 
-    /// A search in a branch of an `$or`: whatever leads to a document, the whole filter decides.
+    /// A search in a branch of an `$or`: the whole filter is checked on every document that is found.
     fn disjunction(&self, root: &Node) -> Result<Found, QueryError> {
         let mut found = Found {
             prefix: Vec::new(),
@@ -205,7 +205,7 @@ impl<'a> Planning<'a> {
         Ok(())
     }
 
-    /// The filter with what the search means in it.
+    /// The filter with the resolved search.
     fn settled(&self, node: &Node) -> Node {
         let all = |children: &[Node]| children.iter().map(|child| self.settled(child)).collect();
         match node {
@@ -216,7 +216,7 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// The values of the fields before the terms. `None` if one has no equality, or the index may lack documents.
+    /// The values of the fields before the terms. `None` if one has no equality, or if the index may lack documents.
     fn prefix(&self, parts: &[&Node]) -> Option<Vec<OwnedValue>> {
         let whole = Node::And(parts.iter().map(|part| (*part).clone()).collect());
         if self.index.partial.as_ref().is_some_and(|filter| !partial::implies(&whole, filter)) {
@@ -259,7 +259,7 @@ pub(super) fn equality(node: &Node) -> Option<OwnedValue> {
     }
 }
 
-/// By its pattern: one that has no keys here is a text index all the same.
+/// True for a text index, judged by its key pattern: it may have no keys here.
 fn is_text(index: &IndexInfo) -> bool {
     let pattern = index.spec.get_document("key").ok();
     pattern
@@ -268,7 +268,7 @@ fn is_text(index: &IndexInfo) -> bool {
         .any(|part| matches!(part.value(), Value::String(b"text")))
 }
 
-/// No text index; `why` stands behind.
+/// The error for a missing text index; `why` is appended.
 pub fn not_found(why: &str) -> QueryError {
     QueryError::new(ErrorCode::IndexNotFound, format!("text index required for $text query{why}"))
 }

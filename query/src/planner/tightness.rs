@@ -1,4 +1,4 @@
-//! How much of a predicate the intervals of its values say.
+//! How completely the intervals of a predicate express it.
 
 use super::bounds::is_prefix;
 use crate::{
@@ -6,18 +6,18 @@ use crate::{
     value::{OwnedValue, Value},
 };
 
-/// What is left to be checked of a predicate by whose intervals an index is walked.
+/// What remains to be checked of a predicate after an index scan of its intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tightness {
-    /// Nothing: they hold what matches, and nothing else.
+    /// Nothing: the intervals contain exactly the matching values.
     Exact,
-    /// The key tells.
+    /// The predicate can be checked on the key.
     ByKey,
-    /// The document must be looked at.
+    /// The predicate must be checked on the document.
     ByDocument,
 }
 
-/// How much the intervals of a node say.
+/// How completely the intervals express a node.
 pub(super) fn tightness(part: &Node) -> Tightness {
     match part {
         Node::Leaf(Leaf { path: Some(_), predicate }) => of_predicate(predicate),
@@ -29,7 +29,7 @@ pub(super) fn tightness(part: &Node) -> Tightness {
     }
 }
 
-/// Whether the intervals of a predicate hold what matches and nothing else.
+/// True if the intervals contain exactly the matching values.
 pub(super) fn is_exact(part: &Node) -> bool {
     tightness(part) == Tightness::Exact
 }
@@ -56,7 +56,7 @@ fn of_predicate(predicate: &Predicate) -> Tightness {
     }
 }
 
-/// What is missing is not equal to null, nor is a key for it.
+/// For negated predicates. A missing field counts as null, and so does its key, so a negated null is exact.
 fn of_negation(predicate: &Predicate) -> Tightness {
     let plain = |value: &OwnedValue| is_plain(value) || matches!(value.get(), Value::Null);
     match predicate {
@@ -70,15 +70,16 @@ fn exact_if(exact: bool) -> Tightness {
     if exact { Tightness::Exact } else { Tightness::ByDocument }
 }
 
-/// Null has the key of what is missing, an array those of its elements; a regex is also equal to what it matches.
+/// Null has the same key as a missing field, an array has the keys of its elements, and a regex also equals what it
+/// matches.
 fn is_plain(value: &OwnedValue) -> bool {
     !matches!(value.get(), Value::Null | Value::Array(_) | Value::Undefined | Value::Regex { .. })
 }
 
-/// The types that share their order with others, each among them.
+/// Types that share one order with others.
 const NUMBERS: [i32; 4] = [1, 16, 18, 19];
 const TEXTS: [i32; 2] = [2, 14];
-/// Array, undefined and null are not told by keys.
+/// Array, undefined and null, which keys do not distinguish.
 const UNTOLD: [i32; 3] = [4, 6, 10];
 
 fn of_types(types: &TypeSet) -> Tightness {

@@ -1,7 +1,7 @@
-//! Plans by wildcard indexes: `{"$**": 1}`, `{"a.$**": 1}`.
+//! Plans with wildcard indexes: `{"$**": 1}`, `{"a.$**": 1}`.
 //!
-//! Their keys are pairs of a path and a value, for every value in a document: a predicate on any path that the index
-//! covers is a range behind that path.
+//! Their keys are pairs of a path and a value, for every value in a document: a predicate on a covered path is a
+//! range after that path.
 
 use super::{
     Candidate, Interval, Request,
@@ -48,7 +48,7 @@ pub(super) fn candidates(root: &Node, request: &Request, indexes: &[IndexInfo]) 
     found
 }
 
-/// One ascending field, and no projection that leaves paths out.
+/// True for a single ascending field and no `wildcardProjection`.
 fn is_plain(index: &IndexInfo) -> bool {
     matches!(index.fields.as_slice(), [only] if only.ascending)
         && index.spec.get("wildcardProjection").is_ok_and(|projection| projection.is_none())
@@ -60,7 +60,7 @@ fn ranges(index: &IndexInfo, part: &Node) -> Option<(Vec<KeyRange>, Vec<Vec<Inte
         return None;
     }
     let numeric = |name: &[u8]| name.iter().all(u8::is_ascii_digit);
-    // A number may be a position of an array, which no key shows.
+    // A number may be an array index, which keys do not contain.
     if path.parts().iter().any(|name| numeric(name)) {
         return None;
     }
@@ -79,7 +79,7 @@ fn behind_path(path: &OwnedValue, interval: &Interval) -> KeyRange {
     range
 }
 
-/// Whether values at the path have keys.
+/// True if values at the path have keys.
 fn covers(index: &IndexInfo, path: &[u8]) -> bool {
     let Some(field) = index.fields.first() else { return false };
     match field.path.dotted().strip_suffix(b"$**") {
@@ -91,8 +91,8 @@ fn covers(index: &IndexInfo, path: &[u8]) -> bool {
     }
 }
 
-/// Whether every document that satisfies the predicate has a key in its intervals: what is not there has none, and
-/// documents and arrays are there by their parts.
+/// True if every document that satisfies the predicate has a key in its intervals: missing fields have no keys, and
+/// documents and arrays are only indexed by their parts.
 fn answers(predicate: &Predicate) -> bool {
     let scalar = |value: Value<'_>| {
         !matches!(

@@ -1,4 +1,4 @@
-//! What only a find's projection has: `$slice` over fields, `$elemMatch`, the positional operator.
+//! Parts of projection that only find has: `$slice` on fields, `$elemMatch`, the positional operator.
 
 use bson::RawDocument;
 
@@ -17,18 +17,18 @@ use crate::{
 
 type Name = Box<[u8]>;
 
-/// What is done to the document after its fields were chosen.
+/// Operations on the document after its fields were selected.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FindSpec {
     slices: Vec<(Vec<Box<[u8]>>, Slice)>,
-    /// Fields whose first matching element is kept, appended in the order of the projection.
+    /// `$elemMatch` fields, whose first matching element is kept; appended in the order of the projection.
     elem_matches: Vec<(Box<[u8]>, Matcher)>,
-    /// Elements, and the computed fields that come after them.
+    /// Pairs of an `$elemMatch` field and a computed field that comes after it.
     ahead: Vec<(Name, Name)>,
     positional: Option<(Vec<Box<[u8]>>, Matcher)>,
-    /// What stands beside the document, appended: it makes a projection neither inclusion nor exclusion.
+    /// Appended `$meta` fields. They make a projection neither an inclusion nor an exclusion.
     metas: Vec<(Box<[u8]>, Expr)>,
-    /// The same where nothing is included: a field that is there keeps its place.
+    /// `$meta` fields in a projection that includes nothing: an existing field is replaced in place.
     metas_in_place: Option<Tree>,
 }
 
@@ -107,7 +107,7 @@ impl FindSpec {
         let mut pushed: Vec<&Box<[u8]>> = Vec::new();
         let matcher_of = |key: &[u8]| self.elem_matches.iter().find(|(name, _)| **name == *key);
         for field in Elements::of_bytes(&doc) {
-            // What is computed stands in the order of the projection, elements among the rest.
+            // Computed fields and `$elemMatch` fields come in the order of the projection.
             for (name, matcher) in &self.elem_matches {
                 let later =
                     |(before, after): &(Name, Name)| **before == **name && **after == *field.key;
@@ -130,7 +130,7 @@ impl FindSpec {
     }
 }
 
-/// The first element that matches, as an array of one.
+/// Appends the first matching element as an array of one.
 fn push_match(out: &mut DocBuilder, name: &[u8], matcher: &Matcher, original: &[u8], cx: &Context) {
     let value = Elements::of_bytes(original).find(name).map(|e| e.value());
     if let Some(list @ Value::Array(_)) = value
@@ -154,7 +154,8 @@ fn sliced(value: Value<'_>, slice: Slice) -> Option<Vec<u8>> {
     Some(crate::expression::array_bytes(cut(&all, slice.first, slice.len)))
 }
 
-/// Rewrites the array at a path. Arrays on the way are entered, or the first one is it.
+/// Rewrites the array at a path. If `enter` is set, arrays on the path are entered; otherwise the first one is
+/// rewritten.
 fn at_path(
     doc: &[u8],
     path: &[Box<[u8]>],
@@ -252,7 +253,7 @@ pub(super) fn parse(
     if !find.elem_matches.is_empty() && find.slices.is_empty() {
         parser.settle(true);
     }
-    // In an inclusion the element is put at the end, in an exclusion in its field's place.
+    // In an inclusion the `$elemMatch` field is appended, in an exclusion it stays in place.
     if parser.is_inclusion() {
         for (name, _) in &find.elem_matches {
             parser.tree.replace(name, Item::Exclude);
@@ -277,7 +278,7 @@ pub(super) fn parse(
     Ok(Projection::of_parser(parser, find))
 }
 
-/// `$slice` and `$elemMatch` over a field; false for anything else.
+/// Parses `$slice` and `$elemMatch` on a field; false for anything else.
 fn find_operator(
     parser: &mut Parser<'_>,
     find: &mut FindSpec,
@@ -309,7 +310,7 @@ fn find_operator(
     }
 }
 
-/// What is neither a slice of a find nor the expression of that name is refused in both's words.
+/// The error for a `$slice` that is valid neither as find's operator nor as an expression; it contains both errors.
 fn not_a_slice(spec: Value<'_>, value: Value<'_>, error: QueryError) -> QueryError {
     let parts: Vec<_> = value.elements().map(|e| e.value()).collect();
     let why = match (value, parts.as_slice()) {
@@ -338,7 +339,7 @@ fn not_a_slice(spec: Value<'_>, value: Value<'_>, error: QueryError) -> QueryErr
     QueryError { message, ..error }
 }
 
-/// An unknown operator in a find's projection has a code of its own.
+/// An unknown operator in a find's projection has its own error code.
 fn unknown_expression(error: QueryError, value: Value<'_>) -> QueryError {
     if error.code.code() != 168 {
         return error;
@@ -351,7 +352,7 @@ fn split(path: &[u8]) -> Vec<Box<[u8]>> {
     path.split(|&b| b == b'.').map(Box::from).collect()
 }
 
-/// A number, or `[skip, limit]`; anything else is the expression of that name.
+/// Parses find's `$slice`: a number or `[skip, limit]`; anything else is the expression of that name.
 fn slice(value: Value<'_>) -> Option<Slice> {
     match value {
         Value::Array(_) => {
@@ -368,7 +369,7 @@ fn slice(value: Value<'_>) -> Option<Slice> {
     }
 }
 
-/// A number cut to what 32 bits hold; 0 for what is none.
+/// A number truncated to 32 bits; 0 for other values.
 fn slice_number(value: Value<'_>) -> i32 {
     let n = match value {
         #[allow(clippy::cast_possible_truncation, reason = "saturates; NaN is 0")]
@@ -455,7 +456,7 @@ fn positional(
     })?;
     parser.tree.insert(array, Item::Include)?;
     let filter = filter.cloned().ok_or_else(no_match)?;
-    // An expression does not tell which element it was.
+    // `$expr` does not tell which element matched.
     if filter.has_expression() {
         return Err(QueryError::new(
             protocol::ErrorCode::QueryFeatureNotAllowed,

@@ -10,7 +10,7 @@ use crate::{
     value::{Elements, Shown},
 };
 
-/// A find as a command gives it: the documents, or mongod's code and text.
+/// Runs a find: returns the documents, or mongod's code and text.
 fn find(source: &MemorySource, spec: &RawDocument) -> Result<Vec<RawDocumentBuf>, QueryError> {
     let cx = ParseContext::default();
     let empty = RawDocumentBuf::new();
@@ -92,13 +92,13 @@ fn finds_give_what_mongod_gives() {
     assert!(wrong.is_empty(), "{} of {total} wrong\n{shown}", wrong.len());
 }
 
-/// `$slice` that is neither form: mongod explains both of its tries.
+/// Known differences, for example an invalid `$slice`, for which mongod reports both of its attempts.
 fn known_difference(spec: &str) -> bool {
     // A number in a sort path beside the array that it indexes: mongod takes both from one array.
     let indexed = spec.contains("sort")
         && spec.contains("a.0:")
         && (spec.contains("{ a:") || spec.contains(", a:") || spec.contains("a.b:"));
-    // A slice in the way of another field: mongod tries it as an expression, too, and tells of both.
+    // A `$slice` that conflicts with another field: mongod also tries it as an expression and reports both.
     let collides =
         spec.contains("a.b: 0, _id: 0, a: { $slice") || spec.contains("a: 0, a.0: { $slice");
     indexed

@@ -1,4 +1,4 @@
-//! The tree of names.
+//! The tree of field names in a projection.
 
 use crate::{
     error::QueryError,
@@ -8,45 +8,45 @@ use crate::{
     value::{Elements, Shown, Value},
 };
 
-/// Names and what becomes of them, in the order of the projection.
+/// Field names with what happens to them, in the order of the projection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tree {
     fields: Vec<(Box<[u8]>, Item)>,
 }
 
-/// What becomes of a field.
+/// What happens to a field.
 #[derive(Debug, Clone)]
 pub(super) enum Item {
-    /// It is kept.
+    /// It is included.
     Include,
-    /// It is left out.
+    /// It is excluded.
     Exclude,
-    /// It is kept in either kind of projection.
+    /// It is kept in both kinds of projection.
     Keep,
     /// It is computed.
     Expr(Expr),
-    /// Something becomes of what is below it.
+    /// Fields below it are in the tree.
     Below(Tree),
 }
 
-/// Which language the tree is parsed from.
+/// The syntax that the tree is parsed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Numbers and booleans include or exclude, all else is computed.
+    /// Numbers and booleans include or exclude; everything else is computed.
     Project,
     /// Everything is computed.
     AddFields,
 }
 
-/// Reads a specification field by field; the first field decides between inclusion and exclusion.
+/// Parses a specification; the first field decides between inclusion and exclusion.
 #[derive(Debug)]
 pub(super) struct Parser<'s> {
     pub(super) tree: Tree,
     style: Style,
     scope: &'s mut Scope,
-    /// Constants that failed, with the depth of their fields, where those at the top are worked out first.
+    /// Errors of constants with the depth of their fields; the error at the lowest depth is reported.
     faults: Option<Vec<(usize, QueryError)>>,
-    /// Inclusion, exclusion, or not yet known.
+    /// Inclusion, exclusion, or undecided.
     inclusion: Option<bool>,
 }
 
@@ -55,12 +55,12 @@ impl<'s> Parser<'s> {
         Self { tree: Tree::default(), style, scope, inclusion: None, faults: None }
     }
 
-    /// Whether it is an inclusion. With nothing but `_id`, that decides.
+    /// True for an inclusion. If only `_id` is given, it decides.
     pub(super) fn is_inclusion(&self) -> bool {
         self.inclusion.unwrap_or_else(|| matches!(self.tree.get(b"_id"), Some(Item::Include)))
     }
 
-    /// The fields of a stage: mongod works out the constants of a document before those of the documents within it.
+    /// Parses the fields of a stage. mongod evaluates the constants of a document before those of nested documents.
     pub(super) fn stage_fields(&mut self, spec: Value<'_>) -> Result<(), QueryError> {
         self.faults = Some(Vec::new());
         self.fields(spec)?;
@@ -75,7 +75,7 @@ impl<'s> Parser<'s> {
         spec.elements().try_for_each(|field| self.field(field.key, field.key, field.value()))
     }
 
-    /// One field: its whole path, its name as written, its value.
+    /// Parses one field: its full path, its name as written, its value.
     pub(super) fn field(
         &mut self,
         path: &[u8],
@@ -126,7 +126,7 @@ impl<'s> Parser<'s> {
         parsed
     }
 
-    /// An expression in the scope of the projection.
+    /// Parses an expression in the scope of the projection.
     pub(super) fn expression(&mut self, value: Value<'_>) -> Result<Expr, QueryError> {
         if self.style == Style::Project {
             check_levels(value)?;
@@ -160,7 +160,7 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    /// In an exclusion, which has no place for what is computed, a collision is the first fault.
+    /// In an exclusion, which cannot have computed fields, a path collision is reported first.
     fn check_collision(&self, path: &[u8]) -> Result<(), QueryError> {
         match self.inclusion {
             Some(false) => self.tree.clone().insert(path, Item::Keep),
@@ -168,7 +168,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// A computed field has no place in an exclusion.
+    /// Refuses a computed field in an exclusion.
     pub(super) fn computed(
         &mut self,
         refusal: impl FnOnce() -> QueryError,
@@ -179,7 +179,7 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    /// Settles what nothing but operators of find left open.
+    /// Decides the kind of projection if only find operators were given.
     pub(super) fn settle(&mut self, inclusion: bool) {
         self.inclusion.get_or_insert(inclusion);
     }
@@ -202,7 +202,7 @@ impl<'s> Parser<'s> {
 }
 
 impl Tree {
-    /// Puts an item at a path; two items must not stand in each other's way.
+    /// Inserts an item at a path; fails if it collides with another one.
     pub(super) fn insert(&mut self, path: &[u8], item: Item) -> Result<(), QueryError> {
         let mut tree = self;
         let mut rest = path;
@@ -244,7 +244,7 @@ impl Tree {
         }
     }
 
-    /// Changes the item of a top-level field that is already there.
+    /// Replaces the item of an existing top-level field.
     pub(super) fn replace(&mut self, name: &[u8], item: Item) {
         if let Some(field) = self.fields.iter_mut().find(|(known, _)| **known == *name) {
             field.1 = item;
@@ -286,7 +286,7 @@ impl Tree {
         Some(())
     }
 
-    /// The document with the named fields only, and the computed ones.
+    /// The document with only the included and computed fields.
     pub(super) fn include<'a>(
         &'a self,
         doc: &'a [u8],
@@ -320,7 +320,7 @@ impl Tree {
         Ok(out.finish())
     }
 
-    /// Computed fields, and documents of computed fields where nothing was met.
+    /// Appends computed fields that were not in the document, and documents of computed fields.
     fn push_computed<'a>(
         &'a self,
         out: &mut DocBuilder,
@@ -340,7 +340,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A document of the computed fields alone.
+    /// A document of the computed fields only.
     fn fresh<'a>(&'a self, env: &mut Env<'a>) -> Result<Value<'a>, QueryError> {
         let mut out = DocBuilder::new();
         self.push_computed(&mut out, &[], env)?;
@@ -370,7 +370,7 @@ impl Tree {
         }
     }
 
-    /// The document without the named fields.
+    /// The document without the excluded fields.
     pub(super) fn exclude(&self, doc: &[u8]) -> Vec<u8> {
         let mut out = DocBuilder::new();
         for field in Elements::of_bytes(doc) {
@@ -409,7 +409,7 @@ impl Tree {
         out.finish()
     }
 
-    /// The document with the computed fields in it.
+    /// The document with the computed fields added.
     pub(super) fn add<'a>(
         &'a self,
         doc: &'a [u8],
@@ -477,7 +477,7 @@ pub(super) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// For messages that show a field of a specification.
+/// Shows a field of a specification in an error text.
 pub(super) fn shown(path: &[u8], value: Value<'_>) -> String {
     format!("{}: {}", lossy(path), Shown(value))
 }

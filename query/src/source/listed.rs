@@ -1,4 +1,5 @@
-//! Documents that are all at hand, as a source: what a node tells of itself, or the collection that is not there.
+//! A source of documents that are already in memory: what a node reports about itself, or a collection that does not
+//! exist.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::{error::QueryError, value::Value};
 
-/// Documents in their natural order. A document's record key is its place in the list.
+/// Documents in natural order. A document's record key is its position in the list.
 #[derive(Debug, Clone)]
 pub struct Listed {
     namespace: String,
@@ -18,12 +19,12 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// These documents under this name.
+    /// These documents under this namespace.
     pub fn new(namespace: impl Into<String>, docs: Arc<[RawDoc]>) -> Self {
         Self { namespace: namespace.into(), docs }
     }
 
-    /// A collection that is not there.
+    /// A collection that does not exist.
     pub fn nothing() -> Self {
         Self::new("", Arc::from([]))
     }

@@ -1,4 +1,4 @@
-//! A collection in memory, for tests: slow, and simple enough to be right.
+//! A collection in memory for tests: slow, but simple enough to be obviously right.
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct MemorySource {
     docs: Vec<RawDoc>,
     indexes: Vec<IndexInfo>,
-    /// For each index its keys in order, with the place of the document.
+    /// For each index its sorted keys, with the position of the document.
     keys: Vec<Vec<(Vec<OwnedValue>, usize)>>,
 }
 
@@ -38,7 +38,7 @@ impl MemorySource {
     }
 
     fn add_index(&mut self, pattern: &RawDocumentBuf) {
-        // "2dsphere" and its like.
+        // Special indexes such as "2dsphere".
         let named = Elements::new(pattern).any(|e| matches!(e.value(), Value::String(_)));
         let mut fields: Vec<IndexField> = Elements::new(pattern)
             .map(|e| IndexField {
@@ -129,7 +129,7 @@ fn key_place(entry: &IndexEntry) -> usize {
     usize::from_be_bytes(entry.key.as_ref().try_into().expect("a place"))
 }
 
-/// A walk over those keys that are within bounds.
+/// A scan over the keys within bounds.
 struct Within<'s> {
     entries: IndexEntries<'s>,
     keys: &'s [(Vec<OwnedValue>, usize)],

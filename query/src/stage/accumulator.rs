@@ -1,4 +1,4 @@
-//! What `$group` gathers from the documents of a group.
+//! The accumulators of `$group`.
 
 mod state;
 mod table;
@@ -20,19 +20,19 @@ use crate::{
     value::{Elements, OwnedValue, Shown, Spelled, Value},
 };
 
-/// Which accumulator, and over what.
+/// An accumulator with its arguments.
 #[derive(Debug, Clone)]
 pub(super) struct Spec {
     pub(super) name: Box<[u8]>,
     kind: Kind,
     input: Expr,
-    /// How many, for those that keep several.
+    /// How many values to keep, for accumulators that keep several.
     n: Option<Expr>,
     sort: Option<SortPattern>,
     percentile: Option<Percentile>,
-    /// mongod's second executor has it.
+    /// mongod's second execution engine (SBE) runs it.
     pushed: bool,
-    /// By which the values are compared that it keeps in a heap.
+    /// The collation of values kept in a heap.
     collator: Option<Arc<Collator>>,
 }
 
@@ -56,7 +56,7 @@ enum Kind {
     ConcatArrays,
     SetUnion,
     Percentile,
-    /// `$top` and `$bottom` are these with n = 1 and no array around.
+    /// `$topN` and `$bottomN`; `$top` and `$bottom` are these with n = 1 and without an array.
     TopN {
         bottom: bool,
         single: bool,
@@ -124,7 +124,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// As mongod's second executor takes it, which looks at constants before the documents and has words of its own.
+    /// The accumulator as SBE runs it, which checks constants before the documents and has its own error texts.
     pub(super) fn pushed(mut self, collator: Option<Arc<Collator>>) -> Result<Self, QueryError> {
         (self.pushed, self.collator) = (true, collator);
         if let Some(n) = self.n.as_ref().and_then(Expr::as_literal) {
@@ -133,7 +133,7 @@ impl Spec {
         Ok(self)
     }
 
-    /// An accumulator by its name and argument.
+    /// Parses an accumulator by name and argument.
     pub(super) fn of(
         name: &[u8],
         operator: &[u8],
@@ -253,12 +253,12 @@ impl Spec {
         Ok(())
     }
 
-    /// What it looks at, if that is all.
+    /// The input, if the accumulator needs nothing else.
     pub(super) fn plain_input(&self) -> Option<&Expr> {
         (self.sort.is_none() && self.n.is_none()).then_some(&self.input)
     }
 
-    /// What it looks at.
+    /// The input expression.
     pub(super) fn input(&self) -> &Expr {
         &self.input
     }
@@ -268,7 +268,7 @@ impl Spec {
         let n = match &self.n {
             None => 1,
             Some(expr) => {
-                // The number of a group is a constant or an expression over the group's key.
+                // `n` is a constant or an expression over the group key.
                 let arena = Bump::new();
                 let mut inner = Env::new(&arena, cx, &[5, 0, 0, 0, 0]);
                 positive(expr.eval(&mut inner)?, self.pushed)?
@@ -277,7 +277,7 @@ impl Spec {
         Ok(State { n, ..State::default() })
     }
 
-    /// Takes one document in.
+    /// Adds a document.
     pub(super) fn add<'a>(
         &'a self,
         state: &mut State,
@@ -288,7 +288,7 @@ impl Spec {
         self.add_value(state, value, env.collator, doc)
     }
 
-    /// Takes one document in whose value is already known.
+    /// Adds a document whose value is already computed.
     pub(super) fn add_value(
         &self,
         state: &mut State,
@@ -297,7 +297,7 @@ impl Spec {
         doc: &[u8],
     ) -> Result<(), QueryError> {
         self.feed(state, value, collator, doc).map_err(|error| match self.kind {
-            // Grouping says it in words of its own.
+            // `$group` has its own error texts here.
             Kind::ConcatArrays => {
                 QueryError::type_mismatch("Expected new value for $concatArrays to be an array")
             }
@@ -308,7 +308,7 @@ impl Spec {
         })
     }
 
-    /// Takes a value in that is already known.
+    /// Adds a computed value.
     pub(super) fn feed(
         &self,
         state: &mut State,
@@ -388,7 +388,7 @@ impl Spec {
         Ok(())
     }
 
-    /// A single value that grows beyond all bounds: no disk helps.
+    /// The error for a single value that exceeds the memory limit, which spilling cannot help.
     fn too_much(&self) -> QueryError {
         let name = match self.kind {
             Kind::AddToSet => "$addToSet",
@@ -405,7 +405,7 @@ impl Spec {
         )
     }
 
-    /// The group's value.
+    /// The result of a group.
     pub(super) fn finish(&self, state: &State) -> OwnedValue {
         let all = || {
             let bytes = crate::expression::array_bytes(state.values.iter().map(OwnedValue::get));
@@ -464,10 +464,10 @@ impl Spec {
     }
 }
 
-/// Memory that the value of one accumulator may take, as in mongod.
+/// Memory limit of one accumulator's value, as in mongod.
 const MEMORY_MAX: usize = 100 << 20;
 
-/// How many an accumulator keeps.
+/// Parses the number of values to keep.
 fn positive(n: Value<'_>, pushed: bool) -> Result<usize, QueryError> {
     let whole = operands::integer("n", n).ok();
     let fits = whole.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);

@@ -35,7 +35,7 @@ struct Bucket {
     boundaries: Vec<OwnedValue>,
     default: Option<OwnedValue>,
     specs: Vec<Spec>,
-    /// mongod's second executor would run it.
+    /// mongod's second execution engine (SBE) would run it.
     pushed: bool,
     done: Option<std::vec::IntoIter<RawDoc>>,
 }
@@ -45,7 +45,7 @@ fn output(value: Value<'_>, cx: &StageContext) -> Result<Vec<Spec>, QueryError> 
     value.elements().map(|field| Spec::parse(field.key, field.value(), &mut scope)).collect()
 }
 
-/// A path or an operator, as `groupBy` must be.
+/// True for a path or an operator, as `groupBy` must be.
 fn is_expression(value: Value<'_>) -> bool {
     match value {
         Value::Document(doc) => {
@@ -202,7 +202,7 @@ impl Stage for Bucket {
 
 impl Bucket {
     fn gather(&self, up: &mut Upstream<'_, '_>) -> Result<Vec<RawDoc>, QueryError> {
-        // One place for each interval, and one for the default.
+        // One entry for each interval, and one for the default.
         let mut buckets: Vec<Option<Vec<State>>> = Vec::new();
         buckets.resize_with(self.boundaries.len(), || None);
         while let Some(doc) = up.pull()? {
@@ -259,8 +259,8 @@ fn finish(id: Value<'_>, specs: &[Spec], states: &[State]) -> Result<RawDoc, Que
     to_doc(doc.finish())
 }
 
-/// `$bucketAuto`, over documents that are sorted by what they are grouped by. They are counted on their
-/// way into the sort, which has taken all of them in when it gives the first.
+/// `$bucketAuto`, over documents sorted by the grouping value. They are counted on their way into the sort, which has
+/// read all of them when it returns the first.
 ///
 /// ```text
 ///   [tag with the value] -> [sort] -> [buckets, one after the other]
@@ -276,11 +276,11 @@ struct BucketAuto {
     begun: bool,
     /// The first document of the next bucket.
     ahead: Option<(OwnedValue, RawDoc)>,
-    /// Where the last bucket ended, by the granularity.
+    /// The end of the last bucket, by the granularity.
     edge: Option<OwnedValue>,
 }
 
-/// Writes the value behind the document's fields and counts the document.
+/// Appends the grouping value to the document and counts the document.
 #[derive(Debug)]
 struct Tag {
     by: Expr,
@@ -288,7 +288,8 @@ struct Tag {
     count: Arc<AtomicUsize>,
 }
 
-/// The field that carries the value through the sort: in a document, where an array is a value too.
+/// The field that carries the value through the sort. The value is wrapped in a document, so that an array is not
+/// expanded.
 const TAG: &[u8] = b"__internal_bucketAuto_value";
 
 impl Stage for Tag {
@@ -434,7 +435,7 @@ fn pull_tagged(up: &mut Upstream<'_, '_>) -> Result<Option<(OwnedValue, RawDoc)>
 }
 
 impl BucketAuto {
-    /// Takes a share of the documents, and those that can't be parted from them.
+    /// Fills a bucket with its share of the documents, plus those that must not be separated from them.
     fn bucket(
         &mut self,
         first: (OwnedValue, RawDoc),
@@ -455,7 +456,7 @@ impl BucketAuto {
             if taken >= share && !is_last {
                 let edge = edge.get_or_insert_with(|| self.edge_above(&greatest));
                 let belongs = match edge {
-                    // Zero has no edge above it: all zeros are together.
+                    // Zero has no boundary above it, so all zeros stay together.
                     Some(edge) if is_zero(edge) => is_zero(&value),
                     Some(edge) => compare_values(value.get(), edge.get(), collator).is_lt(),
                     None => compare_values(value.get(), greatest.get(), collator).is_eq(),
@@ -486,7 +487,7 @@ impl BucketAuto {
         self.granularity.as_ref().map(|granularity| granularity.up(greatest.get()))
     }
 
-    /// What the bucket is called by.
+    /// The boundaries of the bucket.
     fn ends(
         &mut self,
         lowest: OwnedValue,
@@ -515,7 +516,7 @@ fn is_zero(value: &OwnedValue) -> bool {
     compare_values(value.get(), Value::Int32(0), None).is_eq()
 }
 
-/// Documents for each bucket: the count divided, rounded to the nearest, at least one.
+/// Documents per bucket: the count divided by the buckets, rounded, at least one.
 fn approximate(count: usize, buckets: usize) -> usize {
     ((count + buckets / 2) / buckets).max(1)
 }

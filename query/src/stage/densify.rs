@@ -1,11 +1,11 @@
-//! `$densify`: documents for the values that a series lacks.
+//! `$densify`: adds documents for missing values of a series.
 //!
 //! ```text
 //!   [sort by partition and field, or by field alone] -> [densify]
 //!     1 . . 4 . 6      step 1, full         ->  1 2 3 4 5 6
 //! ```
-//! Per partition the last value on the grid of steps is kept. A document that lies further than a step
-//! from it waits while the values between are made.
+//! For each partition the last value on the grid of steps is kept. A document further than a step from it waits while
+//! the values between are generated.
 
 mod parse;
 
@@ -33,7 +33,7 @@ const NAME: &str = "$densify";
 /// mongod's internalQueryMaxAllowedDensifyDocs.
 const GENERATED_MAX: u64 = 500_000;
 
-/// How far apart the values are.
+/// The distance between values.
 #[derive(Debug, Clone)]
 struct Step {
     by: OwnedValue,
@@ -65,47 +65,47 @@ impl Step {
     }
 }
 
-/// Between which values documents are made.
+/// The range in which documents are generated.
 #[derive(Debug, Clone)]
 enum Within {
-    /// The least and greatest of all.
+    /// From the minimum to the maximum of all documents.
     Full,
-    /// The least and greatest of the partition.
+    /// From the minimum to the maximum of the partition.
     Partition,
-    /// These, without the second.
+    /// From the first to the second value (exclusive).
     Explicit(OwnedValue, OwnedValue),
 }
 
 #[derive(Debug)]
 struct Densify {
     field: Vec<Box<[u8]>>,
-    /// `{a: "$a"}`, none without partitions.
+    /// The partition expression `{a: "$a"}`; `None` without partitions.
     partition: Option<Expr>,
-    /// By which partitions are told apart.
+    /// The collation that distinguishes partitions.
     collator: Option<Arc<Collator>>,
     step: Step,
     within: Within,
     begun: bool,
-    /// The last value on the grid by the partition's key, with the key itself.
+    /// By the partition's key: the key as a value, and the last value on the grid.
     seen: HashMap<Vec<u8>, (OwnedValue, OwnedValue)>,
     /// Partitions in the order of their first document.
     order: Vec<Vec<u8>>,
     least: Option<OwnedValue>,
     greatest: Option<OwnedValue>,
     making: Option<Maker>,
-    /// Partitions that are still to be filled up when the input has ended.
+    /// Partitions that are still to be completed after the input has ended.
     rest: Option<VecDeque<Vec<u8>>>,
     made: u64,
 }
 
-/// Documents that are being made.
+/// Documents that are being generated.
 #[derive(Debug)]
 struct Maker {
     key: Vec<u8>,
     next: OwnedValue,
     end: OwnedValue,
     end_included: bool,
-    /// What is given after them.
+    /// The document returned after them.
     last: Option<RawDoc>,
 }
 
@@ -147,7 +147,7 @@ impl Stage for Densify {
 }
 
 impl Densify {
-    /// Without partitions an explicit range is filled even if no document comes.
+    /// Without partitions an explicit range is filled even if there are no documents.
     fn begin(&mut self) -> Result<(), QueryError> {
         if self.begun {
             return Ok(());
@@ -193,7 +193,7 @@ impl Densify {
         Ok(())
     }
 
-    /// A document of the input: given at once, or after those that belong before it.
+    /// Processes an input document: it is returned at once, or after the generated ones that precede it.
     fn take(&mut self, doc: RawDoc, up: &Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
         let arena = Bump::new();
         let value = unwind::at(doc.as_bytes(), &self.field);
@@ -278,7 +278,7 @@ impl Densify {
         let mut end = value.clone();
         let mut past_end = false;
         if let Within::Explicit(low, high) = &self.within {
-            // Months differ in length: a step back and one forth may miss the start.
+            // Months differ in length: a step back and one forward may miss the start.
             if above(low, &next) {
                 next = low.clone();
             }
@@ -299,7 +299,7 @@ impl Densify {
         Ok(None)
     }
 
-    /// What a partition lacks when the input has ended.
+    /// Generates what a partition lacks after the input has ended.
     fn finish(&mut self, key: Vec<u8>) -> Result<(), QueryError> {
         let Some((_, last)) = self.seen.get(&key) else { return Ok(()) };
         let (low, high, included) = match (&self.within, &self.least, &self.greatest) {
@@ -316,7 +316,7 @@ impl Densify {
         Ok(())
     }
 
-    /// One document of a maker, which goes on unless it is done.
+    /// Generates one document.
     fn make(&mut self, mut maker: Maker) -> Result<RawDoc, QueryError> {
         let beyond = |maker: &Maker| {
             above(&maker.next, &maker.end)

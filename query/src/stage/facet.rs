@@ -1,4 +1,4 @@
-//! `$facet`: several pipelines over the same documents, their results in one.
+//! `$facet`: runs several pipelines over the same documents and returns their results in one document.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::{
     value::{Elements, OwnedValue, Shown, Value},
 };
 
-/// `$facet`: several pipelines over the same documents, their results in one.
+/// `$facet`: runs several pipelines over the same documents.
 #[derive(Debug)]
 pub(super) struct Facet {
     facets: Vec<(Box<[u8]>, OwnedValue)>,
@@ -27,7 +27,7 @@ pub(super) struct Facet {
     done: bool,
 }
 
-/// The name of a facet is that of a field.
+/// Checks the name of a facet, which becomes a field name.
 fn check_facet_name(name: &[u8]) -> Result<(), QueryError> {
     let shown = String::from_utf8_lossy(name);
     let (code, why) = match name {
@@ -45,7 +45,7 @@ fn check_facet_name(name: &[u8]) -> Result<(), QueryError> {
     ))
 }
 
-/// What mongod checks before it parses any stage of the pipeline.
+/// Checks that mongod does before it parses any stage of the pipeline.
 pub(super) fn check_inner(value: Value<'_>, release: Release) -> Result<(), QueryError> {
     check_facet(value)?;
     value.elements().try_for_each(|facet| named(facet.value(), release).map(drop))
@@ -95,7 +95,7 @@ fn check_facet(value: Value<'_>) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// Parses `$facet`, whose shape was checked.
+/// Parses `$facet` after its form was checked.
 pub(super) fn parse_facet(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
     one(facet(value, cx)?)
 }
@@ -122,24 +122,24 @@ pub(super) fn facet(value: Value<'_>, cx: &StageContext) -> Result<Facet, QueryE
     Ok(Facet { facets, cx: cx.clone(), bytes_max: FACET_BYTES_MAX, done: false })
 }
 
-/// A `$match` that searches text, which no facet can.
+/// True for a `$match` with a text search, which a facet must not have.
 fn searches_text(stage: Value<'_>) -> bool {
     let first = stage.elements().next().filter(|field| field.key == b"$match");
     first.is_some_and(|field| field.value().elements().any(|part| part.key == b"$text"))
 }
 
-/// How much of its input and of its result `$facet` holds.
+/// Memory limit of `$facet`'s input and of its result.
 const FACET_BYTES_MAX: usize = 100 << 20;
 
 impl Facet {
-    /// The memory after which it writes away or fails.
+    /// Sets the memory limit above which it spills or fails.
     #[cfg(test)]
     pub(super) fn with_memory(mut self, bytes: usize) -> Self {
         self.bytes_max = bytes;
         self
     }
 
-    /// All documents from below, for each facet one time. What memory can't hold is written away, for each on its own.
+    /// All input documents, once for each facet. Above the memory limit they are spilled, separately for each facet.
     fn inputs(&self, up: &mut Upstream<'_, '_>) -> Result<Vec<Kept>, QueryError> {
         let mut kept: Vec<Kept> = self.facets.iter().map(|_| Kept::default()).collect();
         let (mut docs, mut bytes) = (Vec::new(), 0);
@@ -199,12 +199,12 @@ impl Stage for Facet {
     }
 }
 
-/// The documents that one facet reads.
+/// The input of one facet.
 #[derive(Debug, Default)]
 struct Kept {
     runs: VecDeque<Box<dyn SpilledRun>>,
     rest: VecDeque<RawDoc>,
-    /// Whether to go on is asked now and then.
+    /// Counts documents, to check for interruption now and then.
     given: u8,
 }
 

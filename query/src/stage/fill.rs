@@ -1,4 +1,4 @@
-//! `$fill`: values where there are none. It is short for `$setWindowFields` and `$addFields`.
+//! `$fill`: fills missing values. It is translated to `$setWindowFields` and `$addFields`.
 
 use super::{
     Parsed, StageContext,
@@ -69,7 +69,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     Ok(Parsed::Other(stages))
 }
 
-/// `{a: "$a", b: {c: "$b.c"}}` of the names.
+/// The partition expression `{a: "$a", b: {c: "$b.c"}}` for these names.
 pub(super) fn partition_of(names: &[Box<[u8]>]) -> Result<Vec<u8>, QueryError> {
     let mut doc = DocBuilder::new().finish();
     for name in names {
@@ -81,10 +81,10 @@ pub(super) fn partition_of(names: &[Box<[u8]>]) -> Result<Vec<u8>, QueryError> {
     Ok(doc)
 }
 
-/// The outputs that need a window, and those that are values.
+/// The outputs that need a window, and those with a constant value.
 type Outputs = (Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// Sorts the outputs.
+/// Separates the outputs.
 fn outputs(output: &[u8]) -> Result<Outputs, QueryError> {
     let (mut windows, mut values) = (DocBuilder::new(), DocBuilder::new());
     let (mut has_window, mut has_value) = (false, false);

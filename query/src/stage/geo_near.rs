@@ -1,7 +1,7 @@
-//! `$geoNear`, and the order of distance that `$near` asks for.
+//! `$geoNear`, and the sort by distance for `$near`.
 //!
-//! mongod walks a geo index from the nearest cell outwards. Here all places are measured and sorted; the
-//! index must be there all the same, since it says how places are meant.
+//! mongod scans a geo index from the nearest cell outwards. Here all distances are computed and sorted. The index
+//! must still exist, because it determines how places are interpreted.
 
 use bson::RawDocument;
 use protocol::{ErrorCode, RawDoc};
@@ -21,7 +21,7 @@ use crate::{
     value::{Value, path::Path},
 };
 
-/// Documents by distance, the nearest first.
+/// Documents sorted by distance, nearest first.
 #[derive(Debug)]
 pub(crate) struct NearSort {
     by: NearBy,
@@ -29,7 +29,7 @@ pub(crate) struct NearSort {
     sorted: Option<std::vec::IntoIter<RawDoc>>,
 }
 
-/// What `$geoNear` writes into the documents.
+/// What `$geoNear` adds to the documents.
 #[derive(Debug, Clone, Default)]
 struct Shown {
     distance: Option<Vec<Box<[u8]>>>,
@@ -72,7 +72,7 @@ impl Stage for NearSort {
     }
 }
 
-/// The stage, before the collection and its indexes are known.
+/// The stage before the collection and its indexes are known.
 #[derive(Debug)]
 pub struct GeoNear {
     near: Near,
@@ -82,7 +82,7 @@ pub struct GeoNear {
 }
 
 impl GeoNear {
-    /// The stage over a collection, whose index may name the field.
+    /// The stage for a collection, whose geo index may determine the field.
     pub(super) fn over(self: Box<Self>, source: &dyn Source) -> Result<NearSort, QueryError> {
         let not_found = |text: &str| QueryError::new(ErrorCode::IndexNotFound, text);
         let field = match &self.key {
@@ -175,7 +175,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     let Some(place) = place else {
         return Err(QueryError::location(5_860_400, "$geoNear requires a 'near' argument"));
     };
-    // The first of the distances that are given, as mongod lines them up beside the point.
+    // The first of the given distances, in the order in which mongod places them after the point.
     let limits = [("$minDistance", min), ("$maxDistance", max)];
     let first = limits.into_iter().find_map(|(name, limit)| Some((name, limit?)));
     let (from, geo_json) = near_point(place, first)?;
@@ -195,7 +195,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     Ok(Parsed::GeoNear(Box::new(GeoNear { near, key, filter, shown })))
 }
 
-/// A stage has no order of distance to offer.
+/// The error for `$near` in a place where documents cannot be sorted by distance.
 pub(super) fn not_here() -> QueryError {
     QueryError::location(
         5_626_500,

@@ -1,4 +1,4 @@
-//! The preferred numbers that `$bucketAuto` rounds its boundaries to.
+//! Preferred number series, to which `$bucketAuto` rounds its boundaries.
 
 use crate::{
     error::QueryError,
@@ -9,7 +9,7 @@ use crate::{
 /// A series of numbers, or the powers of two.
 #[derive(Debug, Clone)]
 pub(super) enum Granularity {
-    /// One decade of the series; the others are it times a power of ten.
+    /// One decade of the series; the others are multiples by powers of ten.
     Series(Vec<f64>),
     /// 1, 2, 4, 8 and so on, and their fractions.
     PowersOfTwo,
@@ -38,7 +38,7 @@ const E24: [u16; 24] = [
     10, 11, 12, 13, 15, 16, 18, 20, 22, 24, 27, 30, 33, 36, 39, 43, 47, 51, 56, 62, 68, 75, 82, 91,
 ];
 
-/// The finer E series are powers of a root of ten, rounded; one of them is not, by custom.
+/// The finer E series are rounded powers of a root of ten; by convention one value differs.
 fn e_series(steps: u32) -> Vec<f64> {
     (0..steps)
         .map(|step| match (100.0 * 10f64.powf(f64::from(step) / f64::from(steps))).round() {
@@ -49,7 +49,7 @@ fn e_series(steps: u32) -> Vec<f64> {
 }
 
 impl Granularity {
-    /// A series by its name.
+    /// The series with this name.
     pub(super) fn named(name: &[u8]) -> Option<Self> {
         let series =
             |numbers: &[u16]| Self::Series(numbers.iter().map(|n| f64::from(*n)).collect());
@@ -71,7 +71,7 @@ impl Granularity {
         })
     }
 
-    /// Refuses what can't be rounded.
+    /// Refuses a value that cannot be rounded.
     pub(super) fn check(value: Value<'_>) -> Result<(), QueryError> {
         let refuse = |code, what: &str| {
             Err(QueryError::location(
@@ -125,12 +125,12 @@ impl Granularity {
     }
 }
 
-/// Powers of ten by steps of ten, as mongod's rounder goes.
+/// A power of ten, computed in steps of ten as in mongod.
 fn multiplier(tens: i32) -> f64 {
     (0..tens.unsigned_abs()).fold(1.0, |m, _| if tens < 0 { m / 10.0 } else { m * 10.0 })
 }
 
-/// The number of the series next to `n`, and the power of ten that it is multiplied by.
+/// The series number next to `n`, and the power of ten to multiply it by.
 fn neighbour(series: &[f64], n: f64, up: bool) -> (f64, i32) {
     let (Some(first), Some(last)) = (series.first().copied(), series.last().copied()) else {
         return (n, 0);
@@ -172,7 +172,7 @@ fn power_of_two(value: Value<'_>, n: f64, up: bool) -> OwnedValue {
     .into()
 }
 
-/// With all 34 digits, as mongod's power has them.
+/// The value with all 34 digits, as mongod's power function returns it.
 fn in_full(n: Decimal) -> Decimal {
     let DecimalClass::Finite { mut coefficient, mut exponent } = n.class() else { return n };
     while coefficient != 0 && coefficient < 10u128.pow(33) {

@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// Memory that one search may hold, as in mongod.
+/// Memory limit of one search, as in mongod.
 const MEMORY_MAX: usize = 100 * 1024 * 1024;
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ fn specification(value: Value<'_>) -> Result<&[u8], QueryError> {
     }
 }
 
-/// Where it leads to is looked at before any stage of the pipeline.
+/// Checks `from` before any stage of the pipeline is parsed.
 pub(super) fn check_from(value: Value<'_>, _: Release) -> Result<(), QueryError> {
     let doc = specification(value)?;
     match Elements::of_bytes(doc).find(b"from").map(|field| field.value()) {
@@ -205,7 +205,7 @@ impl GraphLookup {
         by_field.push(&self.to, Value::Document(&inside.finish()));
         let by_field = by_field.finish();
         let restrict = self.restrict.iter().map(OwnedValue::get);
-        // Null leads to null, not to what has no such field.
+        // Null matches null, but not a missing field.
         let null = frontier.iter().any(|value| value.get().is_nullish());
         let there = null.then(|| {
             let exists = bson::rawdoc! { "$exists": true };

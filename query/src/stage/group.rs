@@ -22,13 +22,13 @@ use crate::{
     value::{Elements, Fields, Found, OwnedValue, Value},
 };
 
-/// Memory that the groups may hold (mongod's internalDocumentSourceGroupMaxMemoryBytes).
+/// Memory limit of the groups (mongod's internalDocumentSourceGroupMaxMemoryBytes).
 const MEMORY_MAX: usize = 100 * 1024 * 1024;
 
-/// The stage: groups are gathered at the first call and given out afterwards.
+/// The stage: the first call reads all documents, later calls return the groups.
 ///
-/// Beyond the memory limit no new group is begun: documents of groups that are not there yet are written
-/// away, and are the input of another round when the groups of this one are given out.
+/// Above the memory limit no new group is created: documents of further groups are spilled, and become the input of
+/// another round after the groups of this one were returned.
 #[derive(Debug)]
 pub(super) struct Group {
     id: Expr,
@@ -37,7 +37,7 @@ pub(super) struct Group {
     collator: Option<Arc<Collator>>,
     memory_max: usize,
     done: Option<std::vec::IntoIter<Entry>>,
-    /// Documents of groups that memory could not hold.
+    /// Spilled documents, whose groups did not fit into memory.
     left: Option<Box<dyn SpilledRun>>,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     one(Group::new(id, specs, cx))
 }
 
-/// In a document of expressions a number would look like an inclusion.
+/// In a document of expressions a number would look like an inclusion, so it is refused.
 fn check_id(id: Value<'_>, scope: &Scope) -> Result<(), QueryError> {
     let Value::Document(doc) = id else { return Ok(()) };
     if Elements::of_bytes(doc).next().is_some_and(|field| field.key.starts_with(b"$")) {
@@ -82,7 +82,7 @@ fn check_id(id: Value<'_>, scope: &Scope) -> Result<(), QueryError> {
     if !Elements::of_bytes(doc).any(|field| plain(field.value())) {
         return Ok(());
     }
-    // What is wrong before it is said first.
+    // Errors in earlier fields are reported first.
     for field in Elements::of_bytes(doc).take_while(|field| !plain(field.value())) {
         Expr::parse(field.value(), &mut scope.apart(None))?;
     }
@@ -90,7 +90,7 @@ fn check_id(id: Value<'_>, scope: &Scope) -> Result<(), QueryError> {
 }
 
 impl Group {
-    /// A group of an expression.
+    /// A group stage for an expression.
     pub(super) fn new(id: Expr, specs: Vec<Spec>, cx: &StageContext) -> Self {
         Self {
             inputs: Inputs::new(&id, &specs),
@@ -103,14 +103,14 @@ impl Group {
         }
     }
 
-    /// The memory after which it spills or fails, for tests.
+    /// Sets the memory limit above which it spills or fails, for tests.
     #[cfg(test)]
     pub(super) fn with_memory(mut self, bytes: usize) -> Self {
         self.memory_max = bytes;
         self
     }
 
-    /// One round: the groups of the documents, and those that were written away.
+    /// Runs one round: returns the groups, and the spilled documents.
     fn gather(
         &self,
         context: &Context,
@@ -157,7 +157,7 @@ impl Group {
     }
 }
 
-/// Which fields of a document a group looks at, and which of its expressions are such a field and nothing else.
+/// The document fields that a group reads, and which of its expressions are just such a field.
 #[derive(Debug)]
 struct Inputs {
     fields: Fields,
@@ -174,7 +174,7 @@ impl Inputs {
     }
 }
 
-/// The value of an expression that may be a field.
+/// The value of an expression that may be just a field.
 fn value_of<'a>(
     expr: &'a Expr,
     place: Option<usize>,
@@ -184,13 +184,13 @@ fn value_of<'a>(
     place.map_or_else(|| expr.eval(env), |place| Ok(found.at(place)))
 }
 
-/// What a round gave.
+/// The result of a round.
 struct Round {
     entries: Vec<Entry>,
     left: Option<Box<dyn SpilledRun>>,
 }
 
-/// Buffers that a document needs and the next one can have.
+/// Buffers that are reused for each document.
 struct Work {
     arena: Bump,
     key: Vec<u8>,
@@ -205,7 +205,7 @@ struct Groups<'g> {
 }
 
 impl Groups<'_> {
-    /// Takes a document into its group, which is begun if it may be. False if there is none.
+    /// Adds a document to its group, which is created if allowed. False if there is none.
     fn take(
         &mut self,
         doc: &[u8],
@@ -335,7 +335,7 @@ pub(super) fn parse_sort_by_count(
     Ok(Parsed::Other(vec![Box::new(group), Box::new(sort)]))
 }
 
-/// `$count`: one document, or none if none came.
+/// `$count`: returns one document, or none if there was no input.
 #[derive(Debug)]
 struct Count {
     name: Box<[u8]>,

@@ -1,4 +1,4 @@
-//! A value as bytes that are equal exactly when the values compare equal: for grouping.
+//! Converts a value to bytes that are equal exactly if the values compare equal, for grouping.
 
 use crate::{
     collation::Collator,
@@ -6,7 +6,7 @@ use crate::{
     value::{DecimalClass, Value, compare_values},
 };
 
-/// Appends the value's key.
+/// Appends the key of a value.
 pub(super) fn append(value: Value<'_>, collator: Option<&Collator>, out: &mut Vec<u8>) {
     if value.is_number() {
         return append_number(value, out);
@@ -45,7 +45,7 @@ fn append_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// One form for each number whatever its type: whole, else double, else decimal.
+/// A canonical form of each number, independent of its type: integer, else double, else decimal.
 fn append_number(value: Value<'_>, out: &mut Vec<u8>) {
     let whole = match value {
         Value::Int32(n) => Some(i64::from(n)),

@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// Runs a pipeline, kept as BSON since stages have states, over another collection.
+/// Runs a pipeline over another collection. It is kept as BSON and parsed for each run, because stages have state.
 pub(super) fn run_on(
     namespace: &str,
     pipeline: Value<'_>,
@@ -67,7 +67,7 @@ struct Lookup {
     cx: StageContext,
 }
 
-/// A `from` that names a database is for mongod itself.
+/// The error for a `from` with a database, which only mongod itself may use.
 fn elsewhere(from: &[u8]) -> QueryError {
     static SPEC: Spec =
         Spec::new("from", &[field("db", Takes::String), field("coll", Takes::String)]);
@@ -107,7 +107,7 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
         match name {
             "let" => {
                 for var in value.elements() {
-                    // A constant that fails is left to the joins.
+                    // If a constant fails, the error is raised when the join runs.
                     let mut scope = cx.apart().scope;
                     variables.push((var.key.into(), Expr::parse(var.value(), &mut scope)?));
                 }
@@ -155,7 +155,7 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
     }
     let empty = Value::Array(&[5, 0, 0, 0, 0]);
     let pipeline = pipeline.unwrap_or(empty);
-    // Errors of the inner pipeline are errors of the outer one, found now; but its constants are left to the joins.
+    // Errors of the inner pipeline are reported now, but its constants are evaluated when the join runs.
     check_reads_only(51_047, "$lookup", pipeline)?;
     parse_inner(pipeline, &inner.apart(), &over_named(from))?;
     one(Lookup {
@@ -168,7 +168,7 @@ pub(super) fn parse_lookup(value: Value<'_>, cx: &StageContext) -> Result<Parsed
     })
 }
 
-/// The collection of a stage, or none where its pipeline brings documents.
+/// The namespace of a stage; a placeholder if its pipeline brings its own documents.
 fn namespace(cx: &StageContext, coll: Option<&[u8]>) -> String {
     let coll = coll.map_or_else(|| "$cmd.aggregate".into(), String::from_utf8_lossy);
     format!("{}.{coll}", cx.database)
@@ -178,7 +178,7 @@ fn over_named(coll: Option<&[u8]>) -> Over {
     coll.map_or(Over::Nothing, |name| Over::Collection(String::from_utf8_lossy(name).into_owned()))
 }
 
-/// A pipeline within a stage writes nothing.
+/// Refuses writing stages in a sub-pipeline.
 fn check_reads_only(code: i32, stage: &str, pipeline: Value<'_>) -> Result<(), QueryError> {
     let names = pipeline.elements().filter_map(|inner| inner.value().elements().next());
     let mut rows = names.filter_map(|field| StageRow::named(field.key));
@@ -191,7 +191,7 @@ fn check_reads_only(code: i32, stage: &str, pipeline: Value<'_>) -> Result<(), Q
     }
 }
 
-/// Where no collection is named, the pipeline has documents of its own.
+/// If no collection is named, the pipeline must begin with `$documents`.
 fn brings_documents(stage: &str, pipeline: Value<'_>) -> Result<(), QueryError> {
     let first = pipeline.elements().next().map(|first| first.value());
     let brings = first.is_some_and(|first| {
@@ -228,14 +228,14 @@ impl Lookup {
     }
 }
 
-/// `{$match: {foreign: {$in: values}}}`: what equals the local value or one of its elements. A missing
-/// local value equals null.
+/// `{$match: {foreign: {$in: values}}}`: matches the local value or one of its elements. A missing local value
+/// matches null.
 fn equality_stage(doc: &[u8], local: &Path, foreign: &[u8]) -> Vec<u8> {
     let mut values = Vec::new();
     local.any(doc, LeafArrays::Closed, |value| {
         if let Value::Array(_) = value {
             values.extend(value.elements().map(|e| e.value()));
-            // mongod takes an empty array for null here.
+            // mongod treats an empty array as null here.
             if values.is_empty() {
                 values.push(Value::Null);
             }
@@ -251,7 +251,7 @@ fn equality_stage(doc: &[u8], local: &Path, foreign: &[u8]) -> Vec<u8> {
     if values.is_empty() {
         values.push(Value::Null);
     }
-    // A regex would be searched for: it is meant as a value here.
+    // A regex in `$in` would be used for searching, but it is meant as a value here.
     let equalities: Vec<Vec<u8>> = values
         .iter()
         .map(|value| {
@@ -265,7 +265,7 @@ fn equality_stage(doc: &[u8], local: &Path, foreign: &[u8]) -> Vec<u8> {
     let simple = values.iter().all(|v| !matches!(v, Value::Regex { .. } | Value::Document(_)));
     let mut filter = DocBuilder::new();
     if let ([value], true) = (values.as_slice(), simple) {
-        // An equality finds an `_id` at once.
+        // An equality on `_id` uses the fast lookup.
         let mut equal = DocBuilder::new();
         equal.push(b"$eq", *value);
         filter.push(foreign, Value::Document(&equal.finish()));
@@ -293,7 +293,7 @@ impl Stage for Lookup {
     }
 }
 
-/// `$unionWith`: what comes, and then what another pipeline gives.
+/// `$unionWith`: returns its input, then the results of another pipeline.
 #[derive(Debug)]
 struct UnionWith {
     namespace: String,
@@ -350,7 +350,7 @@ impl Stage for UnionWith {
     }
 }
 
-/// What mongod checks of a `$lookup` before it parses any stage of the pipeline.
+/// Checks of a `$lookup` that mongod does before it parses any stage of the pipeline.
 pub(super) fn check_lookup(value: Value<'_>, release: Release) -> Result<(), QueryError> {
     let Value::Document(spec) = value else { return Ok(()) };
     let part = |name: &[u8]| Elements::of_bytes(spec).find(name).map(|field| field.value());
@@ -381,7 +381,7 @@ pub(super) fn check_lookup(value: Value<'_>, release: Release) -> Result<(), Que
     }
 }
 
-/// The same of a `$unionWith`.
+/// The same for a `$unionWith`.
 pub(super) fn check_union_with(value: Value<'_>, release: Release) -> Result<(), QueryError> {
     match value {
         Value::Document(spec) => match Elements::of_bytes(spec).find(b"pipeline") {

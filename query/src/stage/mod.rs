@@ -1,7 +1,7 @@
 //! Aggregation: a pipeline of stages over a collection.
 //!
 //! ```text
-//!   [ {$match}, {$sort}, {$limit}, ... ]        what stands first goes to the planner: it can use indexes
+//!   [ {$match}, {$sort}, {$limit}, ... ]        the leading stages go to the planner, which can use indexes
 //!     '---------- planner ---------'  [ stage -> stage -> stage ]
 //! ```
 
@@ -53,7 +53,7 @@ use crate::{
 };
 use protocol::RawDoc;
 
-/// A stage as it was parsed: what the planner understands, and the rest.
+/// A parsed stage: the kinds that the planner understands, and the rest.
 #[derive(Debug)]
 pub enum Parsed {
     /// `$match`.
@@ -64,45 +64,45 @@ pub enum Parsed {
     Limit(u64),
     /// `$skip`.
     Skip(u64),
-    /// Buckets become measurements.
+    /// Unpacks time-series buckets.
     Unpack(Box<Unpack>),
-    /// Documents by their distance.
+    /// Documents sorted by distance.
     GeoNear(Box<GeoNear>),
-    /// Documents of the server's own. Whoever runs the pipeline takes this off.
+    /// A stage with the server's own documents. The caller of the pipeline removes it.
     Outside(&'static str),
-    /// What reaches the end is written. Whoever runs the pipeline takes this off.
+    /// A stage that writes the results. The caller of the pipeline removes it.
     Write(Box<Write>),
-    /// Documents given in the pipeline.
+    /// `$documents`: documents given in the pipeline.
     Documents(Box<dyn Stage>),
-    /// Any other stage, and those that it is short for.
+    /// Any other stage, translated to one or more stages.
     Other(Vec<Box<dyn Stage>>),
 }
 
-/// Where the pipeline runs: names for `$lookup` and its like.
+/// The environment of a pipeline's parser.
 #[derive(Debug, Clone, Default)]
 pub struct StageContext {
-    /// Collation.
+    /// The collation.
     pub parse: ParseContext,
-    /// The variables that expressions may name.
+    /// The variables that expressions may use.
     pub scope: Scope,
-    /// The database.
+    /// The database name.
     pub database: String,
-    /// What it runs over.
+    /// What the pipeline runs over.
     pub over: Over,
-    /// In how many stages it is.
+    /// Nesting depth of the pipeline.
     pub depth: usize,
-    /// mongod's second executor runs what comes here, in words of its own.
+    /// mongod's second execution engine (SBE) runs the stages parsed next, with its own error texts.
     pub pushed: bool,
 }
 
 impl StageContext {
-    /// The same with faults of its own, for the stages and the pipelines within them.
+    /// A copy with its own error slot, for stages and their sub-pipelines.
     fn apart(&self) -> Self {
         let scope = self.scope.apart(self.parse.collator.as_ref());
         Self { scope, over: Over::Part, pushed: false, ..self.clone() }
     }
 
-    /// The context of a pipeline that a stage runs over another collection, or over none.
+    /// The context of a sub-pipeline over another collection, or over none.
     fn inner(&self) -> Result<Self, QueryError> {
         if self.depth >= DEPTH_MAX {
             return Err(QueryError::location(
@@ -110,23 +110,23 @@ impl StageContext {
                 format!("Maximum number of nested sub-pipelines exceeded. Limit is {DEPTH_MAX}"),
             ));
         }
-        // Other documents come without the scores of these.
+        // Other documents do not carry these scores.
         let scope = self.scope.clone().without_scores();
         Ok(Self { depth: self.depth + 1, scope, ..self.clone() })
     }
 }
 
-/// How deep pipelines may be in each other, as in mongod.
+/// Maximum nesting of pipelines, as in mongod.
 const DEPTH_MAX: usize = 20;
 
-/// How many stages a pipeline may have, as in mongod from 5.0 on.
+/// Maximum number of stages in a pipeline, as in mongod since 5.0.
 pub const STAGES_MAX: usize = 1000;
 
 /// Parses a pipeline.
 pub fn parse(pipeline: Value<'_>, cx: &StageContext) -> Result<Vec<Parsed>, QueryError> {
     let own = StageContext { pushed: cx.over != Over::Part, ..cx.apart() };
     let parsed = parse_over(pipeline, &own, &cx.over)?;
-    // What unpacks buckets is optimised once more, with what is said of it.
+    // mongod optimises a pipeline that unpacks buckets twice, so its error has two prefixes.
     let twice = matches!(parsed.first(), Some(Parsed::Unpack(_)));
     let refused =
         |fault| if twice { not_optimized(not_optimized(fault)) } else { not_optimized(fault) };
@@ -134,7 +134,7 @@ pub fn parse(pipeline: Value<'_>, cx: &StageContext) -> Result<Vec<Parsed>, Quer
     Ok(parsed)
 }
 
-/// Checks a pipeline that is part of a stage: a constant that fails is a fault of the whole.
+/// Checks a sub-pipeline: an error in a constant makes the whole pipeline fail.
 pub(crate) fn check_part(
     pipeline: Value<'_>,
     cx: &StageContext,
@@ -153,8 +153,8 @@ fn not_optimized(fault: QueryError) -> QueryError {
     QueryError { message, ..fault }
 }
 
-/// Parses a pipeline that is part of a stage; constants that fail are noted in the scope. The length of the outermost
-/// pipeline is checked by whoever took the command: versions differ in it.
+/// Parses a sub-pipeline; errors of constants are recorded in the scope. The length of the outermost pipeline is
+/// checked by the command, since releases differ.
 fn parse_inner(
     pipeline: Value<'_>,
     cx: &StageContext,
@@ -210,7 +210,7 @@ fn parse_over(
     Ok(parsed)
 }
 
-/// The stages by name: all of them are known, those in others too, before the first is looked into.
+/// Looks up the stages by name: unknown names are reported before any stage is parsed, also those in sub-pipelines.
 fn named(
     pipeline: Value<'_>,
     release: Release,
@@ -236,23 +236,23 @@ fn named(
     Ok(stages)
 }
 
-/// A pipeline in two: what the planner does, and the stages above it.
+/// A pipeline in two parts: what the planner does, and the stages above it.
 #[derive(Debug)]
 pub struct Split {
     /// The leading stages as a query.
     pub request: Request,
-    /// How many stages that were.
+    /// Number of stages that became part of the query.
     pub absorbed: usize,
-    /// The others.
+    /// The remaining stages.
     pub rest: Vec<Parsed>,
 }
 
-/// Takes from the head of a pipeline what can use indexes.
+/// Moves the leading stages that can use indexes to a query.
 pub fn split(parsed: Vec<Parsed>, cx: &StageContext) -> Result<Split, QueryError> {
     let all = parsed.len();
     let mut stages = parsed.into_iter().peekable();
     if let Some(Parsed::Unpack(unpack)) = stages.next_if(|s| matches!(s, Parsed::Unpack(_))) {
-        // A time-series collection: what the filter says about buckets goes to the planner.
+        // For a time-series collection, the filter on buckets goes to the planner.
         let filter = match stages.peek() {
             Some(Parsed::Match(filter)) => timeseries::on_buckets(filter, &unpack.unpacking),
             _ => Matcher::from_root(Node::And(Vec::new())),
@@ -288,7 +288,7 @@ pub fn split(parsed: Vec<Parsed>, cx: &StageContext) -> Result<Split, QueryError
     Ok(Split { request, absorbed: all - rest.len(), rest })
 }
 
-/// Makes a parsed pipeline runnable over a collection.
+/// Builds the executable pipeline for a collection.
 pub fn plan(
     parsed: Vec<Parsed>,
     source: &dyn Source,
@@ -308,7 +308,7 @@ pub fn plan(
     Ok(pipeline)
 }
 
-/// A pipeline whose first stage brings the documents in a way of its own.
+/// Builds a pipeline whose first stage provides the documents itself.
 fn over_first(
     mut stages: impl Iterator<Item = Parsed>,
     source: &dyn Source,
@@ -328,14 +328,14 @@ fn over_first(
     Ok(pipeline)
 }
 
-/// Puts stages on top of a pipeline.
+/// Adds stages on top of a pipeline.
 pub fn extend(pipeline: &mut Pipeline, stages: Vec<Parsed>) {
     push_all(pipeline, stages.into_iter());
     let scored = pipeline.carries_scores();
     pipeline.extend(scored.then_some(exec::Forget));
 }
 
-/// A limit right after a sort bounds what the sort must hold.
+/// Adds stages. A limit directly after a sort becomes the sort's limit.
 fn push_all(pipeline: &mut Pipeline, stages: impl Iterator<Item = Parsed>) {
     let mut stages = stages.peekable();
     while let Some(stage) = stages.next() {
@@ -349,14 +349,14 @@ fn push_all(pipeline: &mut Pipeline, stages: impl Iterator<Item = Parsed>) {
     }
 }
 
-/// Runs a parsed pipeline over documents that are at hand.
+/// Runs a parsed pipeline over given documents.
 pub fn over_docs(docs: Vec<RawDoc>, parsed: Vec<Parsed>) -> Pipeline {
     let mut pipeline = Pipeline::new(Access::Given(docs), Vec::new());
     push_all(&mut pipeline, parsed.into_iter());
     pipeline
 }
 
-/// The same over what a stage gives.
+/// Runs a parsed pipeline over a stage's output.
 fn over(stage: impl Stage + 'static, parsed: Vec<Parsed>) -> Pipeline {
     let mut pipeline = Pipeline::new(Access::Nothing, vec![Box::new(stage)]);
     push_all(&mut pipeline, parsed.into_iter());
@@ -389,7 +389,7 @@ fn push(pipeline: &mut Pipeline, stage: Parsed) {
     }
 }
 
-/// An empty collection, for pipelines over documents at hand.
+/// An empty collection, for pipelines over given documents.
 #[derive(Debug)]
 pub(crate) struct NoSource;
 

@@ -1,6 +1,6 @@
-//! Stages that need the server: those whose documents it knows.
+//! Stages whose documents the server provides.
 //!
-//! Here they are parsed and put in their place; [`crate::context::Collections::outside`] gives their documents.
+//! They are parsed here; [`crate::context::Collections::outside`] provides their documents.
 
 use protocol::{ErrorCode, RawDoc};
 
@@ -18,16 +18,16 @@ use crate::{
 /// What a pipeline runs over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Over {
-    /// What the stage gives that it is part of.
+    /// The output of the stage that contains it.
     #[default]
     Part,
-    /// The collection or view of that name.
+    /// The collection or view with this name.
     Collection(String),
-    /// `{aggregate: 1}`: nothing.
+    /// No collection: `{aggregate: 1}`.
     Nothing,
 }
 
-/// Stands where a stage is that the server should have taken out of the pipeline.
+/// Placeholder for a stage that the server should have removed from the pipeline; running it fails.
 #[derive(Debug)]
 pub(super) struct Refused(pub(super) &'static str);
 
@@ -37,12 +37,12 @@ impl Stage for Refused {
     }
 }
 
-/// A refusal by name.
+/// The error for an unsupported stage.
 pub(super) fn not_supported(name: &str) -> QueryError {
     QueryError::location(115, format!("The {name} stage is not supported by this server yet"))
 }
 
-/// mongod's words for stages that need a search server beside it.
+/// mongod's error for stages that need a search server.
 pub(super) fn no_search(_: &str) -> QueryError {
     search_refused(
         "Using $search and $vectorSearch aggregation stages requires additional configuration. \
@@ -68,7 +68,7 @@ fn search_refused(why: &str) -> QueryError {
     )
 }
 
-/// Refuses a stage that stands where it must not.
+/// Refuses a stage in a wrong position.
 pub(super) fn check_places(
     stages: impl ExactSizeIterator<Item = &'static StageRow>,
 ) -> Result<(), QueryError> {
@@ -88,7 +88,7 @@ fn not_here(text: impl Into<String>) -> Result<(), QueryError> {
     Err(QueryError::new(ErrorCode::InvalidNamespace, text))
 }
 
-/// A stage that runs on `admin`, over no collection.
+/// Checks that a stage runs on `admin` without a collection.
 pub(super) fn on_admin(row: &StageRow, db: &str, over: &Over) -> Result<(), QueryError> {
     if db == "admin" && *over == Over::Nothing {
         return Ok(());
@@ -96,7 +96,7 @@ pub(super) fn on_admin(row: &StageRow, db: &str, over: &Over) -> Result<(), Quer
     not_here(format!("{} must be run against the 'admin' database with {{aggregate: 1}}", row.name))
 }
 
-/// A stage that runs over a collection, or over all of them on `admin`.
+/// Checks that a stage runs on a collection, or on `admin` for all collections.
 pub(super) fn catalog_on_admin(row: &StageRow, db: &str, over: &Over) -> Result<(), QueryError> {
     if db == "admin" || *over != Over::Nothing {
         return Ok(());
@@ -107,7 +107,7 @@ pub(super) fn catalog_on_admin(row: &StageRow, db: &str, over: &Over) -> Result<
     ))
 }
 
-/// A stage that runs on a database, over no collection.
+/// Checks that a stage runs on a database without a collection.
 pub(super) fn on_database(row: &StageRow, _: &str, over: &Over) -> Result<(), QueryError> {
     if *over == Over::Nothing {
         return Ok(());
@@ -116,7 +116,7 @@ pub(super) fn on_database(row: &StageRow, _: &str, over: &Over) -> Result<(), Qu
     Err(QueryError::location(9_621_301, text))
 }
 
-/// The same of an older stage, with other words.
+/// The same for an older stage, with a different error text.
 pub(super) fn on_no_collection(row: &StageRow, _: &str, over: &Over) -> Result<(), QueryError> {
     if *over == Over::Nothing {
         return Ok(());
@@ -127,7 +127,7 @@ pub(super) fn on_no_collection(row: &StageRow, _: &str, over: &Over) -> Result<(
     ))
 }
 
-/// A stage that runs over the collection of sessions.
+/// Checks that a stage runs on the sessions collection.
 pub(super) fn on_sessions(row: &StageRow, db: &str, over: &Over) -> Result<(), QueryError> {
     match over {
         Over::Collection(name) if db == "config" && name == "system.sessions" => Ok(()),
@@ -135,7 +135,7 @@ pub(super) fn on_sessions(row: &StageRow, db: &str, over: &Over) -> Result<(), Q
     }
 }
 
-/// Some stages bring documents, the others want a collection's.
+/// Some first stages provide documents; the others need a collection.
 pub(super) fn check_first(first: Option<&'static StageRow>, over: &Over) -> Result<(), QueryError> {
     match (first, over) {
         (Some(row), Over::Collection(_)) if row.runs_over == RunsOver::Nothing => {
@@ -197,7 +197,7 @@ fn check_scale(scale: Value<'_>) -> Result<(), QueryError> {
     }
 }
 
-/// A stage that takes nothing but `{}`.
+/// Parses a stage that accepts only `{}`.
 fn empty(name: &'static str, code: i32, value: Value<'_>) -> Result<Parsed, QueryError> {
     match value {
         Value::Document(doc) if Elements::of_bytes(doc).next().is_none() => {
@@ -279,7 +279,7 @@ pub(super) fn parse_list_cluster_catalog(
     Ok(Parsed::Outside("$listClusterCatalog"))
 }
 
-/// mongod looks at one field, and at nothing else.
+/// mongod checks only one field here.
 pub(super) fn parse_list_sampled_queries(
     value: Value<'_>,
     _: &StageContext,

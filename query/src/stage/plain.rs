@@ -1,4 +1,4 @@
-//! Stages that find has, too, or that need little more than a projection.
+//! Stages that find also has, or that are little more than a projection.
 
 use protocol::Release;
 
@@ -20,7 +20,7 @@ pub(super) fn one(stage: impl Stage + 'static) -> Outcome {
 }
 
 pub(super) fn in_stage(name: &str, error: QueryError) -> QueryError {
-    // That there are no scores is found out later, when the pipeline is looked at as a whole.
+    // Missing scores are reported later, when the whole pipeline is checked.
     if error.code.code() == crate::expression::NO_SCORES {
         return error;
     }
@@ -91,7 +91,7 @@ pub(super) fn matching(value: Value<'_>, cx: &StageContext) -> Outcome {
         ));
     };
     let filter = Matcher::parse_within(raw(doc)?, &cx.parse, &cx.scope).map_err(|error| {
-        // JavaScript has no place in a pipeline, whether there is an engine for it or not.
+        // JavaScript is not allowed in a pipeline, whether it is enabled or not.
         match error.code.code() {
             NO_JAVASCRIPT => QueryError::bad_value("$where is not allowed in this context"),
             _ => error,
@@ -127,7 +127,7 @@ pub(super) fn skip(value: Value<'_>, _: &StageContext) -> Outcome {
     whole("$skip", (5_107_200, 15_972), value).map(Parsed::Skip)
 }
 
-/// `codes`: that of today, and that of 4.4.
+/// Parses a non-negative integer; `codes` are the current error code and that of 4.4.
 fn whole(name: &str, codes: (i32, i32), value: Value<'_>) -> Result<u64, QueryError> {
     let refused = |why: String| {
         QueryError::location(codes.0, format!("invalid argument to {name} stage: {why}"))

@@ -1,4 +1,4 @@
-//! What mongod's second executor takes: there some failures have codes and words of their own.
+//! What mongod's second execution engine (SBE) supports: there some errors have different codes and texts.
 
 use super::accumulator::Accumulator;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     value::{Elements, Value},
 };
 
-/// Whether a projection shows fields and computes none.
+/// True if a projection only includes fields and computes none.
 pub(super) fn is_plain_projection(spec: Value<'_>) -> bool {
     spec.elements().all(|field| {
         let shown = crate::matcher::operands::is_true(field.value());
@@ -15,12 +15,12 @@ pub(super) fn is_plain_projection(spec: Value<'_>) -> bool {
     })
 }
 
-/// Whether a join has no pipeline.
+/// True if a join has no pipeline.
 pub(super) fn is_plain_join(spec: Value<'_>) -> bool {
     !spec.elements().any(|field| matches!(field.key, b"pipeline" | b"let"))
 }
 
-/// Whether it takes an expression: none of its operators is missing there.
+/// True if SBE supports all operators of an expression.
 pub(super) fn takes_expression(value: Value<'_>) -> bool {
     match value {
         Value::Array(_) => value.elements().all(|item| takes_expression(item.value())),
@@ -32,7 +32,7 @@ pub(super) fn takes_expression(value: Value<'_>) -> bool {
     }
 }
 
-/// Whether it takes what a group gathers: an accumulator is not an operator of the same name.
+/// True if SBE supports the accumulators of a group.
 pub(super) fn takes_accumulator(value: Value<'_>) -> bool {
     value.elements().all(|field| {
         Accumulator::named(field.key).is_none_or(|accumulator| accumulator.pushed)

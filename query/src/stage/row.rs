@@ -1,8 +1,8 @@
-//! What a row of the stage table says.
+//! The columns of the stage table.
 //!
-//! Everything that other code asks of a stage by its name stands in its row: where it may stand, where its documents come
-//! from, which other collections it names, which privileges it needs, since when MongoDB has it, and whether mongod's
-//! second executor takes it.
+//! A row contains everything that other code needs to know about a stage: where it may be placed, where its documents
+//! come from, which other collections it reads, which privileges it needs, since which release MongoDB has it, and
+//! whether mongod's second execution engine (SBE) runs it.
 
 use super::{Over, Parsed, StageContext, table};
 use crate::{Release, error::QueryError, value::Value};
@@ -12,11 +12,11 @@ pub(super) type Parse = fn(Value<'_>, &StageContext) -> Result<Parsed, QueryErro
 /// A stage of the aggregation language.
 #[derive(Debug)]
 pub struct StageRow {
-    /// The name, with its dollar.
+    /// The name, including its dollar sign.
     pub name: &'static str,
     /// The first release that has it.
     pub(super) since: Release,
-    /// What releases before that say of it.
+    /// The error of releases that do not have it.
     pub(super) before: fn(&str, Release) -> QueryError,
     form: Form,
     pub(super) place: Place,
@@ -24,27 +24,27 @@ pub struct StageRow {
     pub(super) runs_over: RunsOver,
     /// Checks the database and the collection that the pipeline runs over.
     pub(super) home: fn(&Self, &str, &Over) -> Result<(), QueryError>,
-    /// Checks the pipelines within the stage, before any stage of the outer one is parsed.
+    /// Checks the sub-pipelines of the stage, before any stage of the outer pipeline is parsed.
     pub(super) inner: fn(Value<'_>, Release) -> Result<(), QueryError>,
     pub(super) pushed: Pushed,
-    /// Which documents of the server's own it gives, if it does.
+    /// The kind of server documents that it returns, if it does.
     pub shows: Option<Shows>,
-    /// True if a pipeline that begins with it reads no documents of its collection.
+    /// True if a pipeline that begins with it does not read its collection.
     pub brings_documents: bool,
     /// Which other collections it reads.
     pub reads: Reads,
-    /// Which privileges it needs, beside reading what it reads.
+    /// Privileges it needs, besides reading its collections.
     pub needs: Needs,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Parsed(Parse),
-    /// Known and refused, before anything of the pipeline is parsed.
+    /// Known but refused, before anything of the pipeline is parsed.
     Refused(fn(&str) -> QueryError),
 }
 
-/// Where a stage may stand in a pipeline.
+/// Where a stage may be placed in a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Anywhere,
@@ -56,22 +56,22 @@ pub(super) enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunsOver {
     Collection,
-    /// `{aggregate: 1}`.
+    /// No collection: `{aggregate: 1}`.
     Nothing,
     Either,
 }
 
-/// Whether mongod's second executor takes a stage.
+/// Whether mongod's second execution engine (SBE) runs a stage.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pushed {
     Never,
-    /// If its specification is such, and no stage before it was [`Pushed::Above`].
+    /// If the function accepts its specification, and no stage before it was [`Pushed::Above`].
     Below(fn(Value<'_>) -> bool),
-    /// If its specification is such; what follows is taken only if it is of this kind, too.
+    /// If the function accepts its specification; later stages are run by SBE only if they are of this kind, too.
     Above(fn(Value<'_>) -> bool),
 }
 
-/// What the server's own documents are about.
+/// The kinds of server documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the stages' own names")]
 pub enum Shows {
@@ -88,18 +88,19 @@ pub enum Shows {
     QueryStats,
 }
 
-/// Which other collections a stage reads.
+/// The other collections that a stage reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
     /// None.
     Nothing,
-    /// The one that a field names, through the stage's `pipeline` if it has one. The whole specification may be the name.
+    /// The collection that a field names, through the stage's `pipeline` if it has one. The whole specification may
+    /// be the name.
     Collection(&'static [u8]),
-    /// What the pipelines in its fields read.
+    /// The collections that the pipelines in its fields read.
     Facets,
 }
 
-/// The privileges that a stage needs, by the names of MongoDB's actions.
+/// The privileges that a stage needs, by MongoDB's action names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// None.
@@ -108,29 +109,29 @@ pub enum Needs {
     Collection(&'static str),
     /// An action on the cluster.
     Cluster(&'static str),
-    /// An action on the cluster to see what belongs to other users.
+    /// An action on the cluster, needed to see what belongs to other users.
     ClusterForAllUsers(&'static str),
-    /// To be each of the users that are asked for, or an action on the cluster.
+    /// Being each of the requested users, or an action on the cluster.
     BeingUsers(&'static str),
-    /// To list all collections and indexes, or those of the collection.
+    /// Listing all collections and indexes, or those of the collection.
     Catalog,
-    /// To list the collections of the database, or of all from `admin`.
+    /// Listing the collections of the database, or of all databases on `admin`.
     DatabaseCatalog,
-    /// To follow the changes of a collection, a database or all.
+    /// Change streams on a collection, a database or the cluster.
     Changes,
-    /// Actions on the collection that is written to: it stands in the field, or is the whole specification.
+    /// Actions on the target collection, which is named in the field or is the whole specification.
     Target(Option<&'static [u8]>, [&'static str; 2]),
 }
 
 impl StageRow {
-    /// The stage of that name, whatever release it came with.
+    /// The stage with this name, whatever its release.
     pub fn named(name: &[u8]) -> Option<&'static Self> {
         let rows = table::STAGES;
         let at = rows.binary_search_by(|row| row.name.as_bytes().cmp(name)).ok()?;
         rows.get(at)
     }
 
-    /// The stage of that name in a release, if it can be used there.
+    /// The stage with this name, if the release can use it.
     pub(super) fn usable(name: &[u8], release: Release) -> Result<&'static Self, QueryError> {
         let Some(row) = Self::named(name) else {
             return Err(unrecognized(&String::from_utf8_lossy(name), release));
@@ -172,12 +173,12 @@ impl StageRow {
         }
     }
 
-    /// A stage that is known and refused.
+    /// A stage that is known but refused.
     pub(super) const fn refused(name: &'static str, why: fn(&str) -> QueryError) -> Self {
         Self::of(name, Form::Refused(why))
     }
 
-    /// A stage whose documents are the server's own.
+    /// A stage with the server's own documents.
     pub(super) const fn shown(name: &'static str, shows: Shows, parse: Parse) -> Self {
         let mut row = Self::new(name, parse).first();
         row.shows = Some(shows);

@@ -1,4 +1,4 @@
-//! Stages that look at one document at a time, and `$sample`.
+//! Stages that process one document at a time, and `$sample`.
 
 use protocol::RawDoc;
 
@@ -18,13 +18,13 @@ use crate::{
     value::{Element, Elements, Shown, Spelled, Value},
 };
 
-/// `$documents`: the pipeline brings its own.
+/// `$documents`: the pipeline provides its own documents.
 pub(super) fn parse_documents(value: Value<'_>, cx: &StageContext) -> Result<Parsed, QueryError> {
     let list = Expr::parse(value, &mut cx.scope.clone())?;
     Ok(Parsed::Documents(Box::new(Documents { list, given: None })))
 }
 
-/// Before it was there for all, it was there for mongod itself.
+/// The error of releases in which `$documents` was internal.
 pub(super) fn no_documents(_: &str, release: Release) -> QueryError {
     if release < Release::V5_0 {
         let text = "Must set 'enableSearchMeta' to true to use '$documents'";
@@ -33,7 +33,7 @@ pub(super) fn no_documents(_: &str, release: Release) -> QueryError {
     QueryError::location(5_491_300, "$documents' is not allowed in user requests")
 }
 
-/// The documents of `$documents`: worked out when the first is asked for, since variables may have a part in them.
+/// The documents of `$documents`, evaluated when the first is requested, since they may use variables.
 #[derive(Debug)]
 struct Documents {
     list: Expr,
@@ -77,7 +77,7 @@ impl Stage for Documents {
 struct ReplaceRoot {
     root: Expr,
     name: &'static str,
-    /// Documents may come with scores, which they keep.
+    /// Documents may carry scores, which are preserved.
     noted: bool,
 }
 
@@ -134,7 +134,7 @@ impl Stage for ReplaceRoot {
     }
 }
 
-/// `$sample`: so many documents by chance.
+/// `$sample`: random documents.
 #[derive(Debug)]
 struct Sample {
     size: usize,
@@ -164,7 +164,7 @@ pub(super) fn parse_sample(value: Value<'_>, _: &StageContext) -> Result<Parsed,
 impl Stage for Sample {
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
         if self.chosen.is_none() {
-            // Each document gets a lot; the lowest lots win and give the order.
+            // Each document gets a random number; the lowest numbers win and determine the order.
             let mut kept: Vec<(f64, RawDoc)> = Vec::new();
             while let Some(doc) = up.pull()? {
                 let lot = up.context().random();
@@ -181,7 +181,7 @@ impl Stage for Sample {
     }
 }
 
-/// `$redact`: each document and sub-document is kept, pruned, or looked into.
+/// `$redact`: keeps, prunes or descends into each document and sub-document.
 #[derive(Debug)]
 struct Redact {
     expr: Expr,

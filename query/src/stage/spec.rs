@@ -1,24 +1,24 @@
-//! The reader of stage specifications. A stage declares its fields; their names and types are checked here, in the order
-//! in which they are given, with the codes and texts of mongod.
+//! Parses stage specifications. A stage declares its fields; names and types are checked here, in the order in which
+//! the fields are given, with mongod's codes and texts.
 
 use crate::{
     error::QueryError,
     value::{Elements, Shown, Value},
 };
 
-/// A code and a text. In texts `{stage}` stands for the stage, `{field}` for the field's name, `{type}` for the type of
-/// what was given and `{shown}` for its value.
+/// An error code and text. In texts `{stage}` stands for the stage, `{field}` for the field's name, `{type}` for the
+/// type of the given value and `{shown}` for the value.
 type Said = (i32, &'static str);
 
 /// The fields of a specification.
 #[derive(Debug)]
 pub(super) struct Spec {
-    /// The stage, or the path of a document within its specification: `$merge.into`.
+    /// The stage, or the path of a document within its specification, such as `$merge.into`.
     name: &'static str,
     fields: &'static [Field],
     not_object: Said,
     unknown: Said,
-    /// Whether a field that is there twice is refused.
+    /// Whether a duplicate field is refused.
     once: bool,
 }
 
@@ -27,13 +27,13 @@ pub(super) struct Spec {
 pub(super) struct Field {
     name: &'static str,
     takes: Takes,
-    /// What a value of another type is told, if not what mongod's generated parsers say.
+    /// The error for a value of another type, if it differs from that of mongod's generated parsers.
     otherwise: Option<Said>,
     /// Whether null counts as absent, as in mongod's generated parsers.
     null_is_absent: bool,
 }
 
-/// The types that a field takes.
+/// The types that a field accepts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Takes {
     Any,
@@ -53,7 +53,7 @@ const NOT_OBJECT: Said =
     (14, "BSON field '{stage}' is the wrong type '{type}', expected type 'object'");
 
 impl Spec {
-    /// A specification as mongod's generated parsers read it.
+    /// A specification with the errors of mongod's generated parsers.
     pub(super) const fn new(name: &'static str, fields: &'static [Field]) -> Self {
         Self { name, fields, not_object: NOT_OBJECT, unknown: UNKNOWN, once: false }
     }
@@ -73,7 +73,7 @@ impl Spec {
         self
     }
 
-    /// The fields by their places in the declaration; of one that is there twice the last.
+    /// The fields by their positions in the declaration; the last one of duplicates.
     pub(super) fn read<'v, const N: usize>(
         &self,
         spec: Value<'v>,
@@ -89,12 +89,12 @@ impl Spec {
         Ok(found)
     }
 
-    /// Checks the fields and nothing else.
+    /// Only checks the fields.
     pub(super) fn check(&self, spec: Value<'_>) -> Result<(), QueryError> {
         self.each(spec, |_, _| Ok(()))
     }
 
-    /// Gives the fields in their order, each checked before it is given.
+    /// Passes the fields in order, each after it was checked.
     pub(super) fn each<'v>(
         &self,
         spec: Value<'v>,
@@ -176,7 +176,7 @@ impl Spec {
         QueryError::location(code, text.replace("{field}", field))
     }
 
-    /// The error for a field that must be there.
+    /// The error for a missing required field.
     pub(super) fn missing(&self, field: &str) -> QueryError {
         let text = format!("BSON field '{}.{field}' is missing but a required field", self.name);
         QueryError::location(40_414, text)
@@ -191,13 +191,13 @@ pub(super) fn wrong_type(stage: &str, field: &[u8], got: Value<'_>, expected: &s
     ))
 }
 
-/// A field that takes any value, until told otherwise.
+/// Declares a field.
 pub(super) const fn field(name: &'static str, takes: Takes) -> Field {
     Field { name, takes, otherwise: None, null_is_absent: false }
 }
 
 impl Field {
-    /// What is said of a value of another type.
+    /// Sets the error for a value of another type.
     pub(super) const fn otherwise(mut self, code: i32, text: &'static str) -> Self {
         self.otherwise = Some((code, text));
         self
@@ -209,7 +209,7 @@ impl Field {
     }
 }
 
-/// The bytes of a field that takes an object.
+/// The bytes of an object field.
 pub(super) fn object(value: Option<Value<'_>>) -> Option<&[u8]> {
     match value {
         Some(Value::Document(doc)) => Some(doc),
@@ -217,7 +217,7 @@ pub(super) fn object(value: Option<Value<'_>>) -> Option<&[u8]> {
     }
 }
 
-/// The text of a field that takes text.
+/// The text of a string field.
 pub(super) fn string(value: Option<Value<'_>>) -> Option<&[u8]> {
     match value {
         Some(Value::String(text)) => Some(text),
@@ -225,7 +225,7 @@ pub(super) fn string(value: Option<Value<'_>>) -> Option<&[u8]> {
     }
 }
 
-/// The texts of a field that takes a list of them.
+/// The texts of a field that is a list of strings.
 pub(super) fn strings(value: Value<'_>) -> Vec<Box<[u8]>> {
     value.elements().filter_map(|e| string(Some(e.value())).map(Box::from)).collect()
 }

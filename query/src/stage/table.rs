@@ -1,4 +1,4 @@
-//! The stages of the aggregation language, one row each. Sorted by name: they are searched.
+//! The stages of the aggregation language, one row each. Sorted by name, for binary search.
 
 use super::{
     bucket, densify, facet, fill, geo_near, graph, group, join, outside, plain, pushed,

@@ -39,7 +39,7 @@ fn run(pipeline: Value<'_>, two: &Rc<Two>) -> Result<Vec<Vec<u8>>, QueryError> {
 
 #[test]
 fn pipelines_give_what_mongod_gives() {
-    // Groups come in any order, and so does a set.
+    // Groups and sets come in any order.
     check("pipelines.bson", |text| {
         text.contains("$sort:") && !text.contains("$group") || text.contains("$skip: 1 }")
     });
@@ -47,7 +47,7 @@ fn pipelines_give_what_mongod_gives() {
 
 #[test]
 fn windows_give_what_mongod_gives() {
-    // Documents that tie come in any order.
+    // Documents with equal sort keys come in any order.
     check("windows.bson", |text| {
         !["ank: {}", "sortBy: { g: 1 }", "$densify"].iter().any(|open| text.contains(open))
     });
@@ -107,13 +107,13 @@ fn check(fixture: &str, is_ordered: fn(&str) -> bool) {
     assert!(wrong.is_empty(), "{} of {total} wrong\n{shown}", wrong.len());
 }
 
-/// Functions whose sums take values out again: mongod rounds on the way where we don't.
+/// Functions that remove values from a running sum: mongod's rounding differs from ours.
 fn is_sliding(pipeline: &str) -> bool {
     let functions = ["$sum: ", "$avg: ", "$stdDev", "$covariance", "$integral"];
     pipeline.contains("$setWindowFields") && functions.iter().any(|name| pipeline.contains(name))
 }
 
-/// Documents that differ by less than a billionth in their numbers.
+/// True if the documents' numbers differ by less than a billionth.
 fn alike(got: &[Vec<u8>], want: &[Vec<u8>]) -> bool {
     let number = |value: Value<'_>| value.is_number().then(|| crate::expression::as_f64(value));
     fn same(a: Value<'_>, b: Value<'_>, number: &dyn Fn(Value<'_>) -> Option<f64>) -> bool {
@@ -138,11 +138,11 @@ fn alike(got: &[Vec<u8>], want: &[Vec<u8>]) -> bool {
 fn known_difference(pipeline: &str) -> bool {
     // A set has no order.
     pipeline.contains("$addToSet")
-        // mongod shows the fields that the expression needs, not the document.
+        // mongod shows only the fields that the expression needs, not the whole document.
         || pipeline.contains("newRoot: \"$price\"") || pipeline.contains("\"$nope\"")
 }
 
-/// Keeps what is written away, and counts.
+/// Keeps spilled documents in memory and counts them.
 #[derive(Default)]
 struct Kept(std::cell::Cell<usize>);
 

@@ -1,4 +1,4 @@
-//! `$_internalUnpackBucket`: the stage under every time-series collection, and its short form.
+//! `$_internalUnpackBucket`, which mongod puts before every pipeline on a time-series collection, and its short form.
 
 use protocol::RawDoc;
 
@@ -18,7 +18,7 @@ pub struct Unpack {
     given: u64,
 }
 
-/// How often a long bucket asks whether it should go on.
+/// Measurements between checks for interruption.
 const CHECK_EVERY: u64 = 1024;
 
 impl Stage for Unpack {
@@ -40,7 +40,7 @@ impl Stage for Unpack {
     }
 }
 
-/// The codes of the two forms, which differ in nothing else that they share.
+/// The error codes in which the two forms differ.
 struct Codes {
     name: &'static str,
     not_object: i32,
@@ -128,7 +128,7 @@ fn parse_as(codes: &Codes, value: Value<'_>) -> Result<Parsed, QueryError> {
                 }
                 span = true;
             }
-            // What mongod knows of the buckets makes some of its plans faster, and no answer other.
+            // These fields only speed up mongod's plans; they do not change results.
             (
                 b"assumeNoMixedSchemaData"
                 | b"usesExtendedRange"

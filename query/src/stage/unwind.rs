@@ -119,7 +119,7 @@ impl Unwind {
         };
         if elements.is_empty() {
             if self.keep_empty {
-                // An empty array leaves no field; null stays.
+                // An empty array removes the field; null is kept.
                 let left = if matches!(value, Value::Array(_)) { Value::Missing } else { value };
                 self.push(doc.as_bytes(), left, Value::Null, true)?;
             }
@@ -147,7 +147,7 @@ impl Unwind {
     }
 }
 
-/// The value at a path through documents only.
+/// The value at a path that leads only through documents.
 pub(super) fn at<'d>(doc: &'d [u8], path: &[Box<[u8]>]) -> Value<'d> {
     let mut value = Value::Document(doc);
     for name in path {
@@ -190,7 +190,7 @@ pub(super) fn with(doc: &[u8], path: &[Box<[u8]>], value: Value<'_>) -> Vec<u8> 
     out.finish()
 }
 
-/// The document with a value at a path, as `$addFields` writes it: an array on the way takes it in each element.
+/// The document with a value at a path, as `$addFields` writes it: for an array on the path, into each element.
 pub(super) fn spread(doc: &[u8], path: &[Box<[u8]>], value: Value<'_>) -> Vec<u8> {
     let Some((name, rest)) = path.split_first() else { return doc.to_vec() };
     let old = Elements::of_bytes(doc).find(name).map_or(Value::Missing, |field| field.value());

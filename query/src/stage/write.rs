@@ -1,7 +1,7 @@
-//! Stages that write what reaches them: `$out` and `$merge`.
+//! Stages that write their input: `$out` and `$merge`.
 //!
-//! Here they are parsed, and documents become the statements of an update. Whoever runs the pipeline takes the stage
-//! off its end and carries the writes out.
+//! They are parsed here, and documents are converted to update statements. The caller of the pipeline removes the
+//! stage and executes the writes.
 
 use std::collections::HashSet;
 
@@ -19,26 +19,26 @@ use crate::{
     value::{Elements, OwnedValue, Value},
 };
 
-/// A stage that writes what reaches it.
+/// A stage that writes its input.
 #[derive(Debug)]
 pub struct Write {
-    /// The database.
+    /// The target database.
     pub database: String,
-    /// The collection.
+    /// The target collection.
     pub collection: String,
-    /// How.
+    /// The kind of write.
     pub kind: WriteKind,
 }
 
-/// How a stage writes.
+/// The kind of write.
 #[derive(Debug)]
 pub enum WriteKind {
-    /// `$out`: the documents become the collection.
+    /// `$out`: the documents replace the collection.
     Out {
         /// Options of a time-series collection.
         timeseries: Option<RawDocumentBuf>,
     },
-    /// `$merge`: each document goes into the collection.
+    /// `$merge`: each document is merged into the collection.
     Merge(Merge),
 }
 
@@ -52,7 +52,7 @@ impl Write {
     }
 }
 
-/// What happens to a document that is there already.
+/// What happens to a document that matches an existing one.
 #[derive(Debug)]
 enum WhenMatched {
     Replace,
@@ -62,7 +62,7 @@ enum WhenMatched {
     Pipeline(OwnedValue),
 }
 
-/// What happens to one that is not.
+/// What happens to a document that matches none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WhenNotMatched {
     Insert,
@@ -70,7 +70,7 @@ enum WhenNotMatched {
     Fail,
 }
 
-/// Names and what they stand for.
+/// Variables with their expressions.
 type Variables = Vec<(Box<[u8]>, Expr)>;
 
 /// `$merge`.
@@ -83,7 +83,7 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// The fields by which documents are found; `_id` if none are named.
+    /// The fields by which documents are matched; `_id` by default.
     pub fn on(&self) -> Vec<&str> {
         match &self.on {
             Some(fields) => fields.iter().map(String::as_str).collect(),
@@ -91,17 +91,17 @@ impl Merge {
         }
     }
 
-    /// True where documents are inserted, and one that is there is an error.
+    /// True if documents are inserted and an existing one is an error.
     pub fn only_inserts(&self) -> bool {
         matches!(self.matched, WhenMatched::Fail)
     }
 
-    /// True where a document that is not there is an error.
+    /// True if a document without a match is an error.
     pub fn must_match(&self) -> bool {
         self.not_matched == WhenNotMatched::Fail
     }
 
-    /// The document with an `_id`, if it is found by that and has none.
+    /// Adds an `_id` if documents are matched by it and this one has none.
     pub fn with_id(&self, doc: &RawDoc) -> Result<RawDoc, QueryError> {
         let has_id = Elements::new(doc).find(b"_id").is_some();
         if has_id || !self.on().contains(&"_id") {
@@ -110,7 +110,7 @@ impl Merge {
         super::to_doc(prepend_id(doc))
     }
 
-    /// The statement of an update for a document. `nullish`: the fields that it is found by may be missing or null.
+    /// The update statement for a document. `nullish` allows the matched fields to be missing or null.
     pub fn statement(
         &self,
         doc: &RawDoc,
@@ -128,7 +128,7 @@ impl Merge {
         let mut out = DocBuilder::new();
         out.push(b"q", Value::Document(&self.query(doc, nullish)?));
         match &self.matched {
-            // `Fail` inserts and has no statement.
+            // `Fail` inserts, so it has no statement.
             WhenMatched::Replace | WhenMatched::Fail => out.push(b"u", whole),
             WhenMatched::Merge => out.push(b"u", Value::Document(&wrapped(b"$set"))),
             WhenMatched::KeepExisting => {
@@ -147,7 +147,7 @@ impl Merge {
         out.push(b"multi", Value::Bool(false));
         out.push(b"upsert", Value::Bool(inserts));
         if inserts && matches!(self.matched, WhenMatched::Pipeline(_)) {
-            // What is not there is inserted as it is, not as the pipeline would make it.
+            // A document without a match is inserted as it is, not as the pipeline would change it.
             out.push(b"upsertSupplied", Value::Bool(true));
         }
         raw(&out.finish()).map(ToOwned::to_owned)
@@ -185,7 +185,7 @@ impl Merge {
     }
 }
 
-/// A document with a new `_id` before its fields.
+/// A document with a new `_id` as its first field.
 pub fn prepend_id(doc: &RawDoc) -> Vec<u8> {
     const OBJECT_ID: u8 = 0x07;
     let mut out = DocBuilder::new();
@@ -196,7 +196,7 @@ pub fn prepend_id(doc: &RawDoc) -> Vec<u8> {
     out.finish()
 }
 
-/// Databases that belong to the servers.
+/// Databases of the servers themselves.
 fn is_internal(database: &str) -> bool {
     matches!(database, "admin" | "config" | "local")
 }
@@ -390,7 +390,8 @@ fn check_modes(matched: &WhenMatched, not_matched: WhenNotMatched) -> Result<(),
     ))
 }
 
-/// The variables of `let`, and `new`, the document itself; the pipeline is read with them, to find its errors now.
+/// The variables of `let`, and `new`, the document itself. The pipeline is parsed with them, to report its errors
+/// now.
 fn variables(
     given: Option<&[u8]>,
     matched: &WhenMatched,
@@ -414,7 +415,7 @@ fn variables(
     };
     let new = Expr::parse(Value::String(ROOT), &mut cx.scope.clone())?;
     let mut variables: Variables = Vec::new();
-    // Without `let` there is `new`, and where what is not there is inserted it must be.
+    // Without `let` there is `new`; it is also needed if documents without a match are inserted.
     if given.is_none_or(|given| Elements::of_bytes(given).find(b"new").is_some()) || inserts {
         variables.push((Box::from(&b"new"[..]), new));
     }
@@ -432,7 +433,7 @@ fn variables(
         variables.push((variable.key.into(), expr));
     }
     let mut inner = cx.clone();
-    // A name that the pipeline has and `let` has not is the primary's to refuse.
+    // The primary refuses a variable that the pipeline uses but `let` does not define.
     inner.scope.declare(b"new");
     for (name, _) in &variables {
         inner.scope.declare(name);

@@ -1,4 +1,4 @@
-//! Characters as a text index of version 3 sees them.
+//! Character folding of text indexes of version 3.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -8,10 +8,10 @@ use super::{
     tables::{BASES, DELIMITERS, FOLDS, MARKS},
 };
 
-/// Dropped wherever it stands: it is no character of a text but a mark of its encoding.
+/// Always dropped: it is not text but a mark of the encoding.
 pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Whether the character parts words.
+/// True if the character separates words.
 pub(super) fn is_delimiter(c: char, language: Language, version: Version) -> bool {
     if c == '\'' {
         return !language.is_english();
@@ -19,7 +19,7 @@ pub(super) fn is_delimiter(c: char, language: Language, version: Version) -> boo
     (version == Version::V3 || c.is_ascii()) && within(DELIMITERS, c)
 }
 
-/// The character that stands for all its cases.
+/// The character that represents all case variants.
 pub(super) fn fold(c: char, language: Language) -> char {
     if c.is_ascii() {
         return if c == 'I' && language.is_turkish() { 'ı' } else { c.to_ascii_lowercase() };
@@ -28,7 +28,8 @@ pub(super) fn fold(c: char, language: Language) -> char {
         return 'i';
     }
     let code = u32::from(c);
-    // Stretches of one kind lie within each other where cases alternate: the last that begins before is not enough.
+    // Ranges overlap where cases alternate, so the last range that begins before the character is not always the
+    // right one.
     let end = FOLDS.partition_point(|&(first, ..)| first <= code);
     let near = FOLDS.get(end.saturating_sub(OVERLAP)..end).unwrap_or_default();
     let found = near
@@ -37,10 +38,10 @@ pub(super) fn fold(c: char, language: Language) -> char {
     found.and_then(|&(.., delta)| char::from_u32(code.checked_add_signed(delta)?)).unwrap_or(c)
 }
 
-/// How many stretches of [`FOLDS`] may begin within another.
+/// Number of ranges of [`FOLDS`] that may overlap.
 const OVERLAP: usize = 8;
 
-/// The character without its marks; nothing of one that is a mark.
+/// The character without diacritics; `None` if it is only a diacritic.
 pub(super) fn without_marks(c: char) -> Option<char> {
     static LETTERS: LazyLock<HashMap<char, char>> = LazyLock::new(|| {
         let letters = |(base, marked): &(&'static str, &'static str)| {
@@ -49,7 +50,7 @@ pub(super) fn without_marks(c: char) -> Option<char> {
         };
         BASES.iter().flat_map(letters).collect()
     });
-    // '^' and '`' are marks, too.
+    // '^' and '`' count as diacritics, too.
     if c.is_ascii_alphanumeric() {
         return Some(c);
     }

@@ -1,4 +1,4 @@
-//! The languages whose words are known.
+//! The supported languages.
 
 use std::{collections::HashSet, sync::LazyLock};
 
@@ -6,7 +6,7 @@ use rust_stemmers::Algorithm;
 
 use super::{stem, stop_words};
 
-/// A language: how its words are reduced, and which of them are left out.
+/// A language: its stemmer and its stop words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Language(Option<&'static Known>);
 
@@ -32,10 +32,10 @@ impl std::fmt::Debug for Known {
 }
 
 impl Language {
-    /// Words as they are.
+    /// No stemming and no stop words.
     pub const NONE: Self = Self(None);
 
-    /// The language of that name, in full or as its code.
+    /// The language with this name or code.
     pub fn named(name: &str) -> Option<Self> {
         if name.eq_ignore_ascii_case("none") {
             return Some(Self::NONE);
@@ -59,12 +59,12 @@ impl Language {
         self.name() == "turkish"
     }
 
-    /// Whether the word, in lower case, is too common to be looked for.
+    /// True if the word, in lower case, is a stop word.
     pub(super) fn drops(self, word: &str) -> bool {
         self.0.is_some_and(|known| known.stop_words.contains(word))
     }
 
-    /// The word reduced to its stem.
+    /// The word's stem.
     pub(super) fn stem(self, word: &str) -> String {
         match self.0 {
             Some(known) => stem::stem(known.algorithm, word),

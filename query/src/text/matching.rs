@@ -1,4 +1,4 @@
-//! Whether a document answers a search.
+//! Tests documents against a text search.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl TextQuery {
-    /// Whether a document to which the index led by one of the terms is meant.
+    /// True if a document that the index found by one of the terms matches.
     pub fn accepts(&self, doc: &[u8]) -> bool {
         (!self.sensitivity.any() || self.has_any(doc, &self.terms))
             && !self.has_any(doc, &self.negated_terms)
@@ -17,14 +17,14 @@ impl TextQuery {
             && !self.negated_phrases.iter().any(|phrase| self.has_phrase(doc, phrase))
     }
 
-    /// Whether any document is meant, by whatever way it was found.
+    /// True if a document matches, however it was found.
     pub fn matches(&self, doc: &[u8]) -> bool {
         let version = self.spec.version();
         self.any_term(doc, &self.bounds, |language| Terms::indexed(language, version))
             && self.accepts(doc)
     }
 
-    /// Whether the document has one of the terms, be it a common word.
+    /// True if the document contains one of the terms, including stop words.
     fn has_any(&self, doc: &[u8], terms: &BTreeSet<String>) -> bool {
         let (version, sensitivity) = (self.spec.version(), self.sensitivity);
         self.any_term(doc, terms, |language| Terms { language, version, sensitivity, drops: false })
@@ -51,13 +51,13 @@ impl TextQuery {
         })
     }
 
-    /// A text as the search sees it.
+    /// A text after the folding that the search asks for.
     fn seen(&self, text: &str, language: Language) -> String {
         let Sensitivity { case, diacritics } = self.sensitivity;
         if self.spec.version() < Version::V3 {
             return if case { text.to_owned() } else { text.to_ascii_lowercase() };
         }
-        // In Turkish mongod compares phrases without case, whatever is asked for.
+        // In Turkish mongod always compares phrases case-insensitively.
         let case = case && !language.is_turkish();
         text.chars()
             .filter(|c| *c != BYTE_ORDER_MARK)

@@ -1,12 +1,12 @@
-//! Text search: what words a text has, what a search asks for, and how well a document answers.
+//! Text search: the terms of a text, the parts of a search, and scores.
 //!
 //! ```text
 //!   document --fields--> texts with weight and language --tokens--> terms --score--> keys of the text index
-//!   $search  --parse---> terms, negated terms, phrases  --matching--> does this document answer?
+//!   $search  --parse---> terms, negated terms, phrases  --matching--> does this document match?
 //! ```
-//! T1 A term of the index is folded, stemmed and without marks. What is asked for with case or marks is checked on
-//!    the document that the index led to.
-//! T2 Scores are sums of doubles in mongod's order: fields as the document has them, then terms by their bytes.
+//! T1 A term in the index is folded, stemmed and without diacritics. Case and diacritic sensitivity is checked on the
+//!    document that the index found.
+//! T2 Scores are sums of doubles in mongod's order: fields in document order, then terms by their bytes.
 
 mod folding;
 mod language;
@@ -25,12 +25,12 @@ pub use search::{Search, TextQuery};
 pub use spec::TextSpec;
 pub use tokens::Sensitivity;
 
-/// How an index was made: its `textIndexVersion`. The first version, made by MongoDB 2.4 alone, is not known here.
+/// The `textIndexVersion` of an index. Version 1, which only MongoDB 2.4 created, is not supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// Only ASCII has cases and delimiters.
+    /// Case folding and delimiters are limited to ASCII.
     V2,
-    /// Characters beyond ASCII are folded, and lose their marks.
+    /// All characters are folded and lose their diacritics.
     V3,
 }
 
@@ -43,7 +43,7 @@ impl Version {
         }
     }
 
-    /// As specs have it.
+    /// The number in index specs.
     pub fn number(self) -> i32 {
         match self {
             Self::V2 => 2,
@@ -52,7 +52,7 @@ impl Version {
     }
 }
 
-/// A term as the keys of an index have it: of a long one the beginning, and a hash of the whole.
+/// A term as stored in index keys: a long one is truncated and followed by a hash of the whole.
 pub fn key_term(term: &str, version: Version) -> std::borrow::Cow<'_, [u8]> {
     use md5::Digest;
     let bytes = term.as_bytes();
@@ -68,9 +68,9 @@ pub fn key_term(term: &str, version: Version) -> std::borrow::Cow<'_, [u8]> {
     }
 }
 
-/// From this many bytes on a term is long.
+/// Minimum length of a long term.
 const LONG_TERM: usize = 256;
-/// How many bytes of it stand before the hash.
+/// Number of bytes of a long term before the hash.
 const LONG_TERM_KEPT: usize = 224;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `$text` within a filter.
+//! `$text` in a filter.
 
 use std::sync::{
     Arc,
@@ -8,47 +8,47 @@ use std::sync::{
 use super::{Search, TextQuery, TextSpec};
 use crate::error::QueryError;
 
-/// A search that documents are tested by. What it means is known once an index was found for it.
+/// A text search in a filter. It can be resolved only when an index was found.
 #[derive(Debug, Clone)]
 pub struct TextNode {
-    /// What was written.
+    /// The search as written.
     pub search: Search,
-    /// What it means.
+    /// The resolved search.
     query: Option<Arc<TextQuery>>,
-    /// Whether only documents are tested that the index led to.
+    /// True if only documents that the index found are tested.
     by_index: bool,
-    /// Whether anybody asks for scores. Clones share it: whoever reads `$meta` is parsed after the filter.
+    /// Whether scores are needed. Clones share it, because expressions with `$meta` are parsed after the filter.
     score_wanted: Arc<AtomicBool>,
 }
 
 impl TextNode {
-    /// As the filter has it.
+    /// An unresolved search.
     pub fn new(search: Search) -> Self {
         Self { search, query: None, by_index: false, score_wanted: Arc::default() }
     }
 
-    /// The same for an index. `by_index`: no other documents are tested than those with one of its terms.
+    /// The search resolved with an index. `by_index` means that only documents found by one of its terms are tested.
     #[must_use]
     pub(crate) fn settled(&self, query: Arc<TextQuery>, by_index: bool) -> Self {
         Self { query: Some(query), by_index, ..self.clone() }
     }
 
-    /// Somebody asks for scores.
+    /// A handle to request scores.
     pub(crate) fn score_wish(&self) -> ScoreWish {
         ScoreWish(Arc::clone(&self.score_wanted))
     }
 
-    /// Whether anybody asked for scores.
+    /// True if scores were requested.
     pub fn wants_score(&self) -> bool {
         self.score_wanted.load(Ordering::Relaxed)
     }
 
-    /// Refuses what no index like this one can look for.
+    /// Fails if this index does not support the search's language.
     pub fn check(&self, spec: &TextSpec) -> Result<(), QueryError> {
         self.search.language(spec).map(|_| ())
     }
 
-    /// What it means to its index.
+    /// The resolved search.
     pub fn query(&self) -> Option<&Arc<TextQuery>> {
         self.query.as_ref()
     }
@@ -60,12 +60,12 @@ impl TextNode {
     }
 }
 
-/// Where those who are parsed after a search say that they need its scores.
+/// Lets code that is parsed after a search request its scores.
 #[derive(Debug, Clone)]
 pub struct ScoreWish(Arc<AtomicBool>);
 
 impl ScoreWish {
-    /// Scores are needed.
+    /// Requests scores.
     pub(crate) fn wish(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What a search asks for.
+//! Parses a text search.
 //!
 //! ```text
 //!   $search: 'big dogs -cats "red house" -"old car"'
@@ -14,7 +14,7 @@ use crate::{
     value::{Elements, Value},
 };
 
-/// `$text` as a filter has it. What it means depends on the index.
+/// `$text` as written; its meaning depends on the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
     /// `$search`.
@@ -57,7 +57,7 @@ impl Search {
         Ok(Self { search, language, sensitivity: Sensitivity { case, diacritics } })
     }
 
-    /// The language that it means to an index.
+    /// The language of the search for this index.
     pub fn language(&self, spec: &TextSpec) -> Result<Language, QueryError> {
         let Some(name) = self.language.as_deref().filter(|name| !name.is_empty()) else {
             return Ok(spec.language());
@@ -78,12 +78,12 @@ fn wrong_type(name: &str, wanted: &str, found: Value<'_>) -> QueryError {
     ))
 }
 
-/// A search as an index understands it.
+/// A search resolved with an index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextQuery {
     pub(super) spec: Arc<TextSpec>,
     pub(super) sensitivity: Sensitivity,
-    /// What is looked up in the index.
+    /// The terms to look up in the index.
     pub(super) bounds: BTreeSet<String>,
     pub(super) terms: BTreeSet<String>,
     pub(super) negated_terms: BTreeSet<String>,
@@ -92,7 +92,7 @@ pub struct TextQuery {
 }
 
 impl TextQuery {
-    /// Understands a search.
+    /// Resolves a search.
     pub fn new(search: &Search, spec: Arc<TextSpec>) -> Result<Self, QueryError> {
         let language = search.language(&spec)?;
         let parts = Parts::of(&search.search);
@@ -115,12 +115,12 @@ impl TextQuery {
         })
     }
 
-    /// The terms that are looked up in the index, by their bytes.
+    /// The terms to look up in the index, sorted by bytes.
     pub fn bounds(&self) -> impl Iterator<Item = &str> {
         self.bounds.iter().map(String::as_str)
     }
 
-    /// The index that it is for.
+    /// The index that it was resolved with.
     pub fn spec(&self) -> &TextSpec {
         &self.spec
     }
@@ -139,7 +139,7 @@ impl TextQuery {
     }
 }
 
-/// What a search is parted by before its words are looked at: a tab is not among them.
+/// Characters that separate the parts of a search; a tab is not one of them.
 const SPACES: [char; 5] = [' ', '\n', '\r', '\u{b}', '\u{c}'];
 
 /// The words and phrases of a search.
@@ -164,7 +164,7 @@ impl Parts {
                 rest = rest.get(1..).unwrap_or_default();
                 continue;
             }
-            // A negation goes on until a space: that of "-a-b" is about both, that of "- a" about nothing.
+            // A negation ends at a space: in "-a-b" it applies to both, in "- a" to nothing.
             negated &= phrase.is_some() || !after_space;
             let at = search.len() - rest.len();
             let len = match (first, phrase) {

@@ -1,4 +1,4 @@
-//! A text index as its spec describes it: which fields count how much, in which language, and what keys they give.
+//! A text index: the weights and languages of its fields, and their terms.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct TextSpec {
     wildcard: bool,
 }
 
-/// A text of a document.
+/// An indexed text of a document.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field<'d> {
     pub(super) text: &'d str,
@@ -28,11 +28,11 @@ pub(super) struct Field<'d> {
     weight: f64,
 }
 
-/// How much a field counts that only the wildcard names.
+/// Weight of a field that only the wildcard covers.
 const DEFAULT_WEIGHT: f64 = 1.0;
 
 impl TextSpec {
-    /// Reads the spec of an index, if it is one of text that can be kept.
+    /// Parses the spec of an index, if it is a supported text index.
     pub fn of(spec: &RawDocument) -> Option<Self> {
         let key = spec.get_document("key").ok()?;
         let is_text = Elements::new(key).any(|part| matches!(part.value(), Value::String(b"text")));
@@ -63,12 +63,12 @@ impl TextSpec {
         self.version
     }
 
-    /// The language of what says nothing about it.
+    /// The default language.
     pub fn language(&self) -> Language {
         self.language
     }
 
-    /// The terms of a document with their scores, by their bytes.
+    /// The terms of a document with their scores, sorted by bytes.
     pub fn scores(&self, doc: &[u8]) -> BTreeMap<String, f64> {
         let mut scores = BTreeMap::new();
         self.each_field(doc, &mut |field| {
@@ -87,13 +87,13 @@ impl TextSpec {
         });
         for (term, seen) in found {
             let share = 0.5 * f64::from(seen.count) / f64::from(total) + 0.5;
-            // A text that is nothing but the term counts a little more.
+            // A text that consists only of the term scores slightly higher.
             let whole = if field.text.eq_ignore_ascii_case(&term) { 1.1 } else { 1.0 };
             *scores.entry(term).or_insert(0.0) += field.weight * seen.frequency * share * whole;
         }
     }
 
-    /// Calls `each` with every text of the document that is indexed, until it says false. False if it did.
+    /// Calls `each` with every indexed text of the document until it returns false. Returns false if it did.
     pub(super) fn each_field<'d>(
         &self,
         doc: &'d [u8],
@@ -137,7 +137,7 @@ impl TextSpec {
                     let frame = Frame { path, array: false, language };
                     self.walk(Elements::of_bytes(inner), &frame, each)
                 }
-                // An array within an array is only looked into by a wildcard.
+                // Only a wildcard index includes nested arrays.
                 Value::Array(inner) if self.wildcard || !frame.array => {
                     let frame = Frame { path, array: true, language };
                     self.walk(Elements::of_bytes(inner), &frame, each)
@@ -177,7 +177,7 @@ fn number(value: Value<'_>) -> Option<f64> {
     }
 }
 
-/// How often a term was seen in a text: each time counts half as much as the one before.
+/// Occurrences of a term in a text: each counts half as much as the one before.
 #[derive(Default)]
 struct Seen {
     count: u32,
@@ -193,7 +193,7 @@ impl Seen {
     }
 }
 
-/// Where the walk through a document is.
+/// The position in a document.
 struct Frame {
     path: Vec<u8>,
     array: bool,

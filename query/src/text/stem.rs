@@ -1,7 +1,7 @@
-//! Words reduced to their stems, by the Snowball algorithms of the year that mongod has them from.
+//! Reduces words to their stems with the Snowball algorithms in the version that mongod uses.
 //!
-//! The crate's are the same but for two: later revisions taught Hungarian its own letters and Portuguese its own
-//! suffix. What they know too much is hidden from them.
+//! The crate's algorithms are the same except for two, which were revised later for Hungarian letters and a
+//! Portuguese suffix. The input is changed so that the revised rules do not apply.
 
 use rust_stemmers::{Algorithm, Stemmer};
 
@@ -14,7 +14,7 @@ pub(super) fn stem(algorithm: Algorithm, word: &str) -> String {
     }
 }
 
-/// The old rules have õ and û where the language has ő and ű.
+/// The old rules use õ and û instead of ő and ű.
 fn hungarian(word: &str) -> String {
     let swapped = |text: &str| -> String {
         text.chars()
@@ -30,7 +30,7 @@ fn hungarian(word: &str) -> String {
     swapped(&Stemmer::create(Algorithm::Hungarian).stem(&swapped(word)))
 }
 
-/// The old rules have the Spanish -ución and -uciones where the language has -ução and -uções.
+/// The old rules have the Spanish suffixes -ución and -uciones instead of -ução and -uções.
 fn portuguese(word: &str) -> String {
     let stemmer = Stemmer::create(Algorithm::Portuguese);
     if let Some(start) = ["ución", "uciones"].iter().find_map(|suffix| word.strip_suffix(suffix)) {
@@ -42,14 +42,14 @@ fn portuguese(word: &str) -> String {
     else {
         return stemmer.stem(word).into_owned();
     };
-    // No rule knows this consonant.
+    // No rule applies to this consonant, so it hides the suffix.
     let hidden: String =
         word.char_indices().map(|(at, c)| if at == start.len() + 1 { 'k' } else { c }).collect();
     let stem = stemmer.stem(&hidden);
     stem.char_indices().map(|(at, c)| if at == start.len() + 1 { 'ç' } else { c }).collect()
 }
 
-/// Where the second region begins: after a consonant after a vowel, twice.
+/// Start of the second region (R2): after a consonant that follows a vowel, twice.
 fn second_region(word: &str) -> Option<usize> {
     let vowel = |c: char| "aeiouáéíóúâêô".contains(c);
     let mut chars = word.char_indices();

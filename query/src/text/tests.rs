@@ -18,7 +18,7 @@ fn cases(kind: &str) -> Vec<bson::RawDocumentBuf> {
     all.filter(|case| case.get_str("kind").unwrap() == kind).collect()
 }
 
-/// Compares all before it fails: one difference seldom tells the rule.
+/// Collects all differences before failing, since a single one seldom shows the rule.
 struct Differences(Vec<String>, usize);
 
 impl Differences {
@@ -158,7 +158,7 @@ fn documents_are_found_with_the_scores_that_mongod_gives_them() {
     differences.done();
 }
 
-/// As a real mongod 8.2 answers.
+/// The expected results are those of a real mongod 8.2.
 #[test]
 fn phrases_in_turkish_have_no_case() {
     let spec = |language: &str| {

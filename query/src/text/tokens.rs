@@ -1,4 +1,4 @@
-//! The terms of a text.
+//! Splits a text into terms.
 
 use super::{
     Version,
@@ -6,7 +6,7 @@ use super::{
     language::Language,
 };
 
-/// What a search distinguishes.
+/// The sensitivity of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sensitivity {
     /// `$caseSensitive`.
@@ -16,10 +16,10 @@ pub struct Sensitivity {
 }
 
 impl Sensitivity {
-    /// Neither.
+    /// Insensitive to both.
     pub(super) const NONE: Self = Self { case: false, diacritics: false };
 
-    /// Whether the index alone can't tell.
+    /// True if the index alone cannot decide.
     pub(super) fn any(self) -> bool {
         self.case || self.diacritics
     }
@@ -31,17 +31,17 @@ pub(super) struct Terms {
     pub(super) language: Language,
     pub(super) version: Version,
     pub(super) sensitivity: Sensitivity,
-    /// Whether common words are left out.
+    /// Whether stop words are dropped.
     pub(super) drops: bool,
 }
 
 impl Terms {
-    /// Those of an index.
+    /// The settings for terms in an index.
     pub(super) fn indexed(language: Language, version: Version) -> Self {
         Self { language, version, sensitivity: Sensitivity::NONE, drops: true }
     }
 
-    /// Calls `each` with every term of a text, in its order.
+    /// Calls `each` with every term of a text, in order.
     pub(super) fn each(self, text: &str, mut each: impl FnMut(String)) {
         for word in text.split(|c| is_delimiter(c, self.language, self.version)) {
             if let Some(term) = self.term(word) {
@@ -50,7 +50,7 @@ impl Terms {
         }
     }
 
-    /// The term that a word is; none if it is too common.
+    /// The term of a word; `None` for a stop word.
     fn term(self, word: &str) -> Option<String> {
         let Self { language, version, sensitivity, drops } = self;
         if word.is_empty() {

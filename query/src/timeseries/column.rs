@@ -1,4 +1,4 @@
-//! BSONColumn: the values of one field, compressed (binary subtype 7).
+//! BSONColumn: the compressed values of one field (binary subtype 7).
 //!
 //! ```text
 //!   type 00 value                       a literal
@@ -7,8 +7,8 @@
 //!                                               leaf of it; the leaves of a row are its document
 //!   00                                  the end
 //! ```
-//! C1 A column is read value by value and holds one value: a repetition of a million costs nothing until
-//!    it is asked for.
+//! C1 A column is decoded value by value and holds only one value: a repetition of a million costs nothing until it
+//!    is read.
 //! C2 No byte is trusted: every length is checked against the column before it is used.
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::{ColumnError, simple8b::Words};
 use crate::value::{Elements, value_size};
 
-/// A column that is being read.
+/// A decoder of a column.
 #[derive(Debug)]
 pub struct Column {
     bytes: Bytes,
@@ -25,27 +25,27 @@ pub struct Column {
     interleaved: Option<Interleaved>,
 }
 
-/// What a step of a column found.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell<'c> {
-    /// There is no value at this place.
+    /// No value in this row.
     Missing,
-    /// A value, by its type and bytes.
+    /// A value, as type and bytes.
     Value {
         /// The type byte.
         type_byte: u8,
-        /// The bytes as they stand in a document.
+        /// The bytes as in a document.
         bytes: &'c [u8],
     },
 }
 
 impl Column {
-    /// A column at its first value.
+    /// A decoder at the first value.
     pub fn new(bytes: Bytes) -> Self {
         Self { bytes, at: 0, regular: Stream::default(), interleaved: None }
     }
 
-    /// The next place of the column, `None` at its end.
+    /// The next row of the column, `None` at the end.
     pub fn advance(&mut self) -> Result<Option<Cell<'_>>, ColumnError> {
         let found = match self.step()? {
             Step::End => return Ok(None),
@@ -65,7 +65,7 @@ impl Column {
                 if interleaved.row(&self.bytes, &mut self.at)? {
                     return Ok(Step::Row);
                 }
-                // What follows may repeat the last row.
+                // The following deltas may repeat the last row.
                 self.regular = Stream::after(interleaved.cell());
                 self.interleaved = None;
             }
@@ -95,7 +95,7 @@ enum Step {
     Row,
 }
 
-/// The values of one type that follow a literal.
+/// The values of one type after a literal.
 #[derive(Debug, Default)]
 struct Stream {
     /// 0 before the first literal.
@@ -103,19 +103,19 @@ struct Stream {
     value: Vec<u8>,
     /// The last value as a number.
     encoded: u128,
-    /// The last difference, for types whose differences are stored by theirs.
+    /// The last difference, for types that are stored as delta-of-delta.
     difference: u64,
     scale: Scale,
     words: Words,
 }
 
-/// How doubles became whole numbers.
+/// How doubles are converted to integers.
 #[derive(Debug, Clone, Copy, Default)]
 enum Scale {
-    /// Their bits; every other type too.
+    /// As their bits; also used for every other type.
     #[default]
     Bits,
-    /// Multiplied by this.
+    /// Multiplied by this factor.
     Times(f64),
 }
 
@@ -134,7 +134,7 @@ impl Scale {
 }
 
 impl Stream {
-    /// A stream whose last value is known, and which only repeats it.
+    /// A stream that can only repeat a known last value.
     fn after(cell: Cell<'_>) -> Self {
         match cell {
             Cell::Missing => Self { words: Words::none(), ..Self::default() },
@@ -148,11 +148,11 @@ impl Stream {
         Cell::Value { type_byte: self.type_byte, bytes: &self.value }
     }
 
-    /// A literal, or the first of some deltas.
+    /// Reads a literal, or the first of a block of deltas.
     fn load(&mut self, bytes: &[u8], at: &mut usize) -> Result<Step, ColumnError> {
         let control = control(bytes, *at)?;
         if control & 0xe0 == 0 || matches!(control, 0x7f | 0xff) {
-            // The name of a literal is empty: one terminator.
+            // The name of a literal is empty: only the terminator.
             let value = bytes.get(*at + 2..).ok_or(ColumnError("a literal ends early"))?;
             let len = value_size(control, value).ok_or(ColumnError("a malformed literal"))?;
             let value = value.get(..len).ok_or(ColumnError("a literal ends early"))?;
@@ -185,7 +185,7 @@ impl Stream {
         self.encoded = encode(type_byte, value);
     }
 
-    /// Doubles are scaled anew for each block of deltas.
+    /// Sets the scale of doubles, which may change with each block of deltas.
     fn rescale(&mut self, scale: Scale) -> Result<(), ColumnError> {
         self.scale = scale;
         if self.type_byte != 0x01 {
@@ -225,7 +225,7 @@ impl Stream {
         Ok(Step::Value)
     }
 
-    /// The number as a value of the stream's type, in place of the last one.
+    /// Decodes the number to a value of the stream's type, replacing the last one.
     fn materialize(&mut self) -> Result<(), ColumnError> {
         let n = low64(self.encoded);
         match self.type_byte {
@@ -272,7 +272,7 @@ impl Stream {
         self.value.push(0);
     }
 
-    /// The five bytes in the middle are those of the process and stay.
+    /// The five bytes in the middle are those of the process and do not change.
     fn put_object_id(&mut self, n: u64) {
         let bytes = n.to_le_bytes();
         for (from, to) in OBJECT_ID_BYTES.into_iter().enumerate() {
@@ -283,7 +283,7 @@ impl Stream {
     }
 }
 
-/// Which byte of an ObjectId stands where in its number: those that change most are lowest.
+/// The byte order of an ObjectId's number: the bytes that change most often are lowest.
 const OBJECT_ID_BYTES: [usize; 7] = [11, 3, 10, 2, 9, 1, 0];
 
 fn is_wide(type_byte: u8) -> bool {
@@ -295,7 +295,7 @@ fn low64(n: u128) -> u64 {
     n as u64
 }
 
-/// A value as the number that deltas are added to.
+/// Encodes a value as the number that deltas are added to.
 fn encode(type_byte: u8, value: &[u8]) -> u128 {
     let number = |bytes: &[u8]| {
         let mut padded = [0; 16];
@@ -304,7 +304,7 @@ fn encode(type_byte: u8, value: &[u8]) -> u128 {
     };
     match type_byte {
         0x02 | 0x0d => {
-            // Text is read from its end, where it changes; longer text has no number.
+            // Text is read with its last byte lowest, since its end changes most; longer text has no number.
             let text = value.get(4..).and_then(|text| text.split_last()).map_or(&[][..], |s| s.1);
             if text.len() > 16 || text.first() == Some(&0) {
                 return 0;
@@ -325,7 +325,7 @@ fn encode(type_byte: u8, value: &[u8]) -> u128 {
     }
 }
 
-/// A double times a power of ten as a whole number, if that loses nothing.
+/// A double times a power of ten as an integer, if that is exact.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -341,18 +341,18 @@ fn scaled(n: f64, by: f64) -> Option<i64> {
     ((whole as f64 / by).to_bits() == n.to_bits()).then_some(whole)
 }
 
-/// Documents whose leaves are streams of their own.
+/// Documents whose leaves are separate streams.
 #[derive(Debug)]
 struct Interleaved {
     streams: Vec<Stream>,
     steps: Vec<Shape>,
-    /// The row's document as an element: type, empty name, bytes. Empty if it has none.
+    /// The row's document as an element: type, empty name, bytes. Empty if the row has none.
     row: Vec<u8>,
-    /// Where the documents that are open in `row` begin.
+    /// Start offsets of the open documents in `row`.
     open: Vec<usize>,
 }
 
-/// The shape of the reference document, in order.
+/// The structure of the reference document, in order.
 #[derive(Debug)]
 enum Shape {
     Enter {
@@ -362,13 +362,13 @@ enum Shape {
     Leaf {
         name: Box<[u8]>,
     },
-    /// An empty document that the reference has is in every row; another is in none.
+    /// An empty document of the reference exists in every row; other empty documents are omitted.
     Leave {
         keep_empty: bool,
     },
 }
 
-/// mongod nests no document deeper.
+/// mongod's maximum nesting.
 const DEPTH_MAX: usize = 200;
 
 impl Interleaved {
@@ -423,7 +423,7 @@ impl Interleaved {
         Ok(())
     }
 
-    /// Builds the next row; false at the end, whose byte is then taken.
+    /// Builds the next row; false at the end, after consuming its byte.
     fn row(&mut self, bytes: &[u8], at: &mut usize) -> Result<bool, ColumnError> {
         let mut first = true;
         let mut streams = self.streams.iter_mut();
@@ -473,10 +473,10 @@ impl Interleaved {
     }
 }
 
-/// Ends the document that was entered last: its length is known now.
+/// Closes the innermost open document, whose length is known now.
 fn close(row: &mut Vec<u8>, open: &mut Vec<usize>, keep_empty: bool) {
     let Some(start) = open.pop() else { return };
-    // The name ends at the first zero after the type.
+    // The name ends at the first zero byte after the type.
     let name = row.get(start + 1..).and_then(|rest| rest.iter().position(|b| *b == 0));
     let length_at = start + 2 + name.unwrap_or(0);
     if row.len() == length_at + 4 && !keep_empty {

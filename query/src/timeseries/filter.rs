@@ -1,12 +1,11 @@
-//! What a filter on measurements says about their buckets, so that most buckets are never unpacked.
+//! Derives a filter on buckets from a filter on measurements, so that most buckets are never unpacked.
 //!
 //! ```text
 //!   t > x        control.max.t > x          some measurement of the bucket may be that late
 //!   t < x        control.min.t < x
 //!   meta.a = 1   meta.a = 1                 all measurements of a bucket share it
 //! ```
-//! F1 A bucket that is left out has no measurement that matches. The filter itself is applied again to the
-//!    measurements.
+//! F1 An excluded bucket has no matching measurement. The original filter is applied to the measurements again.
 
 use super::Unpacking;
 use crate::{
@@ -14,7 +13,7 @@ use crate::{
     value::{Value, path::Path},
 };
 
-/// A filter that every bucket with a matching measurement matches.
+/// A filter that every bucket with a matching measurement satisfies.
 pub(crate) fn on_buckets(filter: &Matcher, unpacking: &Unpacking) -> Matcher {
     let mut conjuncts = Vec::new();
     collect(filter.root(), unpacking, &mut conjuncts);
@@ -33,7 +32,7 @@ fn collect(node: &Node, unpacking: &Unpacking, out: &mut Vec<Node>) {
     }
 }
 
-/// The same node over `meta`, if it looks at nothing else.
+/// The same node on `meta`, if it refers to nothing else.
 fn on_meta(node: &Node, meta: &[u8]) -> Option<Node> {
     let all = |children: &[Node]| -> Option<Vec<Node>> {
         children.iter().map(|child| on_meta(child, meta)).collect()
@@ -57,7 +56,7 @@ fn on_meta(node: &Node, meta: &[u8]) -> Option<Node> {
     })
 }
 
-/// `<meta field>.a` as `meta.a`.
+/// Converts `<meta field>.a` to `meta.a`.
 fn moved(path: &Path, meta: &[u8]) -> Option<Path> {
     let (first, rest) = path.parts().split_first()?;
     if **first != *meta {

@@ -1,4 +1,4 @@
-//! Time-series collections: from buckets to measurements.
+//! Time-series collections: unpacks buckets to measurements.
 //!
 //! ```text
 //!   { _id, control: {version, min, max, ...}, meta,              a bucket: many measurements, by columns
@@ -6,7 +6,7 @@
 //!        version 1      {"0": v, "1": v, "5": v}                 plain; a gap is a missing number
 //!        versions 2, 3  BSONColumn                               compressed, see `column`
 //!
-//!   -> { t, <meta field>, temp, ... }                            one document for each place of the time column
+//!   -> { t, <meta field>, temp, ... }                            one document for each row of the time column
 //! ```
 
 mod column;
@@ -24,30 +24,30 @@ use crate::{
     value::{Element, Elements, Value},
 };
 
-/// What is wrong with a column.
+/// An error in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("Invalid BSON Column encoding: {0}")]
 pub struct ColumnError(&'static str);
 
 impl ColumnError {
-    /// As the query's own error.
+    /// Converts it to a query error.
     fn of_query(self) -> QueryError {
         QueryError::new(ErrorCode::InvalidBSON, self.to_string())
     }
 }
 
-/// How buckets become measurements.
+/// How to unpack buckets.
 #[derive(Debug, Clone)]
 pub struct Unpacking {
-    /// The field of the time.
+    /// The time field.
     pub time: Box<[u8]>,
-    /// The field of what all measurements of a bucket share, if there is one.
+    /// The meta field, which all measurements of a bucket share, if there is one.
     pub meta: Option<Box<[u8]>>,
-    /// Which fields are wanted.
+    /// The fields to unpack.
     pub fields: Fields,
 }
 
-/// Which fields are wanted.
+/// The fields to unpack.
 #[derive(Debug, Clone)]
 pub enum Fields {
     /// All but these.
@@ -65,12 +65,12 @@ impl Fields {
     }
 }
 
-/// A bucket whose measurements are being read.
+/// A bucket that is being unpacked.
 #[derive(Debug)]
 pub struct Bucket {
     doc: RawDoc,
     time: Cells,
-    /// Fields in the bucket's order, without the time.
+    /// Fields in the bucket's order, except the time.
     columns: Vec<(Box<[u8]>, Cells)>,
 }
 
@@ -176,7 +176,7 @@ fn push(out: &mut DocBuilder, name: &[u8], cell: Cell<'_>) {
 #[derive(Debug)]
 enum Cells {
     Column(Box<Column>),
-    /// A document by place numbers, and how far it is read.
+    /// A document with row numbers as field names, and the read position in it.
     Plain {
         doc: bytes::Bytes,
         at: usize,

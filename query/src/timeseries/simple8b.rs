@@ -1,46 +1,46 @@
-//! Simple-8b: small numbers packed into words of 64 bits.
+//! Simple-8b: small numbers packed into 64-bit words.
 //!
 //! ```text
 //!   63 .................................. 8 | 7 .... 4 | 3 .... 0
 //!   values, the first one lowest            extension   selector        selectors 7 and 8
 //!   values, the first one lowest ................. 4 | selector        the others
 //! ```
-//! The selector says how wide a value is. A value of all ones is a gap: no value at that place. With an
-//! extension, the low bits of a value count zeros that follow it. Selector 15 repeats the last value.
+//! The selector determines the width of a value. A value of all ones is a gap: no value in that row. With an
+//! extension, the low bits of a value are a count of trailing zeros. Selector 15 repeats the last value.
 
 use super::ColumnError;
 
-/// Where a run of words stands, and how far it is read.
+/// The position in a run of words.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Words {
     at: usize,
     end: usize,
     word: u64,
     shape: Shape,
-    /// Values of the word that are still to come.
+    /// Number of values left in the word.
     left: u32,
-    /// The last value, `None` for a gap: what a repetition repeats.
+    /// The last value, `None` for a gap; used by a repetition.
     last: Option<u128>,
 }
 
-/// How the values of a word are laid out.
+/// The layout of a word's values.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shape {
-    /// Bits of a value, its count of zeros included. 0 for a repetition.
+    /// Bits per value, including its count of zeros. 0 for a repetition.
     width: u32,
-    /// Low bits of a value that count zeros.
+    /// Low bits of a value that are the count of zeros.
     zero_bits: u32,
-    /// How many zeros one of that count means.
+    /// How many zeros one unit of that count means.
     zeros: u32,
 }
 
 impl Words {
-    /// The words of `bytes[at..end]`, after a value that a repetition may repeat.
+    /// The words of `bytes[at..end]`; `last` is the value that a repetition repeats.
     pub(super) fn new(at: usize, end: usize, last: Option<u128>) -> Self {
         Self { at, end, last, ..Self::default() }
     }
 
-    /// Before any word: a repetition would repeat zero.
+    /// No words: a repetition would repeat zero.
     pub(super) fn none() -> Self {
         Self { last: Some(0), ..Self::default() }
     }
@@ -91,19 +91,19 @@ impl Words {
             return None;
         }
         let count = u32::try_from(value & ((1 << zero_bits) - 1)).unwrap_or(0);
-        // At most 51 bits are moved by at most 124: what leaves the 128 bits is lost, as in mongod.
+        // At most 51 bits are shifted by at most 124: bits beyond 128 are lost, as in mongod.
         Some(u128::from(value >> zero_bits).wrapping_shl(count * zeros))
     }
 }
 
-/// A repetition counts in this many values.
+/// Number of values per unit of a repetition's count.
 const REPEAT: u32 = 120;
 
-/// Bits of a value for the selectors 1 to 14.
+/// Bits per value for the selectors 1 to 14.
 const WIDTHS: [u32; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 60];
-/// Bits of a value for the extensions 1 to 9 of selector 7, four of them a count of zeros.
+/// Bits per value for the extensions 1 to 9 of selector 7; four of them are a count of zeros.
 const WIDTHS_7: [u32; 10] = [0, 6, 7, 8, 9, 11, 14, 18, 28, 56];
-/// Bits of a value for the extensions 1 to 13 of selector 8; from 8 on five of them count zeros.
+/// Bits per value for the extensions 1 to 13 of selector 8; from 8 on, five of them are a count of zeros.
 const WIDTHS_8: [u32; 14] = [0, 8, 9, 11, 14, 18, 28, 56, 9, 11, 14, 18, 28, 56];
 
 fn shape(selector: u64, extension: u64) -> Option<Shape> {
@@ -143,9 +143,9 @@ mod tests {
     fn gaps_zeros_and_repetitions() {
         assert_eq!(all(&[14 | (5 << 4)]).unwrap(), [Some(5)]);
         assert_eq!(all(&[u64::MAX << 4 | 14]).unwrap(), [None]);
-        // Extension 9 of selector 7: 52 bits of value behind 4 of zeros.
+        // Extension 9 of selector 7: 52 bits of value above 4 bits of zero count.
         assert_eq!(all(&[7 | 9 << 4 | 3 << 8 | 5 << 12]).unwrap(), [Some(5 << 3)]);
-        // Extension 13 of selector 8 counts zeros by four.
+        // Extension 13 of selector 8 counts zeros in units of four.
         assert_eq!(all(&[8 | 13 << 4 | 31 << 8 | 1 << 13]).unwrap(), [Some(1 << 124)]);
         assert_eq!(all(&[15 | 1 << 4]).unwrap(), vec![Some(9); 240]);
     }

@@ -77,7 +77,7 @@ fn plain_buckets_of_5_0_give_their_measurements() {
     check_buckets("timeseries_5.0.bson", 40);
 }
 
-/// What a bucket's filter leaves out has nothing that matches, and it does leave out.
+/// Buckets that the derived filter excludes contain no match, and it does exclude some.
 #[test]
 fn filters_on_measurements_give_what_mongod_gives() {
     let cases = testdata::read("timeseries_8.2.bson");
@@ -126,7 +126,7 @@ fn filters_on_measurements_give_what_mongod_gives() {
     assert!(left_out >= 200, "only {left_out} buckets left out");
 }
 
-/// Columns with bytes changed at random: an error or other values, never a panic or an endless walk.
+/// Columns with random damage give an error or other values, never a panic or an endless loop.
 #[test]
 fn damaged_columns_do_no_harm() {
     let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(11);

@@ -4,10 +4,9 @@
 //!   document diff   { d: {f: false}, u: {f: new}, i: {f: new}, b: {f: {o, d}}, sf: {diff of f}, ... }
 //!   array diff      { a: true, l: new length, u3: new, s4: {diff of element 4}, ... }
 //! ```
-//! An updated field keeps its place; an inserted one goes to the end, in the order of the diff, even if
-//! the field was there; an updated field that was not there goes to the end before the inserted ones. A
-//! sub-diff that meets a value of another type leaves null, one that meets nothing does nothing: a
-//! later entry, already applied, explains both (U1).
+//! An updated field keeps its position. An inserted field is appended, in the order of the diff, even if it existed.
+//! An updated field that did not exist is appended before the inserted ones. A sub-diff on a value of another type
+//! sets null, one on a missing field does nothing: in both cases a later entry was already applied (U1).
 
 use std::collections::HashMap;
 
@@ -44,7 +43,7 @@ struct Splice<'a> {
 struct FieldChange<'a> {
     name: &'a [u8],
     change: Change<'a>,
-    /// The document has the field, and the change was written where it stands.
+    /// The document has the field, and the change was written at its position.
     in_place: bool,
 }
 
@@ -73,7 +72,7 @@ fn apply_to_field(
     out: &mut DocWriter,
 ) -> Result<(), UpdateError> {
     match found.change {
-        // An inserted field that is there already leaves its place and goes to the end.
+        // An inserted field that exists already is moved to the end.
         Change::Delete | Change::Insert(_) => {}
         Change::Update(new) => {
             out.element(&new);
@@ -103,7 +102,7 @@ fn apply_splice(field: &Element<'_>, splice: Splice<'_>, out: &mut DocWriter) {
     out.value_bytes(splice.tail);
 }
 
-/// What a sub-diff meets in the old document.
+/// What a sub-diff applies to in the old document.
 enum SubDiffTarget<'a> {
     Document(&'a [u8]),
     Array(&'a [u8]),
@@ -140,11 +139,11 @@ fn is_array_diff(diff: &[u8]) -> bool {
     Elements::of_bytes(diff).next().is_some_and(|first| first.key == ARRAY_DIFF_MARK)
 }
 
-/// The changes of a diff in their order, found by name at a cost that does not grow with their number.
+/// The changes of a diff in order; lookup by name takes constant time.
 #[derive(Default)]
 struct Changes<'a> {
     list: Vec<FieldChange<'a>>,
-    /// Filled when the list is long; short lists are searched.
+    /// Filled if the list is long; short lists are searched linearly.
     by_name: HashMap<&'a [u8], usize>,
 }
 
@@ -265,7 +264,7 @@ fn apply_to_array(pre: &[u8], diff: &[u8], out: &mut DocWriter) -> Result<(), Up
                 out.index(element.type_byte, index);
                 out.value_bytes(element.value_bytes);
             }
-            // Beyond the old array: a sub-diff has nothing to change, and gaps are filled.
+            // Beyond the old array a sub-diff has nothing to change, and gaps are filled with null.
             (None, Some(ArrayChange::SubDiff(_))) => out.index(Value::Null.type_byte(), index),
             (None, None) if padding_left => out.index(Value::Null.type_byte(), index),
             (None, None) => break,
@@ -313,7 +312,7 @@ fn array_change<'a>(
     }
 }
 
-/// An index as mongod writes it. The limit keeps a wrong entry from asking for gigabytes of nulls: a
+/// An array index in mongod's notation. The limit prevents a wrong entry from allocating gigabytes of nulls: a
 /// document of 16 MiB has at most this many elements.
 pub(super) fn array_index(text: &[u8]) -> Option<usize> {
     const INDEX_MAX: usize = 16 * 1024 * 1024 / 3;

@@ -1,4 +1,4 @@
-//! What an oplog update entry does to a document, byte for byte as mongod does it.
+//! Applies oplog update entries to documents, byte for byte as mongod does.
 //!
 //! ```text
 //!   o: { $v: 2, diff: {...} }        delta.rs       5.0 and later
@@ -7,9 +7,9 @@
 //! ```
 //! All three write one output buffer from slices of the old document and of the entry.
 //!
-//! U1 Applying an entry to a document that already has its effect gives the same document: entries are
-//!    replayed in order after a crash and during initial sync, and what a later entry changed makes an
-//!    earlier one a partial no-op, never an error.
+//! U1 Applying an entry to a document that already has its effect gives the same document. Entries are replayed in
+//!    order after a crash and during initial sync; if a later entry's change is already there, an earlier one becomes
+//!    a partial no-op, never an error.
 
 mod delta;
 mod modifiers;
@@ -23,16 +23,16 @@ use protocol::ErrorCode;
 
 use crate::value::{Elements, Malformed, Value};
 
-/// Why an update entry could not be applied. Each has the code that mongod gives.
+/// Why an update entry could not be applied. Each has mongod's error code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateError {
-    /// The bytes of the entry or of the document are not BSON.
+    /// The entry or the document is not valid BSON.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// A diff with nothing in it.
+    /// An empty diff.
     #[error("Wrong diff format: empty diff")]
     EmptyDiff,
-    /// A section that no version of mongod writes.
+    /// A section that no release of mongod writes.
     #[error("Expected diff section to be one of d, u, i, b or s<field>, but found: {section}")]
     UnknownSection {
         /// The section's name.
@@ -43,24 +43,24 @@ pub enum UpdateError {
     WrongType {
         /// The field.
         field: String,
-        /// What it must be.
+        /// The expected type.
         expected: &'static str,
-        /// The type that it is.
+        /// The actual type.
         found: &'static str,
     },
-    /// One field in two sections.
+    /// A field occurs in two sections.
     #[error("duplicate field name in diff: {field}")]
     DuplicateField {
         /// The field.
         field: String,
     },
-    /// An array index that is no number, or beyond the array's new length.
+    /// An array index that is not a number or exceeds the array's new length.
     #[error("Expected an array index in diff, but found: {field}")]
     BadIndex {
         /// The field.
         field: String,
     },
-    /// A version of the update language that we don't know.
+    /// An unknown version of the update language.
     #[error("Unrecognized value for '$v' (UpdateSemantics) field: {version}")]
     UnknownVersion {
         /// The value of `$v`, as text.
@@ -72,28 +72,28 @@ pub enum UpdateError {
         /// The operator.
         name: String,
     },
-    /// Two modifiers on one path, or on a path and its parent.
+    /// Two modifiers on the same path, or on a path and its parent.
     #[error("Updating the path '{path}' would create a conflict at '{path}'")]
     Conflict {
         /// The path.
         path: String,
     },
-    /// A path that no document can have.
+    /// A path with an empty field name.
     #[error("The update path '{path}' contains an empty field name, which is not allowed.")]
     EmptyFieldName {
         /// The path.
         path: String,
     },
-    /// A path to an element so far beyond the end of an array that mongod does not pad up to it.
+    /// A path to an element so far beyond the end of an array that mongod refuses to pad it.
     #[error("can't backfill more than {limit} elements")]
     CannotBackfillArray {
-        /// The number of elements mongod pads at most.
+        /// The maximum number of padding elements.
         limit: usize,
     },
 }
 
 impl UpdateError {
-    /// The code mongod gives.
+    /// mongod's error code.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Malformed(_) => ErrorCode::InvalidBSON,
@@ -111,10 +111,10 @@ impl UpdateError {
     }
 }
 
-/// The kinds of update an entry's `o` can hold.
+/// The kinds of updates in an entry's `o`.
 #[derive(Debug, Clone, Copy)]
 pub enum UpdateKind<'a> {
-    /// The new document, whole.
+    /// The complete new document.
     Replacement(&'a RawDocument),
     /// `$v: 1`: `$set` and `$unset` on dotted paths.
     Modifiers(&'a RawDocument),
@@ -123,7 +123,7 @@ pub enum UpdateKind<'a> {
 }
 
 impl<'a> UpdateKind<'a> {
-    /// Reads the kind off the entry's `o`.
+    /// Determines the kind of an entry's `o`.
     pub fn of(o: &'a RawDocument) -> Result<Self, UpdateError> {
         let mut fields = Elements::new(o);
         let Some(first) = fields.next_checked()? else { return Ok(Self::Replacement(o)) };
@@ -158,9 +158,9 @@ fn version_number(value: Value<'_>) -> Option<i64> {
     }
 }
 
-/// The document after the update entry whose `o` is given.
+/// The document after applying an update entry with this `o`.
 ///
-/// An upsert (`b: true`) of a document that is not there starts from `pre` = the entry's `o2`.
+/// For an upsert (`b: true`) of a missing document, `pre` is the entry's `o2`.
 pub fn apply_update(pre: &RawDocument, o: &RawDocument) -> Result<RawDocumentBuf, UpdateError> {
     match UpdateKind::of(o)? {
         UpdateKind::Replacement(doc) => Ok(doc.to_owned()),

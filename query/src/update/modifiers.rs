@@ -1,9 +1,8 @@
 //! `$v: 1`: applies `$set` and `$unset` with dotted paths, as 4.4 logs them.
 //!
-//! The paths form a tree whose children are visited in the byte order of their names; that is the order
-//! in which new fields appear. A path that leads through a scalar is skipped without an error, since
-//! a later entry put the scalar there (U1). An element of an array is unset to null, and setting one
-//! beyond the end pads with nulls.
+//! The paths form a tree whose children are visited in the byte order of their names; new fields are added in that
+//! order. A path that leads through a scalar is skipped without an error, since a later entry put the scalar there
+//! (U1). Unsetting an array element sets it to null, and setting one beyond the end pads with nulls.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ use super::{
 };
 use crate::value::{Element, Elements, Value};
 
-/// How many nulls mongod puts before a new array element at most.
+/// Maximum number of nulls that mongod adds before a new array element.
 const PADDING_MAX: usize = 1_500_000;
 
 /// The document after `{$set: {...}, $unset: {...}}`.
@@ -92,7 +91,7 @@ fn apply_to_document(pre: &[u8], tree: &Tree<'_>, out: &mut DocWriter) -> Result
     let mut met: Vec<&[u8]> = Vec::new();
     let mut fields = Elements::of_bytes(pre);
     while let Some(field) = fields.next_checked()? {
-        // Of two fields with one name only the first is the field.
+        // Of two fields with the same name only the first is changed.
         let node = tree.get(field.key).filter(|_| !met.contains(&field.key));
         match node {
             None => out.element(&field),
@@ -126,7 +125,7 @@ impl Key<'_> {
     }
 }
 
-/// Writes what becomes of a value that is there.
+/// Writes an existing value after its modification.
 fn apply_to_value(
     old: &Element<'_>,
     key: Key<'_>,
@@ -167,7 +166,7 @@ fn sets_something(node: &Node<'_>) -> bool {
     }
 }
 
-/// Writes a field that was not there; below it only documents come into being.
+/// Writes a new field; only documents are created below it.
 fn create(key: Key<'_>, node: &Node<'_>, out: &mut DocWriter) {
     match node {
         Node::Set(new) => {
@@ -211,9 +210,8 @@ fn apply_to_array(pre: &[u8], tree: &Tree<'_>, out: &mut DocWriter) -> Result<()
 
 type ArrayPlan<'t, 'a> = (usize, BTreeMap<usize, &'t Node<'a>>);
 
-/// Which node meets which index, and how long the array becomes. Nodes come in the byte order of their
-/// names, "10" before "2": an element that an earlier one padded is null when its own turn comes, so
-/// that a path below it leads nowhere.
+/// Determines which node applies to which index, and the array's new length. Nodes come in the byte order of their
+/// names, "10" before "2": an element that an earlier node padded is already null, so a path below it leads nowhere.
 fn plan_array<'t, 'a>(
     old_len: usize,
     tree: &'t Tree<'a>,

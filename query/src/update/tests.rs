@@ -3,7 +3,7 @@ use bson::rawdoc;
 use super::*;
 use crate::testdata;
 
-/// Applies every recorded entry to its pre-image: the bytes must be the primary's.
+/// Applies every recorded entry to its pre-image: the result must equal the primary's bytes.
 fn replay(name: &str) {
     let mut wrong = Vec::new();
     for case in testdata::read(name) {

@@ -1,4 +1,4 @@
-//! The one output buffer of an update: documents within documents, lengths patched when they close.
+//! The output buffer of an update: nested documents, whose lengths are patched when they are closed.
 
 use bson::RawDocumentBuf;
 
@@ -10,7 +10,7 @@ pub(crate) struct DocWriter {
     out: Vec<u8>,
 }
 
-/// An open document: where its length goes.
+/// An open document: the offset of its length.
 #[derive(Debug)]
 #[must_use = "a document that is opened must be closed"]
 pub(crate) struct OpenDoc(usize);
@@ -41,7 +41,7 @@ impl DocWriter {
         self.out.push(0);
     }
 
-    /// A key that is an array index.
+    /// Writes a key that is an array index.
     pub(crate) fn index(&mut self, type_byte: u8, index: usize) {
         self.out.push(type_byte);
         let mut digits = [0u8; 20];
@@ -61,12 +61,12 @@ impl DocWriter {
         self.out.push(0);
     }
 
-    /// The bytes of a value, after its key.
+    /// Writes the bytes of a value, after its key.
     pub(crate) fn value_bytes(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// A whole element as it stands in its document.
+    /// Writes a whole element unchanged.
     pub(crate) fn element(&mut self, element: &Element<'_>) {
         self.out.extend_from_slice(element.bytes);
     }

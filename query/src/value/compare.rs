@@ -1,8 +1,8 @@
 //! MongoDB's order over all values.
 //!
-//! Type rank first, then the value: numbers by exact mathematical value whatever their type, text by
-//! bytes (or by a collation), documents element by element (type, then name, then value), arrays
-//! element by element, binary data by length, subtype, bytes.
+//! The type rank decides first, then the value: numbers by exact mathematical value whatever their type, text by
+//! bytes (or by a collation), documents element by element (type, then name, then value), arrays element by element,
+//! binary data by length, subtype, bytes.
 
 use std::cmp::Ordering;
 
@@ -24,7 +24,7 @@ pub fn compare_docs(a: &RawDocument, b: &RawDocument) -> Ordering {
     compare_documents(a.as_bytes(), b.as_bytes(), None)
 }
 
-/// Orders two values; text by `collator` if there is one.
+/// Compares two values; text by `collator` if given.
 pub fn compare_values(a: Value<'_>, b: Value<'_>, collator: Option<&Collator>) -> Ordering {
     if let (Some(a), Some(b)) = (a.as_number(), b.as_number()) {
         return compare_numbers(a, b);
@@ -55,7 +55,7 @@ fn compare_same_rank(a: Value<'_>, b: Value<'_>, collator: Option<&Collator>) ->
             Value::CodeWithScope { code: ca, scope: sa },
             Value::CodeWithScope { code: cb, scope: sb },
         ) => ca.cmp(cb).then_with(|| compare_documents(sa, sb, collator)),
-        // One rank, one value: MinKey, MaxKey, null, missing and undefined.
+        // Types with a single value: MinKey, MaxKey, null, missing and undefined.
         _ => Ordering::Equal,
     }
 }

@@ -1,4 +1,4 @@
-//! Values as mongod writes them into its messages.
+//! Formats values as mongod does in its messages.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// The text of a value that came up in an expression: mongod has another spelling there.
+/// mongod's text of a value in errors of expressions, which is formatted differently.
 #[derive(Clone, Copy)]
 pub struct Spelled<'a>(pub Value<'a>);
 
@@ -131,7 +131,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02X}")).collect()
 }
 
-/// C's `%.16g`, with ".0" after a whole number.
+/// C's `%.16g`, with ".0" appended to an integer.
 pub fn double(n: f64) -> String {
     if n.is_nan() {
         return "nan".into();

@@ -1,10 +1,10 @@
-//! Walks the bytes of a document element by element.
+//! Iterates over the elements of a document's bytes.
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, spec::BinarySubtype};
 
 use super::{Decimal, Value};
 
-/// One field of a document: its key and value, and all of its bytes for copying.
+/// One field of a document: key, value, and all of its bytes for copying.
 #[derive(Clone, Copy, Debug)]
 pub struct Element<'a> {
     /// The type byte.
@@ -13,16 +13,16 @@ pub struct Element<'a> {
     pub key: &'a [u8],
     /// The value's bytes.
     pub value_bytes: &'a [u8],
-    /// Type, key and value as they stand in the document.
+    /// Type, key and value as stored in the document.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Element<'a> {
-    /// The value, decoded. The walk has checked its size, so decoding can't fail; an unknown type
-    /// never leaves the walk.
+    /// The decoded value. The iterator has checked its size, so decoding cannot fail; it never returns an element of
+    /// an unknown type.
     #[inline]
     pub fn value(&self) -> Value<'a> {
-        // The most common ones come in registers: a call would hand them over in memory, in pieces.
+        // The most common types are decoded inline and returned in registers; a call would return them in memory.
         match (self.type_byte, self.value_bytes) {
             (0x01, bytes) if let Some(bytes) = bytes.first_chunk() => {
                 Value::Double(f64::from_le_bytes(*bytes))
@@ -44,11 +44,11 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The bytes of a document don't follow BSON.
+/// The bytes are not valid BSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the document's bytes are not valid BSON near offset {offset}")]
 pub struct Malformed {
-    /// Where the walk ended.
+    /// Where the iteration stopped.
     pub offset: usize,
 }
 
@@ -60,7 +60,7 @@ pub struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// Where the first element stands, for [`Elements::resume`].
+    /// Offset of the first element, for [`Elements::resume`].
     pub const START: usize = 4;
 
     /// The elements of `doc`.
@@ -68,22 +68,22 @@ impl<'a> Elements<'a> {
         Self::of_bytes(doc.as_bytes())
     }
 
-    /// The elements of a document given as bytes with its length prefix.
+    /// The elements of a document given as bytes, including its length prefix.
     pub fn of_bytes(doc: &'a [u8]) -> Self {
         Self { doc, at: Self::START }
     }
 
-    /// The elements from where another walk of the same document stood.
+    /// Continues at an offset from [`Elements::at`].
     pub fn resume(doc: &'a [u8], at: usize) -> Self {
         Self { doc, at }
     }
 
-    /// Where the walk stands.
+    /// The current offset.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// The next element, `None` at the terminator, an error where the bytes end wrongly.
+    /// The next element, `None` at the terminator, an error if the bytes are malformed.
     pub fn next_checked(&mut self) -> Result<Option<Element<'a>>, Malformed> {
         let malformed = Malformed { offset: self.at };
         let rest = self.doc.get(self.at..).ok_or(malformed)?;
@@ -102,12 +102,12 @@ impl<'a> Elements<'a> {
         Ok(Some(Element { type_byte, key, value_bytes, bytes }))
     }
 
-    /// The first element called `key`. What stands before it is stepped over, not looked into.
+    /// The first element with this key. Elements before it are skipped without decoding.
     pub fn find(mut self, key: &[u8]) -> Option<Element<'a>> {
         self.find_chosen(|named| is_named(named, key).then_some(())).map(|(_, element)| element)
     }
 
-    /// The next element that is chosen by what stands from its name on. See [`is_named`].
+    /// Next element accepted by a predicate on its bytes, starting at the field name. See [`is_named`].
     #[inline]
     pub(crate) fn find_chosen<T>(
         &mut self,
@@ -128,7 +128,8 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// Whether bytes begin with a name and its end. Most names differ in their first byte, and comparing one costs no call.
+/// True if bytes begin with a name and its terminator. Most names differ in their first byte, which is compared
+/// without a call.
 #[inline]
 pub(crate) fn is_named(bytes: &[u8], name: &[u8]) -> bool {
     bytes.first() == name.first().or(Some(&0))
@@ -143,13 +144,13 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// Walks the whole document, nested ones too. `Err` says where it stops being BSON.
+/// Checks the whole document, including nested ones. `Err` says where it is malformed.
 pub fn validate(doc: &[u8]) -> Result<(), Malformed> {
     let claimed = doc.first_chunk().map(|b| i32::from_le_bytes(*b));
     if claimed.and_then(|n| usize::try_from(n).ok()) != Some(doc.len()) || doc.len() < 5 {
         return Err(Malformed { offset: 0 });
     }
-    // Depth is bounded by bytes: each level costs at least seven, and the stack below is explicit.
+    // The depth is bounded by the length, since each level takes at least seven bytes, and the stack is explicit.
     let mut stack = vec![Elements::of_bytes(doc)];
     while let Some(top) = stack.last_mut() {
         match top.next_checked()? {
@@ -168,7 +169,7 @@ pub fn validate(doc: &[u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// How many bytes the value claims to take.
+/// Number of bytes that the value claims.
 fn step_size(type_byte: u8, bytes: &[u8]) -> Option<usize> {
     let prefix = || bytes.first_chunk().and_then(|b| usize::try_from(i32::from_le_bytes(*b)).ok());
     match type_byte {
@@ -179,7 +180,7 @@ fn step_size(type_byte: u8, bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// How many bytes the value takes, checked against what is there, terminators included.
+/// Number of bytes of the value, checked against the available bytes, including terminators.
 pub(crate) fn value_size(type_byte: u8, bytes: &[u8]) -> Option<usize> {
     let prefix = || bytes.first_chunk().and_then(|b| usize::try_from(i32::from_le_bytes(*b)).ok());
     let ends_with_zero =
@@ -259,7 +260,7 @@ pub(super) fn decode(type_byte: u8, bytes: &[u8]) -> Option<Value<'_>> {
 }
 
 fn len_i32(len: usize) -> i32 {
-    // A document never exceeds 16 MiB and a few bytes; saturating keeps the walk's checks in charge.
+    // A document never exceeds 16 MiB and a few bytes; saturating leaves the detection of errors to the iterator.
     i32::try_from(len).unwrap_or(i32::MAX)
 }
 
@@ -301,8 +302,8 @@ pub(super) fn append_value(value: Value<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The value of a driver's reference. `None` for the two kinds whose stored bytes it does not show: a
-/// DBPointer, and binary data of subtype 2.
+/// Converts a driver's value reference. `None` for the two kinds whose stored bytes it does not expose: a DBPointer,
+/// and binary data of subtype 2.
 pub(super) fn from_raw(value: RawBsonRef<'_>) -> Option<Value<'_>> {
     Some(match value {
         RawBsonRef::Double(n) => Value::Double(n),
@@ -338,7 +339,7 @@ pub(super) fn from_raw(value: RawBsonRef<'_>) -> Option<Value<'_>> {
     })
 }
 
-/// Calls `f` with the value of a driver's reference, whatever its kind.
+/// Calls `f` with the value of a driver's reference of any kind.
 pub(super) fn with_raw<R>(value: RawBsonRef<'_>, f: impl FnOnce(Value<'_>) -> R) -> R {
     if let Some(value) = from_raw(value) {
         return f(value);

@@ -1,16 +1,16 @@
-//! Several fields of a document, found in one walk.
+//! Finds several fields of a document in one pass.
 
 use super::{Elements, Value, elements::is_named};
 
-/// How many fields are looked for at once.
+/// Maximum number of fields.
 const MAX: usize = 8;
 
-/// Which fields.
+/// The names of the fields.
 #[derive(Debug, Default)]
 pub(crate) struct Fields(Vec<Box<[u8]>>);
 
 impl Fields {
-    /// The place of a field among those that are looked for, if there is one left.
+    /// The position of a field, adding it if there is room.
     pub(crate) fn place(&mut self, name: &[u8]) -> Option<usize> {
         let known = self.0.iter().position(|known| **known == *name);
         known.or_else(|| {
@@ -22,7 +22,7 @@ impl Fields {
         })
     }
 
-    /// Finds them; the first one of each name counts.
+    /// Finds the fields; the first one of each name counts.
     pub(crate) fn find<'a>(&self, doc: &'a [u8]) -> Found<'a> {
         let mut found = Found([Value::Missing; MAX]);
         let (mut walk, mut left) = (Elements::of_bytes(doc), self.0.len());
@@ -42,11 +42,11 @@ impl Fields {
     }
 }
 
-/// What was found, by place.
+/// The values that were found, by position.
 pub(crate) struct Found<'a>([Value<'a>; MAX]);
 
 impl<'a> Found<'a> {
-    /// The value at a place, missing where there was none.
+    /// The value at a position; missing if there was none.
     pub(crate) fn at(&self, place: usize) -> Value<'a> {
         self.0.get(place).copied().unwrap_or(Value::Missing)
     }

@@ -1,10 +1,11 @@
-//! MongoDB's hash of a value, for hashed indexes and `$toHashedIndexKey`: md5 over seed, canonical type and a canonical form.
+//! MongoDB's hash of a value, for hashed indexes and `$toHashedIndexKey`: MD5 of seed, canonical type and canonical
+//! form.
 
 use md5::{Digest, Md5};
 
 use super::{Decimal, Elements, Value, compare_values};
 
-/// The hash that a hashed index keys a value by.
+/// The hash that a hashed index stores for a value.
 pub fn hash64(value: Value<'_>) -> i64 {
     let mut md5 = Md5::new();
     md5.update(0i32.to_le_bytes());
@@ -37,7 +38,7 @@ fn add(md5: &mut Md5, value: Value<'_>, name: Option<&[u8]>) {
     }
 }
 
-/// The fields, and the end as a field without a name.
+/// Adds the fields, and the end as a field without a name.
 fn add_elements(md5: &mut Md5, doc: &[u8]) {
     for element in Elements::of_bytes(doc) {
         add(md5, element.value(), Some(element.key));
@@ -45,8 +46,8 @@ fn add_elements(md5: &mut Md5, doc: &[u8]) {
     md5.update(0i32.to_le_bytes());
 }
 
-/// Numbers hash as an int64, clamped: doubles cut off, decimals rounded to even. 2^63 as a double becomes the
-/// smallest one: so mongod has it.
+/// Numbers are hashed as a clamped int64: doubles truncated, decimals rounded to even. As in mongod, 2^63 as a double
+/// becomes the smallest int64.
 #[allow(clippy::cast_possible_truncation, reason = "the cast saturates, and NaN becomes 0")]
 fn as_long(value: Value<'_>) -> i64 {
     match value {
@@ -80,7 +81,7 @@ fn decimal_as_long(n: Decimal) -> i64 {
         Some(scale) if exponent < 0 => round_half_even(coefficient, scale),
         None if exponent < 0 => 0,
         Some(scale) => coefficient.saturating_mul(scale),
-        None => 0, // Zero with a large exponent; anything else was beyond the limit.
+        None => 0, // Zero with a large exponent; anything else exceeds the limit.
     };
     let size = i64::try_from(size).unwrap_or(limit);
     if negative { -size } else { size }

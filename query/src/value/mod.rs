@@ -1,4 +1,4 @@
-//! Values as the query language sees them: borrowed, one word of type, never a tree.
+//! Values as the query language uses them: borrowed, with the type in one word, never a tree.
 //!
 //! ```text
 //!   RawDocument bytes:  02 "name\0" 04 00 00 00 "abc\0" ...
@@ -6,11 +6,11 @@
 //!                       |  `- key         one Element = three slices of the document
 //!                       `- type
 //! ```
-//! [`Value`] is `Copy`: scalars are decoded, everything else is a slice of the document (or of an
-//! arena of expression results). Strings are bytes: mongod stores what it is sent, valid UTF-8 or not.
+//! [`Value`] is `Copy`: scalars are decoded, everything else is a slice of the document (or of an arena of expression
+//! results). Strings are bytes: mongod stores what it is sent, valid UTF-8 or not.
 //!
-//! V1 Walking bytes never panics and never reads past them. [`Elements`] ends at the first malformed
-//!    element; who must know whether it was the true end asks [`Elements::next_checked`].
+//! V1 Iterating over bytes never panics and never reads past them. [`Elements`] ends at the first malformed element;
+//!    [`Elements::next_checked`] distinguishes that from the true end.
 
 mod compare;
 pub mod display;
@@ -34,16 +34,16 @@ use bson::{RawArray, RawBsonRef, RawDocument, spec::ElementType};
 
 /// A borrowed BSON value, or the absence of one.
 ///
-/// Its kind takes a whole word: else what follows begins at any byte, and copies in pieces of all sizes wait for each
-/// other in the processor.
+/// The discriminant takes a whole word: otherwise the payload would be unaligned, and copying it in parts of
+/// different sizes would stall the processor.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub enum Value<'a> {
-    /// No value: a field that is not there.
+    /// A missing field.
     Missing,
     /// Sorts below everything else.
     MinKey,
-    /// Deprecated; a value of its own that sorts below null.
+    /// Deprecated; a type of its own that sorts below null.
     Undefined,
     /// Null.
     Null,
@@ -55,9 +55,9 @@ pub enum Value<'a> {
     Double(f64),
     /// Decimal floating point.
     Decimal(Decimal),
-    /// Text; bytes, since nobody promised UTF-8.
+    /// Text, as bytes: it need not be valid UTF-8.
     String(&'a [u8]),
-    /// Deprecated text type, ordered with strings.
+    /// Deprecated text type, sorted with strings.
     Symbol(&'a [u8]),
     /// An embedded document, with its length prefix and terminator.
     Document(&'a [u8]),
@@ -101,12 +101,12 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The value of a type that these bytes are, missing where they are none.
+    /// Decodes a value of this type; missing if the bytes are invalid.
     pub(crate) fn stored(type_byte: u8, bytes: &'a [u8]) -> Self {
         elements::decode(type_byte, bytes).unwrap_or(Self::Missing)
     }
 
-    /// How many bytes it takes beside itself.
+    /// Number of bytes that it refers to.
     pub(crate) fn text_len(self) -> usize {
         match self {
             Self::String(bytes)
@@ -122,7 +122,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The byte that stands before the field name; 0 for [`Value::Missing`].
+    /// The type byte before the field name; 0 for [`Value::Missing`].
     pub fn type_byte(self) -> u8 {
         match self {
             Self::Missing => 0,
@@ -178,7 +178,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Where the type stands in MongoDB's order across types. Types of one rank compare by value.
+    /// The rank of the type in MongoDB's order across types. Types of the same rank compare by value.
     pub fn type_rank(self) -> u8 {
         match self {
             Self::MinKey => 0,
@@ -206,12 +206,12 @@ impl<'a> Value<'a> {
         matches!(self, Self::Int32(_) | Self::Int64(_) | Self::Double(_) | Self::Decimal(_))
     }
 
-    /// True where aggregation speaks of "nullish": missing, null or undefined.
+    /// True if the value is nullish, as aggregation calls it: missing, null or undefined.
     pub fn is_nullish(self) -> bool {
         matches!(self, Self::Missing | Self::Null | Self::Undefined)
     }
 
-    /// The same scalar without its lifetime; [`Value::Missing`] for what has bytes.
+    /// The same scalar with a static lifetime; [`Value::Missing`] for values with bytes.
     pub(crate) fn detached(self) -> Value<'static> {
         match self {
             Self::MinKey => Value::MinKey,
@@ -246,18 +246,18 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value of a driver's reference. `None` for the two kinds whose stored bytes the reference
-    /// does not show: a DBPointer, and binary data of subtype 2.
+    /// Converts a driver's value reference. `None` for the two kinds whose stored bytes it does not expose: a
+    /// DBPointer, and binary data of subtype 2.
     pub fn from_raw(value: RawBsonRef<'a>) -> Option<Self> {
         elements::from_raw(value)
     }
 
-    /// The value's bytes as they stand in a document, appended to `out`.
+    /// Appends the value's bytes as stored in a document.
     pub fn append_to(self, out: &mut Vec<u8>) {
         elements::append_value(self, out);
     }
 
-    /// A document that holds the value alone, under the empty name.
+    /// A document with only this value, under the empty name.
     pub fn alone(self) -> bson::RawDocumentBuf {
         let mut bytes = vec![0; 4];
         bytes.push(self.type_byte());

@@ -1,7 +1,7 @@
 //! Numbers of the four types, compared by exact mathematical value.
 //!
-//! A double and a decimal meet as integers: `m * 2^e` against `c * 10^q`, both sides multiplied up
-//! until whole. Everything else fits in 34 decimal digits and 128 bits.
+//! A double and a decimal are compared as integers: `m * 2^e` with `c * 10^q`, both scaled up until they are
+//! integers. Everything else fits in 34 decimal digits and 128 bits.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Decimal(u128);
 
-/// What the bits of a decimal128 say.
+/// The class of a decimal128.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecimalClass {
     /// Not a number.
@@ -31,18 +31,18 @@ const COEFFICIENT_MAX: u128 = 10u128.pow(34) - 1;
 impl Decimal {
     /// Not a number.
     pub const NAN: Self = Self(0b11111 << 122);
-    /// Beyond all numbers.
+    /// Positive infinity.
     pub const INFINITY: Self = Self(0b11110 << 122);
-    /// Below all numbers.
+    /// Negative infinity.
     pub const NEG_INFINITY: Self = Self(0b11110 << 122 | 1 << 127);
 
-    /// `coefficient * 10^exponent`, within 34 digits and -6176 to 6111.
+    /// `coefficient * 10^exponent`, with at most 34 digits and an exponent from -6176 to 6111.
     pub fn from_parts(negative: bool, coefficient: u128, exponent: i32) -> Self {
         let biased = u128::try_from(exponent + EXPONENT_BIAS).unwrap_or(0) & 0x3fff;
         Self(u128::from(negative) << 127 | biased << 113 | coefficient)
     }
 
-    /// The bits, sign highest.
+    /// The bits; the sign is the highest.
     pub const fn bits(self) -> u128 {
         self.0
     }
@@ -62,7 +62,7 @@ impl Decimal {
         self.0.to_le_bytes()
     }
 
-    /// True for a set sign bit, on zeros and NaNs too.
+    /// True if the sign bit is set, also for zeros and NaNs.
     pub const fn is_negative(self) -> bool {
         self.0 >> 127 == 1
     }
@@ -77,7 +77,7 @@ impl Decimal {
         matches!(self.class(), DecimalClass::Finite { .. })
     }
 
-    /// Takes the bits apart. A coefficient beyond 34 digits counts as zero, as IEEE 754 says.
+    /// Decodes the bits. A coefficient of more than 34 digits counts as zero, as IEEE 754 says.
     #[allow(clippy::cast_possible_truncation, reason = "14 masked bits fit in an i32")]
     pub fn class(self) -> DecimalClass {
         let combination = (self.0 >> 122) & 0b11111;
@@ -86,7 +86,7 @@ impl Decimal {
             0b11110 => return DecimalClass::Infinite,
             _ => {}
         }
-        // The second encoding (leading bits 11) is for coefficients above 34 digits only: zero.
+        // The second encoding (leading bits 11) is only used for coefficients above 34 digits, which count as zero.
         if combination >> 3 == 0b11 {
             let exponent = ((self.0 >> 111) & 0x3fff) as i32 - EXPONENT_BIAS;
             return DecimalClass::Finite { coefficient: 0, exponent };
@@ -118,7 +118,7 @@ pub(crate) enum Number {
     Decimal(Decimal),
 }
 
-/// Orders two numbers: NaN below all, the two zeros equal.
+/// Compares two numbers: NaN is below all others, the two zeros are equal.
 pub(crate) fn compare_numbers(a: Number, b: Number) -> Ordering {
     match (a, b) {
         (Number::Int(a), Number::Int(b)) => a.cmp(&b),
@@ -143,7 +143,7 @@ fn compare_int_double(a: i64, b: f64) -> Ordering {
     if b.is_nan() {
         return Ordering::Greater;
     }
-    // 2^63 is a double; i64 values lie below it and not below its negative.
+    // 2^63 is exactly a double; i64 values are below it and not below its negative.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if b >= LIMIT {
         return Ordering::Less;
@@ -156,7 +156,7 @@ fn compare_int_double(a: i64, b: f64) -> Ordering {
     a.cmp(&whole).then_with(|| 0.0_f64.partial_cmp(&b.fract()).unwrap_or(Ordering::Equal))
 }
 
-/// A number as sign, class and 34-digit coefficient: ready to compare.
+/// A number as sign, class and 34-digit coefficient, for comparison.
 #[derive(Clone, Copy)]
 enum Parts {
     NaN,
@@ -186,7 +186,7 @@ impl Parts {
         Self::Finite { negative: n < 0, coefficient, exponent: 0 }
     }
 
-    /// Below zero, zero, above zero; NaN below them all.
+    /// Negative, zero or positive; NaN is below them all.
     fn sign_rank(self) -> i8 {
         match self {
             Self::NaN => -2,
@@ -259,9 +259,9 @@ fn compare_decimal_double(a: Parts, b: f64) -> Ordering {
     if sign_b < 0 { by_size.reverse() } else { by_size }
 }
 
-/// `c * 10^q` against a finite positive double.
+/// Compares `c * 10^q` with a finite positive double.
 fn compare_magnitudes(c: u128, q: i32, b: f64) -> Ordering {
-    // Doubles lie within 10^-324 and 10^309: far decimals need no arithmetic.
+    // Doubles are between 10^-324 and 10^309: decimals far outside need no arithmetic.
     let top_digit = q + digits(c).cast_signed() - 1;
     if top_digit > 310 {
         return Ordering::Greater;
@@ -289,7 +289,7 @@ fn compare_magnitudes(c: u128, q: i32, b: f64) -> Ordering {
     left.compare(&right)
 }
 
-/// A natural number of any size, lowest limb first; just enough arithmetic for one comparison.
+/// A natural number of any size, lowest limb first, with just the arithmetic that a comparison needs.
 struct Natural(Vec<u32>);
 
 #[allow(clippy::cast_possible_truncation, reason = "limbs are cut from wider words on purpose")]
@@ -332,7 +332,7 @@ impl Natural {
 }
 
 impl Decimal {
-    /// The value cut to a whole number, if it lies within 64 bits.
+    /// The value truncated to an integer, if it fits in 64 bits.
     pub fn truncate_to_i64(self) -> Option<i64> {
         let DecimalClass::Finite { coefficient, exponent } = self.class() else { return None };
         let magnitude = if exponent <= 0 {
@@ -346,7 +346,7 @@ impl Decimal {
         i64::try_from(if self.is_negative() { -signed } else { signed }).ok()
     }
 
-    /// True if nothing stands behind the point.
+    /// True if there is no fraction.
     pub fn is_whole(self) -> bool {
         match self.class() {
             DecimalClass::Finite { coefficient, exponent } if exponent < 0 => 10u128

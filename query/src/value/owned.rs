@@ -2,7 +2,7 @@
 
 use super::{Decimal, Value, elements::decode};
 
-/// An owned value. What fits into sixteen bytes is kept in place; the rest is one allocation.
+/// An owned value. Up to sixteen bytes are stored inline; more take one allocation.
 #[derive(Debug, Clone)]
 pub struct OwnedValue {
     /// 0 for a missing value.
@@ -16,7 +16,7 @@ enum Held {
     Boxed(Box<[u8]>),
 }
 
-/// The longest scalar, a decimal.
+/// Length of the longest scalar, a decimal.
 const INLINE: usize = 16;
 
 impl OwnedValue {
@@ -29,7 +29,7 @@ impl OwnedValue {
         decode(self.type_byte, bytes).unwrap_or(Value::Missing)
     }
 
-    /// How much memory it takes, for limits.
+    /// Memory used, for limits.
     pub fn size(&self) -> usize {
         let boxed = match &self.held {
             Held::Inline(_) => 0,

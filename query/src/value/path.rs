@@ -4,25 +4,25 @@
 //!   path a.b on { a: [ {b: 1}, 7, {c: 2}, {b: [3, 4]} ] }
 //!     yields  1,  (nothing for 7),  missing,  3, 4, [3, 4]
 //! ```
-//! P1 A document element without the field yields a missing value; an element that is no document yields
-//!    nothing; an empty array yields nothing.
-//! P2 A numeric part means a field of that name in documents and an index in arrays; in an array of
-//!    documents it means both.
-//! P3 An array at the end yields its elements, then itself, unless the walk is told not to open it.
+//! P1 An array element that is a document without the field yields a missing value; an element that is not a document
+//!    yields nothing; an empty array yields nothing.
+//! P2 A numeric part means a field of that name in documents and an index in arrays; in an array of documents it
+//!    means both.
+//! P3 An array at the end of the path yields its elements, then itself, or only itself with [`LeafArrays::Closed`].
 
 use super::{Elements, Value};
 
-/// A path, split once.
+/// A path, split into parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path {
     dotted: Box<[u8]>,
     parts: Box<[Box<[u8]>]>,
 }
 
-/// What the walk does with an array at the end of the path.
+/// How an array at the end of the path is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeafArrays {
-    /// Elements first, then the array.
+    /// Its elements first, then the array.
     Open,
     /// The array only.
     Closed,
@@ -35,17 +35,17 @@ impl Path {
         Self { dotted: dotted.into(), parts }
     }
 
-    /// The path as it was written.
+    /// The path as written.
     pub fn dotted(&self) -> &[u8] {
         &self.dotted
     }
 
-    /// The names between the dots; never empty.
+    /// The parts between the dots; at least one.
     pub fn parts(&self) -> &[Box<[u8]>] {
         &self.parts
     }
 
-    /// Calls `f` with the values at the path until it returns true; says whether it did.
+    /// Calls `f` with the values at the path until it returns true; returns whether it did.
     pub fn any<'a>(
         &self,
         doc: &'a [u8],
@@ -69,7 +69,7 @@ fn visit_document<'a, F: FnMut(Value<'a>) -> bool>(
     }
     match value {
         Value::Document(inner) => visit_document(inner, rest, leaf, f),
-        // After an array mongod looks at what is left of the text: nothing, if the path ends in a dot.
+        // After an array mongod continues with the rest of the path's text, which is empty if the path ends in a dot.
         Value::Array(_) if matches!(rest, [last] if last.is_empty()) => visit_leaf(value, leaf, f),
         Value::Array(inner) => visit_array(inner, rest, leaf, f),
         _ => f(Value::Missing),
@@ -91,7 +91,7 @@ fn visit_leaf<'a, F: FnMut(Value<'a>) -> bool>(
     f(value)
 }
 
-/// Walks the elements of an array that stands before the end of the path.
+/// Visits the elements of an array before the end of the path.
 fn visit_array<'a, F: FnMut(Value<'a>) -> bool>(
     array: &'a [u8],
     parts: &[Box<[u8]>],
@@ -113,7 +113,7 @@ fn visit_array<'a, F: FnMut(Value<'a>) -> bool>(
     false
 }
 
-/// The element that a numeric part of the path names.
+/// Visits the element that a numeric part selects.
 fn visit_indexed<'a, F: FnMut(Value<'a>) -> bool>(
     value: Value<'a>,
     rest: &[Box<[u8]>],

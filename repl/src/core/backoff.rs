@@ -1,8 +1,8 @@
-//! How long to wait before the next try.
+//! Exponential backoff between attempts.
 
 use std::time::Duration;
 
-/// Waits that double from one try to the next, up to a bound.
+/// Waiting times that double with each attempt, up to a maximum.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     next: Duration,
@@ -10,7 +10,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Begins with `first`.
+    /// Starts with `first`.
     pub fn new(first: Duration, max: Duration) -> Self {
         Self { next: first, max }
     }

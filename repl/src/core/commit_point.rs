@@ -1,36 +1,37 @@
-//! What is majority-committed, as far as a secondary knows.
+//! The majority commit point, as far as a secondary knows it.
 //!
-//! C1 The commit point never goes back.
-//! C2 A commit point of another term than our last written entry may lie on another branch of history: from
-//!    a heartbeat it is not taken, not even from the sync source, which may have left our branch since its last
-//!    batch; with a batch, which proves that our entry is on its branch, at most up to our last written entry.
-//! C3 stable = min(commit point, applied): what majority reads see. It never goes back either, except
-//!    when everything begins anew (initial sync).
+//! C1 The commit point never moves back.
+//! C2 A commit point of another term than our last written entry may lie on another branch of history. If it comes
+//!    from a heartbeat it is ignored, even from the sync source, which may have left our branch since its last batch.
+//!    If it comes with a batch, which proves that our entry is on the source's branch, it is accepted at most up to
+//!    our last written entry.
+//! C3 stable = min(commit point, applied): what majority reads see. It never moves back either, except when an
+//!    initial sync starts.
 
 use protocol::{OpTime, OpTimeAndWall};
 
 use crate::event::Positions;
 
-/// The commit point and what follows from it.
+/// The commit point and the stable point derived from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CommitPoint {
-    /// Majority committed.
+    /// The newest majority-committed position.
     pub committed: OpTimeAndWall,
     /// min(committed, applied).
     pub stable: OpTime,
 }
 
-/// Who told us of a commit point.
+/// The source of a commit point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ToldBy {
-    /// The member whose oplog we follow, with a batch of it.
+    /// The sync source, with an oplog batch.
     SyncSource,
-    /// Any member, the sync source too.
+    /// Any member's heartbeat, including the sync source's.
     Heartbeat,
 }
 
 impl CommitPoint {
-    /// Hears of a commit point. True if ours moved.
+    /// Processes a commit point from another member. True if ours advanced.
     pub fn hear(&mut self, told: OpTimeAndWall, by: ToldBy, ours: &Positions) -> bool {
         let written = ours.written;
         let candidate = match by {
@@ -47,7 +48,7 @@ impl CommitPoint {
         true
     }
 
-    /// Moves the stable point after applied moved. True if it moved.
+    /// Advances the stable point after `applied` advanced. True if it moved.
     pub fn settle(&mut self, ours: &Positions) -> bool {
         let stable = self.committed.op_time.min(ours.applied.op_time);
         let moved = stable > self.stable;
@@ -57,7 +58,7 @@ impl CommitPoint {
         moved
     }
 
-    /// Everything begins anew.
+    /// Resets everything for an initial sync.
     pub fn reset(&mut self) {
         *self = Self::default();
     }

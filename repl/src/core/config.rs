@@ -1,7 +1,7 @@
-//! The replica set config: parsed once, kept byte for byte as it came.
+//! The replica set config: parsed once, kept byte for byte as received.
 //!
-//! Only what decides something here is read. All other fields (and those of versions to come)
-//! travel untouched in `raw`, which is what is stored, shown and sent on.
+//! Only the fields that this code uses are parsed. All other fields (and those of future releases) stay unchanged in
+//! `raw`, which is stored, shown and sent on.
 
 use std::{fmt, time::Duration};
 
@@ -10,16 +10,16 @@ use protocol::{HostAndPort, RawDoc};
 
 use super::fields::{bool_or, int_or, number};
 
-/// A config as the set agreed on it.
+/// A replica set config.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ReplSetConfig {
     /// The document as received.
     pub raw: RawDoc,
     /// `_id`: the set's name.
     pub name: String,
-    /// Version and term: which of two configs is newer.
+    /// Version and term, which decide which of two configs is newer.
     pub version_and_term: VersionAndTerm,
-    /// `members`, in order: an *index* on the wire is a place in this list.
+    /// `members`, in order: an *index* on the wire is a position in this list.
     pub members: Vec<MemberConfig>,
     /// `settings.chainingAllowed`.
     pub chaining_allowed: bool,
@@ -50,7 +50,7 @@ pub struct MemberConfig {
     pub hidden: bool,
     /// `priority`.
     pub priority: f64,
-    /// `votes`, and not `newlyAdded`.
+    /// True if `votes` is 1 and `newlyAdded` is not set.
     pub votes: bool,
     /// `newlyAdded`: its vote does not count yet.
     pub newly_added: bool,
@@ -60,8 +60,8 @@ pub struct MemberConfig {
     pub tags: RawDoc,
 }
 
-/// Orders configs: by term, then by version. A forced reconfig has no term (-1); against such a one only
-/// versions count.
+/// Compares configs by term, then by version. A forced reconfig has no term (-1); if either has none, only versions
+/// are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VersionAndTerm {
     /// `version`.
@@ -70,11 +70,11 @@ pub struct VersionAndTerm {
     pub term: i64,
 }
 
-/// The term of a config that was forced, or made before terms were kept in configs.
+/// The term of a forced config, or of one from before configs had terms.
 pub const NO_TERM: i64 = -1;
 
 impl VersionAndTerm {
-    /// What a node without a config says.
+    /// What a node without a config reports.
     pub const NONE: Self = Self { version: -2, term: NO_TERM };
 
     /// True if this config replaces `other`.
@@ -93,13 +93,13 @@ impl fmt::Display for VersionAndTerm {
     }
 }
 
-/// Why a document is no config that we could live by.
+/// Why a document is not a valid config.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("bad replica set config: {0}")]
 pub struct ConfigError(String);
 
 impl ReplSetConfig {
-    /// Reads and checks a config.
+    /// Parses and checks a config.
     pub fn parse(raw: RawDoc) -> Result<Self, ConfigError> {
         let err = |text: &str| ConfigError(text.to_owned());
         let name = raw.get_str("_id").map_err(|_| err("_id must be a string"))?.to_owned();
@@ -134,7 +134,7 @@ impl ReplSetConfig {
         Ok(config)
     }
 
-    /// What every part being right does not say yet.
+    /// Checks that concern the config as a whole.
     fn check(&self) -> Result<(), ConfigError> {
         let err = |text: String| Err(ConfigError(text));
         if self.name.is_empty() {
@@ -159,17 +159,17 @@ impl ReplSetConfig {
         Ok(())
     }
 
-    /// The place of the member with this `_id`.
+    /// The index of the member with this `_id`.
     pub fn index_of_id(&self, id: i64) -> Option<usize> {
         self.members.iter().position(|member| i64::from(member.id) == id)
     }
 
-    /// The place of the member with this address.
+    /// The index of the member with this address.
     pub fn index_of_host(&self, host: &HostAndPort) -> Option<usize> {
         self.members.iter().position(|member| member.host == *host)
     }
 
-    /// How many votes elect a primary and commit a write.
+    /// The number of votes that elect a primary and commit a write.
     pub fn majority(&self) -> usize {
         self.members.iter().filter(|member| member.votes).count() / 2 + 1
     }

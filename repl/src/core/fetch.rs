@@ -1,15 +1,15 @@
-//! What we ask a sync source for, and what its answers prove.
+//! The requests to a sync source, and what its replies prove.
 //!
 //! ```text
 //! our oplog:     ... a b c            find {ts: {$gte: c}}
-//! source, fine:  ... a b c d e        first document is c: what follows is ours to take
-//! source, parted:... a b x y          first document is not c: roll back
+//! source, fine:  ... a b c d e        first document is c: we may take what follows
+//! source, diverged:. a b x y          first document is not c: roll back
 //! source, young:         d e          its oldest entry is after c: we are too stale for it
 //! source, behind:... a b              nothing from c on, and it ends before c: leave it
 //! source, later: ... a x              nothing from c on, yet x is of a later term: roll back
 //! ```
 //! F1 Nothing is taken from a source that does not have our last entry, by timestamp and term.
-//! F2 Timestamps ascend strictly, within a batch and from batch to batch.
+//! F2 Timestamps strictly ascend, within a batch and across batches.
 
 use std::time::Duration;
 
@@ -18,34 +18,34 @@ use protocol::{ErrorCode, OpTime, RawDoc, Timestamp};
 
 use crate::event::Remedy;
 
-/// How long the first find on a source may take: it may have to search its whole oplog.
+/// Time limit of the first find on a source, which may have to search its whole oplog.
 pub const INITIAL_FIND_MAX: Duration = Duration::from_secs(60);
-/// What a request may take beyond its `maxTimeMS` before the connection counts as dead.
+/// Time a request may take beyond its `maxTimeMS` before the connection counts as dead.
 pub const NETWORK_BUFFER: Duration = Duration::from_secs(5);
-/// The longest a getMore waits for new entries.
+/// Maximum time a getMore waits for new entries.
 const AWAIT_MAX: Duration = Duration::from_secs(30);
-/// A mongod asks for all that fits into 16 MB. With fewer, small entries come in replies of some MiB, each of which is in
-/// memory twice, as it came and unpacked.
+/// Entries per batch. A mongod asks for as many as fit into 16 MB. We ask for fewer, because each reply is in memory
+/// twice, as received and decompressed.
 const BATCH_SIZE: i32 = 8_192;
 
 /// Why fetching from a source ended.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FetchError {
-    /// It could not be asked for its oplog.
+    /// Its oplog could not be queried.
     #[error("the sync source cannot be asked for its oplog: {0}")]
     Unusable(String),
-    /// The connection broke while it was followed.
+    /// The connection broke while following it.
     #[error("the connection to the sync source failed: {0}")]
     Network(String),
-    /// The source refused to go on.
+    /// The source returned an error.
     #[error("the sync source answered {message} ({code})")]
     Refused {
-        /// Its code.
+        /// The error code.
         code: ErrorCode,
-        /// Its text.
+        /// The error text.
         message: String,
     },
-    /// The source has not got as far as we have.
+    /// The source is behind us.
     #[error("the sync source is behind us: it ends at {theirs}, we are at {ours}")]
     SourceBehind {
         /// Its last entry.
@@ -53,15 +53,15 @@ pub enum FetchError {
         /// Our last entry.
         ours: OpTime,
     },
-    /// The source's history does not contain our last entry.
+    /// The source's oplog does not contain our last entry.
     #[error("the sync source has {theirs} where we have {ours}: our histories part")]
     Diverged {
-        /// What it has from our position on.
+        /// Its entry at or after our position.
         theirs: OpTime,
         /// Our last entry.
         ours: OpTime,
     },
-    /// The source no longer has our last entry.
+    /// The source has already trimmed our last entry.
     #[error("the oplog of the sync source begins at {oldest}, after our last entry {ours}")]
     TooStale {
         /// Its first entry.
@@ -69,19 +69,19 @@ pub enum FetchError {
         /// Our last entry.
         ours: OpTime,
     },
-    /// Entries that cannot be an oplog.
+    /// The entries are not a valid oplog.
     #[error("the sync source sent entries that cannot be an oplog: {0}")]
     BadBatch(String),
     /// The source ended the cursor.
     #[error("the sync source closed the oplog cursor")]
     CursorClosed,
-    /// We were told to stop.
+    /// Fetching was stopped by us.
     #[error("{0}")]
     Stopped(String),
 }
 
 impl FetchError {
-    /// True if the same source may do better when it is asked again.
+    /// True if retrying the same source may help.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -92,7 +92,7 @@ impl FetchError {
     /// What to do next.
     pub fn remedy(&self) -> Remedy {
         match self {
-            // Not a word against the source: it may be the best one, still or again in a moment.
+            // The source is not to blame: it may still be the best one.
             Self::Stopped(_) | Self::CursorClosed | Self::Network(_) | Self::Refused { .. } => {
                 Remedy::Retry
             }
@@ -123,7 +123,7 @@ pub fn find_command(from: Timestamp, term: i64) -> RawDocumentBuf {
     }
 }
 
-/// The getMore that is answered again and again.
+/// The exhaust getMore, which is answered repeatedly.
 pub fn get_more_command(
     cursor: i64,
     term: i64,
@@ -148,7 +148,7 @@ pub fn await_time(election_timeout: Duration) -> Duration {
     (election_timeout / 2).min(AWAIT_MAX)
 }
 
-/// One entry of the oldest end of the source's oplog.
+/// A find for the oldest entry of the source's oplog.
 pub fn oldest_entry_command() -> RawDocumentBuf {
     rawdoc! {
         "find": "oplog.rs",
@@ -159,10 +159,10 @@ pub fn oldest_entry_command() -> RawDocumentBuf {
     }
 }
 
-/// A reply of the oplog cursor, taken apart.
+/// A parsed reply of the oplog cursor.
 #[derive(Debug)]
 pub struct OplogBatch {
-    /// 0 when the source has closed it.
+    /// The cursor id; 0 if the source has closed it.
     pub cursor: i64,
     /// The entries, sharing the reply's buffer.
     pub entries: Vec<RawDoc>,
@@ -173,7 +173,7 @@ pub struct OplogBatch {
 }
 
 impl OplogBatch {
-    /// Takes a reply to find or getMore apart.
+    /// Parses a reply to find or getMore.
     pub fn parse(reply: &RawDoc) -> Result<Self, FetchError> {
         let bad = |e: &dyn std::fmt::Display| FetchError::BadBatch(e.to_string());
         let cursor = reply.get_document("cursor").map_err(|e| bad(&e))?;
@@ -203,15 +203,16 @@ impl OplogBatch {
         })
     }
 
-    /// How far the source has applied, by its own word.
+    /// The source's last applied entry, as it reports it.
     pub fn source_applied(&self) -> Option<OpTime> {
         OpTime::from_raw(self.oplog_query_data.as_ref()?.get_document("lastOpApplied").ok()?)
     }
 }
 
-/// Checks the first batch against our last entry, which it must begin with (F1), and takes it off.
+/// Checks that the first batch begins with our last entry (F1), and removes that entry.
 ///
-/// Positions are compared by term first: a source of a later term may end before us by the clock and still be ahead.
+/// Positions are compared by term first: a source of a later term may have an older last timestamp and still be
+/// ahead.
 pub fn accept_first_batch(
     ours: OpTime,
     batch: &mut OplogBatch,
@@ -230,7 +231,7 @@ pub fn accept_first_batch(
     }
 }
 
-/// Checks that `entries` go on from `last` (F2), and returns the new last position.
+/// Checks that `entries` continue after `last` (F2), and returns the new last position.
 pub fn accept_entries(last: OpTime, entries: &[RawDoc]) -> Result<OpTime, FetchError> {
     let mut last = last;
     for entry in entries {
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!(refused(at(5, 2), at(6, 1), &[at(6, 1)], Some(1)), Remedy::ChangeSource);
     }
 
-    /// The lost branch was written later by the clock than the winner's last entry.
+    /// The lost branch has later timestamps than the winner's last entry.
     #[test]
     fn nothing_from_a_source_of_a_later_term_means_rollback() {
         let refused = |ours, applied| {

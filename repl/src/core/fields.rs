@@ -1,8 +1,8 @@
-//! Field access as mongod's parsers have it: numbers of any type, absent means default.
+//! Field access as in mongod's parsers: numbers of any type, defaults for absent fields.
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, raw::CStr};
 
-/// An integer of any numeric type; a fraction is cut off, as mongod does.
+/// An integer of any numeric type; fractions are truncated, as in mongod.
 pub(crate) fn number(doc: &RawDocument, key: &str) -> Option<i64> {
     match doc.get(key).ok()?? {
         RawBsonRef::Int32(value) => Some(i64::from(value)),
@@ -16,12 +16,12 @@ pub(crate) fn number(doc: &RawDocument, key: &str) -> Option<i64> {
     }
 }
 
-/// The same with a default.
+/// Like [`number`], with a default.
 pub(crate) fn int_or(doc: &RawDocument, key: &str, default: i64) -> i64 {
     number(doc, key).unwrap_or(default)
 }
 
-/// A boolean, or a number taken for one, with a default.
+/// A boolean, or a number converted to one, with a default.
 pub(crate) fn bool_or(doc: &RawDocument, key: &str, default: bool) -> bool {
     match doc.get(key) {
         Ok(Some(RawBsonRef::Boolean(value))) => value,
@@ -30,7 +30,7 @@ pub(crate) fn bool_or(doc: &RawDocument, key: &str, default: bool) -> bool {
     }
 }
 
-/// Appends an int32 where it fits, else an int64: mongod's way with numbers that are mostly small.
+/// Appends an int32 if the value fits, otherwise an int64, as mongod does for mostly small numbers.
 pub(crate) fn append_number(doc: &mut RawDocumentBuf, key: &CStr, value: i64) {
     match i32::try_from(value) {
         Ok(value) => doc.append(key, value),

@@ -1,7 +1,7 @@
-//! Heartbeats: their words, and when to send the next one.
+//! Heartbeats: their format, and when to send the next one.
 //!
-//! A heartbeat that fails is tried again at once, twice, as long as the timeout that began with the
-//! first try has not passed; then the member is down, and the next heartbeat waits for its interval.
+//! A failed heartbeat is retried at once, up to twice, unless the timeout since the first attempt has passed. Then
+//! the member counts as down, and the next heartbeat is sent after the regular interval.
 //! ```text
 //!   start --try--x--try--x--try--x  down     ... interval ...  start --try--ok  up
 //! ```
@@ -21,12 +21,12 @@ use super::{
 };
 use crate::event::{CommandError, Positions};
 
-/// `replSetHeartbeat` as a peer sends it.
+/// A received `replSetHeartbeat` request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeartbeatArgs {
-    /// The set the sender believes to be in.
+    /// The set that the sender believes to be in.
     pub set_name: String,
-    /// The sender's config.
+    /// Version and term of the sender's config.
     pub config: VersionAndTerm,
     /// The sender's address, if it has one.
     pub from: Option<HostAndPort>,
@@ -34,12 +34,12 @@ pub struct HeartbeatArgs {
     pub from_id: i64,
     /// The sender's term.
     pub term: i64,
-    /// Whom the sender takes for primary, or -1.
+    /// The `_id` of the member that the sender considers primary, or -1.
     pub primary_id: i64,
 }
 
 impl HeartbeatArgs {
-    /// Reads it, with mongod's failures.
+    /// Parses it, with mongod's errors.
     pub fn parse(doc: &RawDocument) -> Result<Self, CommandError> {
         let hbv = int_or(doc, "hbv", 1);
         if hbv != 1 {
@@ -69,28 +69,28 @@ pub(crate) fn required(doc: &RawDocument, key: &str) -> Result<i64, CommandError
     number(doc, key).ok_or_else(|| missing(key))
 }
 
-/// mongod's words for a field that is not there.
+/// mongod's error for a missing field.
 pub(crate) fn missing(key: &str) -> CommandError {
     CommandError::new(ErrorCode::NoSuchKey, format!("Missing expected field \"{key}\""))
 }
 
-/// What we say when we ask.
+/// A heartbeat request that we send.
 #[derive(Clone, Debug)]
 pub struct HeartbeatRequest<'a> {
     /// The set's name.
     pub set_name: &'a str,
-    /// Our config.
+    /// Version and term of our config.
     pub config: VersionAndTerm,
-    /// Who we are, if we know.
+    /// Our address and `_id`, if known.
     pub own: Option<(&'a HostAndPort, i32)>,
     /// Our term.
     pub term: i64,
-    /// Whom we take for primary.
+    /// The `_id` of the member that we consider primary.
     pub primary_id: Option<i32>,
 }
 
 impl HeartbeatRequest<'_> {
-    /// The command, in the words of the version that we show.
+    /// The command in the format of the release that we show.
     pub fn to_raw(&self, profile: &Profile, timeout: Duration) -> RawDocumentBuf {
         let mut doc = rawdoc! {
             "replSetHeartbeat": self.set_name,
@@ -115,22 +115,22 @@ impl HeartbeatRequest<'_> {
     }
 }
 
-/// What a reply says.
+/// A parsed heartbeat reply.
 #[derive(Clone, Debug)]
 pub struct HeartbeatReply {
-    /// The set the peer is in.
+    /// The peer's set.
     pub set_name: Option<String>,
     /// Its state; absent from some early replies.
     pub state: Option<MemberState>,
-    /// Its config.
+    /// Version and term of its config.
     pub config_version: VersionAndTerm,
     /// The config itself, if ours is older.
     pub config: Option<RawDoc>,
-    /// Its term; -1 if not said.
+    /// Its term; -1 if absent.
     pub term: i64,
     /// Its positions.
     pub positions: Positions,
-    /// Whom it syncs from.
+    /// Its sync source.
     pub syncing_to: Option<HostAndPort>,
     /// When it was elected.
     pub election_time: Option<Timestamp>,
@@ -139,7 +139,7 @@ pub struct HeartbeatReply {
 }
 
 impl HeartbeatReply {
-    /// Reads a reply; `Err` names what is wrong with it.
+    /// Parses a reply; the error says what is wrong with it.
     pub fn parse(doc: &RawDoc) -> Result<Self, String> {
         let state = match number(doc, "state") {
             None => None,
@@ -165,14 +165,14 @@ impl HeartbeatReply {
             election_time: doc
                 .get_datetime("electionTime")
                 .ok()
-                // The date's 64 bits are the timestamp.
+                // The date's 64 bits hold a timestamp.
                 .map(|date| Timestamp::from_u64(date.timestamp_millis().cast_unsigned())),
             repl_data: ReplSetMetadata::from_message(doc).ok().flatten(),
         })
     }
 }
 
-/// A position and its wall time in two fields.
+/// An optime and its wall time from two fields.
 pub(crate) fn position(doc: &RawDocument, op_time: &str, wall: &str) -> Option<OpTimeAndWall> {
     Some(OpTimeAndWall {
         op_time: OpTime::from_raw(doc.get_document(op_time).ok()?)?,
@@ -180,32 +180,32 @@ pub(crate) fn position(doc: &RawDocument, op_time: &str, wall: &str) -> Option<O
     })
 }
 
-/// When to ask one peer, and how long it takes to answer.
+/// The heartbeat schedule of one peer, and its response times.
 #[derive(Clone, Debug)]
 pub struct Pings {
-    /// The next heartbeat is due then.
+    /// When the next heartbeat is due.
     pub next_at: Duration,
-    /// The one under way.
+    /// Sequence number of the heartbeat in flight.
     pub in_flight: Option<u64>,
-    /// Ask again as soon as the one under way is done.
+    /// Send another one as soon as the current one is done.
     pub again: bool,
     started_at: Duration,
     failures: u32,
     trying: bool,
-    /// Moving average.
+    /// Moving average of the round trip time.
     pub average: Option<Duration>,
-    /// Answers so far.
+    /// Number of replies so far.
     pub hits: u64,
 }
 
-/// What the end of a heartbeat means.
+/// The outcome of a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PingOutcome {
     /// It answered.
     Hit,
-    /// It did not; there are tries left.
+    /// No reply; retries are left.
     Retry,
-    /// It did not; there are none left.
+    /// No reply; no retries are left.
     Failed,
 }
 
@@ -224,12 +224,12 @@ impl Pings {
         }
     }
 
-    /// True if a heartbeat is to be sent now.
+    /// True if a heartbeat is due now.
     pub fn is_due(&self, now: Duration) -> bool {
         self.in_flight.is_none() && self.next_at <= now
     }
 
-    /// Notes that one is sent, and tells how long it may take.
+    /// Records that one is sent, and returns its time limit.
     pub fn send(&mut self, now: Duration, seq: u64, timeout: Duration) -> Duration {
         let elapsed = now.saturating_sub(self.started_at);
         self.in_flight = Some(seq);
@@ -243,7 +243,7 @@ impl Pings {
         timeout - elapsed
     }
 
-    /// Notes how it ended and sets the time of the next one.
+    /// Records the outcome and schedules the next one.
     pub fn done(
         &mut self,
         now: Duration,
@@ -273,14 +273,14 @@ impl Pings {
         outcome
     }
 
-    /// Asks as soon as possible.
+    /// Schedules a heartbeat as soon as possible.
     pub fn hurry(&mut self, now: Duration) {
         self.again = self.in_flight.is_some();
         self.next_at = self.next_at.min(now);
     }
 }
 
-/// mongod's.
+/// mongod's limit.
 const HEARTBEAT_RETRIES_MAX: u32 = 2;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What an initial sync asks its source for, and how far it is.
+//! The requests of an initial sync to its source, and its progress.
 //!
 //! ```text
 //!  rbid -- top of oplog -- oldest active transaction -- top again -- clone ........ top again -- rbid
@@ -6,24 +6,26 @@
 //!           default begin   begin fetching (<= default)  begin        the source's   stop         must not
 //!                                                        applying     oplog comes in              have changed
 //! ```
-//! I1 Fetching begins no later than the oldest transaction that is still open, so that its parts are in our oplog when it commits.
-//! I2 What is cloned reflects at least `begin applying`; entries up to `stop` make it one moment.
+//! I1 Fetching begins no later than the oldest open transaction, so that all its entries are in our oplog when it
+//!    commits.
+//! I2 The clone reflects at least `begin applying`; applying the entries up to `stop` makes it consistent.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use bson::{RawDocument, RawDocumentBuf, raw::CString, rawdoc};
 use protocol::{OpTime, RawDoc};
 
-/// How patient initial syncs are.
+/// Retry limits of initial syncs.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// `numInitialSyncAttempts`: so many may fail, one after the other.
+    /// `numInitialSyncAttempts`: maximum number of consecutive failed attempts.
     pub attempts: u32,
-    /// `initialSyncTransientErrorRetryPeriodSeconds`: so long the clone of a collection waits for its source to come back.
+    /// `initialSyncTransientErrorRetryPeriodSeconds`: how long the clone of a collection waits for its source to
+    /// return.
     pub retry_period: Duration,
 }
 
-/// The newest entry of the source's oplog.
+/// A find for the newest entry of the source's oplog.
 pub fn top_of_oplog_command() -> RawDocumentBuf {
     rawdoc! {
         "find": "oplog.rs",
@@ -34,7 +36,7 @@ pub fn top_of_oplog_command() -> RawDocumentBuf {
     }
 }
 
-/// The oldest transaction that is still open.
+/// A find for the oldest open transaction.
 pub fn oldest_transaction_command(after: OpTime) -> RawDocumentBuf {
     rawdoc! {
         "find": "transactions",
@@ -46,7 +48,7 @@ pub fn oldest_transaction_command(after: OpTime) -> RawDocumentBuf {
     }
 }
 
-/// The feature compatibility version of the source.
+/// A find for the source's feature compatibility version.
 pub fn fcv_command(after: OpTime) -> RawDocumentBuf {
     rawdoc! {
         "find": "system.version",
@@ -66,58 +68,58 @@ pub fn fcv_refusal(doc: &RawDocument) -> Option<String> {
     }
 }
 
-/// The databases to clone, in the order of cloning: `admin` first, as mongod does it, `local` never.
+/// The databases to clone, in order: `admin` first, as in mongod; `local` never.
 pub fn databases_to_clone(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut names: Vec<String> = names.filter(|name| name != "local").collect();
     names.sort_by_key(|name| (name != "admin", name.clone()));
     names
 }
 
-/// True for collections that each member keeps for itself.
+/// True for collections that are not replicated.
 pub fn is_unreplicated(coll: &str) -> bool {
     coll == "system.profile"
 }
 
-/// How far the clone of one collection is.
+/// Progress of one collection's clone.
 #[derive(Clone, Debug, Default)]
 pub struct CollectionProgress {
-    /// By `count` on the source when it began.
+    /// The `count` on the source at the start.
     pub documents_to_copy: u64,
     /// Documents received.
     pub documents_copied: u64,
-    /// Their bytes.
+    /// Bytes of these documents.
     pub bytes_copied: u64,
-    /// Indexes besides `_id`.
+    /// Number of indexes besides `_id`.
     pub indexes: usize,
     /// Replies received.
     pub fetched_batches: u64,
-    /// True when its indexes are built too.
+    /// True when its indexes are built, too.
     pub done: bool,
 }
 
-/// How far an initial sync is: `replSetGetStatus.initialSyncStatus`.
+/// Progress of an initial sync: `replSetGetStatus.initialSyncStatus`.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// Attempts that failed before this one.
     pub failed_attempts: u32,
-    /// How many may fail.
+    /// Maximum number of failed attempts.
     pub attempts_max: u32,
     /// When the first attempt began.
     pub started: bson::DateTime,
-    /// By `dbStats` of the source; 0 until known.
+    /// Size according to `dbStats` of the source; 0 until known.
     pub total_bytes: u64,
-    /// Entries applied after the clone.
+    /// Number of entries applied after the clone.
     pub applied_ops: u64,
-    /// Begin applying.
+    /// The position at which applying begins.
     pub oplog_start: OpTime,
-    /// The stop point, once known.
+    /// The position at which applying stops, once known.
     pub oplog_end: Option<OpTime>,
-    /// Databases in the order of cloning, collections by name.
+    /// Databases in cloning order, collections by name.
     pub databases: Vec<(String, BTreeMap<String, CollectionProgress>)>,
 }
 
 impl Progress {
-    /// A new attempt.
+    /// Starts a new attempt.
     pub fn new(failed_attempts: u32, attempts_max: u32, started: bson::DateTime) -> Self {
         Self {
             failed_attempts,
@@ -131,7 +133,7 @@ impl Progress {
         }
     }
 
-    /// The place for one collection.
+    /// The progress of one collection.
     pub fn collection(&mut self, db: &str, coll: &str) -> &mut CollectionProgress {
         if !self.databases.iter().any(|(name, _)| name == db) {
             self.databases.push((db.to_owned(), BTreeMap::new()));
@@ -155,14 +157,14 @@ impl Progress {
         self.databases.iter().flat_map(|(_, colls)| colls.values())
     }
 
-    /// How much longer it will take at the rate so far.
+    /// Estimated remaining time at the rate so far.
     pub fn time_left(&self, elapsed: Duration) -> Option<Duration> {
         let copied = self.bytes_copied();
         let left = self.total_bytes.checked_sub(copied)?;
         (copied > 0).then(|| elapsed.mul_f64(left as f64 / copied as f64))
     }
 
-    /// The document as mongod shows it.
+    /// The status document in mongod's format.
     pub fn status(&self, now: bson::DateTime) -> Result<RawDoc, bson::error::Error> {
         let elapsed = now.timestamp_millis().saturating_sub(self.started.timestamp_millis());
         let elapsed_time = Duration::from_millis(u64::try_from(elapsed).unwrap_or(0));

@@ -1,4 +1,4 @@
-//! What we know of another member: its answers to our heartbeats and the positions that reach us.
+//! What we know about another member: its heartbeat replies and its reported positions.
 
 use std::time::Duration;
 
@@ -7,38 +7,38 @@ use protocol::{HostAndPort, OpTime, OpTimeAndWall, Timestamp};
 use super::{config::VersionAndTerm, heartbeat::HeartbeatReply, member_state::MemberState};
 use crate::event::{Now, Positions};
 
-/// One member as we see it. Our own entry is kept too, and never used.
+/// One member as we see it. There is also an entry for ourselves, which is never used.
 #[derive(Clone, Debug)]
 pub struct MemberData {
-    /// State by its last heartbeat reply; UNKNOWN before the first, DOWN when it does not answer.
+    /// State in its last heartbeat reply; UNKNOWN before the first, DOWN if it does not reply.
     pub state: MemberState,
-    /// True if it answered lately.
+    /// True if it replied to the last heartbeat.
     pub up: bool,
-    /// True if it refused our credentials.
+    /// True if it refused our authentication.
     pub auth_issue: bool,
-    /// True once it has answered or was found down.
+    /// True once it has replied or was found down.
     pub tried: bool,
-    /// Since when it answers.
+    /// Since when it has been replying.
     pub up_since: Option<Duration>,
-    /// Config of its last reply.
+    /// Config version and term in its last reply.
     pub config: VersionAndTerm,
-    /// Term of its last reply.
+    /// Term in its last reply.
     pub term: i64,
-    /// Positions of its last heartbeat reply; may go back after a rollback.
+    /// Positions in its last heartbeat reply; they may move back after a rollback.
     pub heartbeat: Positions,
-    /// The furthest positions heard of by any way; for position reports.
+    /// The most advanced positions known from any source; used in position reports.
     pub known: Positions,
-    /// When we last heard of it by any way; reports leave out whom we have not heard of.
+    /// When we last heard about it from any source. Members never heard of are left out of reports.
     pub last_update: Option<Duration>,
     /// `syncingTo` of its last reply.
     pub sync_source: Option<HostAndPort>,
     /// `electionTime` of its last reply.
     pub election_time: Option<Timestamp>,
-    /// Why it is down.
+    /// Why it is considered down.
     pub message: String,
-    /// When it last answered us, by the clock on the wall.
+    /// Wall clock time of its last reply.
     pub last_heartbeat: bson::DateTime,
-    /// When it last asked us, by the clock on the wall.
+    /// Wall clock time of its last request to us.
     pub last_heartbeat_received: bson::DateTime,
 }
 
@@ -65,7 +65,7 @@ impl Default for MemberData {
 }
 
 impl MemberData {
-    /// It answered.
+    /// Processes a reply.
     pub fn set_up(&mut self, now: Now, reply: &HeartbeatReply) {
         if !self.up {
             self.up_since = Some(now.mono);
@@ -84,7 +84,7 @@ impl MemberData {
         self.advance(now, reply.positions);
     }
 
-    /// It does not answer any more.
+    /// Marks it as down.
     pub fn set_down(&mut self, now: Now, why: String) {
         self.up = false;
         self.tried = true;
@@ -97,7 +97,7 @@ impl MemberData {
         self.last_heartbeat = now.wall;
     }
 
-    /// It refuses our credentials.
+    /// Marks it as refusing our authentication.
     pub fn set_auth_issue(&mut self, now: Now) {
         self.up = false;
         self.tried = true;
@@ -109,7 +109,7 @@ impl MemberData {
         self.last_heartbeat = now.wall;
     }
 
-    /// Takes over what is ahead of what we knew. True if anything was.
+    /// Adopts positions that are ahead of the known ones. True if any was.
     pub fn advance(&mut self, now: Now, positions: Positions) -> bool {
         self.last_update = Some(now.mono);
         let mut moved = false;
@@ -123,12 +123,12 @@ impl MemberData {
         moved
     }
 
-    /// Its last applied entry, by heartbeat.
+    /// Its last applied entry, from heartbeats.
     pub fn applied(&self) -> OpTime {
         self.heartbeat.applied.op_time
     }
 
-    /// True if nothing was heard of it for the election timeout.
+    /// True if nothing was heard about it for the election timeout.
     pub fn is_stale(&self, now: Duration, election_timeout: Duration) -> bool {
         self.last_update.is_none_or(|at| now.saturating_sub(at) >= election_timeout)
     }

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-/// What a member is, in MongoDB's numbers.
+/// A member state, with MongoDB's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "MongoDB documents them")]
 pub enum MemberState {
@@ -57,7 +57,7 @@ impl MemberState {
         self.row().2
     }
 
-    /// The state with this number; 4 is not used.
+    /// The state with this number; 4 is unused.
     pub fn from_code(code: i64) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, known, _)| i64::from(*known) == code).map(|row| row.0)
     }

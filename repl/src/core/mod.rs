@@ -1,4 +1,4 @@
-//! Pure decisions: events in, actions out. No runtime, clock, randomness or file in here.
+//! Pure decisions: events in, actions out. No runtime, clock, randomness or file access here.
 
 pub mod backoff;
 pub mod commit_point;

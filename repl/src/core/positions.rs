@@ -1,8 +1,9 @@
-//! `replSetUpdatePosition`, in and out.
+//! `replSetUpdatePosition`, received and sent.
 //!
-//! P1 Our own position comes from the data plane alone; what others say about us is ignored.
-//! P2 Before 8.0 an entry counts as durable only once it is applied.
-//! P3 A member of which nothing was heard for the election timeout is left out: its silence is not ours to hide.
+//! P1 Our own position comes only from the data plane; what others report about us is ignored.
+//! P2 Before 8.0 an entry counts as durable only after it is applied.
+//! P3 A member that was not heard of for the election timeout is left out of reports, so that the primary notices its
+//!    silence.
 
 use std::time::Duration;
 
@@ -20,13 +21,13 @@ use crate::event::{CommandError, Now, Positions};
 /// One element of `optimes`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemberPosition {
-    /// Whose.
+    /// The member's `_id`.
     pub member_id: i64,
-    /// How far.
+    /// Its positions.
     pub positions: Positions,
 }
 
-/// Reads the positions of a report.
+/// Parses the positions of a report.
 pub fn parse(doc: &RawDocument) -> Result<Vec<MemberPosition>, CommandError> {
     let list = doc.get_array("optimes").map_err(|_| missing("optimes"))?;
     list.into_iter()
@@ -52,7 +53,7 @@ fn parse_one(doc: &RawDocument) -> Result<MemberPosition, CommandError> {
     })
 }
 
-/// Takes in a report about other members. True if anything moved.
+/// Processes a report about other members. True if any position advanced.
 pub fn receive(
     now: Now,
     heard: &[MemberPosition],
@@ -76,7 +77,7 @@ pub fn receive(
     Ok(moved)
 }
 
-/// What the set may know of our positions, by the rules of the version that we show (P2).
+/// Our positions as the set may see them, by the rules of the release that we show (P2).
 pub fn shown(ours: Positions, profile: &Profile) -> Positions {
     if profile.has_written {
         return ours;
@@ -86,18 +87,18 @@ pub fn shown(ours: Positions, profile: &Profile) -> Positions {
     Positions { written: applied, durable, applied }
 }
 
-/// All that goes into a report.
+/// The content of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
     /// The config.
     pub config: &'a ReplSetConfig,
-    /// Our place in it.
+    /// Our index in the config.
     pub self_index: usize,
     /// Our own positions, as [`shown`].
     pub ours: Positions,
-    /// What we know of the others.
+    /// What we know about the other members.
     pub members: &'a [MemberData],
-    /// The version that we show.
+    /// The release that we show.
     pub profile: &'a Profile,
 }
 
@@ -144,34 +145,34 @@ impl Report<'_> {
     }
 }
 
-/// When to report: at once on a change unless one is under way, and as keepalive.
+/// When to report: at once after a change unless a report is in flight, and as a keepalive.
 #[derive(Clone, Debug, Default)]
 pub struct Reporting {
-    /// The report under way.
+    /// Sequence number of the report in flight.
     pub in_flight: Option<u64>,
     /// Something moved since the last report was built.
     pub dirty: bool,
     /// When the last report was built.
     pub last_at: Duration,
-    /// Not before then, after a failure.
+    /// Earliest time of the next report, after a failure.
     pub not_before: Duration,
     /// The last report failed.
     pub failing: bool,
 }
 
 impl Reporting {
-    /// True if a report is to be sent now.
+    /// True if a report is due now.
     pub fn is_due(&self, now: Duration, keepalive: Duration) -> bool {
         self.in_flight.is_none() && now >= self.due_at(keepalive)
     }
 
-    /// When the next report is due if none is under way.
+    /// When the next report is due if none is in flight.
     pub fn due_at(&self, keepalive: Duration) -> Duration {
         if self.dirty { self.not_before } else { (self.last_at + keepalive).max(self.not_before) }
     }
 }
 
-/// How long a report may take before the source counts as gone.
+/// Time limit of a report, after which the source counts as gone.
 pub const REPORT_TIMEOUT_MS: i64 = 30_000;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What the rest of the process may know about replication without asking the node: one small value,
-//! replaced after every event that changes it.
+//! The replication state for the rest of the process: a small value that is replaced after every event that changes
+//! it.
 
 use std::sync::Arc;
 
@@ -14,44 +14,44 @@ use crate::{
     event::Positions,
 };
 
-/// The node at one moment.
+/// The node's state at one time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The version that we show.
+    /// The release that we show.
     pub profile: &'static Profile,
     /// `--replSet`.
     pub set_name: Arc<str>,
-    /// Identifies this process.
+    /// Unique id of this process.
     pub process_id: ObjectId,
     /// `topologyVersion.counter`.
     pub topology_counter: i64,
     /// The installed config.
     pub config: Option<Arc<ReplSetConfig>>,
-    /// Our place in the config's members.
+    /// Our index in the config's members.
     pub self_index: Option<usize>,
     /// Our state.
     pub state: MemberState,
-    /// The newest term we have heard of; -1 before there is a config.
+    /// The newest known term; -1 before there is a config.
     pub term: i64,
-    /// Whom we take for primary.
+    /// Index of the primary, as far as we know.
     pub primary_index: Option<usize>,
-    /// Whom we sync from.
+    /// Our sync source.
     pub sync_source: Option<HostAndPort>,
-    /// How far we are, in what the set may know: null during initial sync.
+    /// Our positions as the set may see them: null during initial sync.
     pub positions: Positions,
-    /// Majority committed, as far as we know.
+    /// The newest majority-committed position that we know of.
     pub committed: OpTimeAndWall,
     /// min(committed, applied): what majority reads see.
     pub stable: OpTime,
     /// Rollback id.
     pub rbid: i32,
-    /// Replication stands still for a reason that time does not mend: moments of the past are served, the present
-    /// is not.
+    /// Replication has stopped for a reason that only an operator can resolve: reads of past timestamps are served,
+    /// reads of the present are not.
     pub past_only: bool,
 }
 
 impl Snapshot {
-    /// True if nobody could tell the difference.
+    /// True if no observer could tell the difference.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let config = |it: &Self| it.config.as_ref().map(Arc::as_ptr);
         let small = |it: &Self| {
@@ -67,7 +67,7 @@ impl Snapshot {
             && self.sync_source == other.sync_source
     }
 
-    /// Shows an earlier moment as the newest, for a reader who sees nothing later.
+    /// Shows an earlier timestamp as the newest, for a reader that is pinned to it.
     pub fn show_moment(&mut self, ts: Timestamp) {
         let wall = bson::DateTime::from_millis(i64::from(ts.secs()) * 1000);
         let clamp = |at: &mut OpTimeAndWall| {
@@ -91,7 +91,7 @@ impl Snapshot {
         self.config.as_deref()?.members.get(self.self_index?)
     }
 
-    /// The place of the sync source in the config.
+    /// The index of the sync source in the config.
     pub fn sync_source_index(&self) -> Option<usize> {
         self.config.as_deref()?.index_of_host(self.sync_source.as_ref()?)
     }

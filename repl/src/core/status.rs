@@ -1,5 +1,5 @@
-//! What we say of ourselves in `hello` and in the metadata of replies, in the words of the version
-//! that we show. Field order is mongod's.
+//! Our part of `hello` replies and reply metadata, in the format of the release that we show. The field order is
+//! mongod's.
 
 use bson::{RawArrayBuf, RawDocumentBuf, oid::ObjectId, raw::cstr, rawdoc};
 use protocol::{OpTime, release::Told};
@@ -52,7 +52,7 @@ pub fn hello(at: &Snapshot, hello: bool) -> RawDocumentBuf {
     doc
 }
 
-/// The majority's part is there as soon as a majority read would see something.
+/// `lastWrite`. The majority fields are present once there is a committed entry.
 fn last_write(at: &Snapshot) -> RawDocumentBuf {
     let applied = at.positions.applied.op_time;
     let mut doc = rawdoc! { "opTime": applied.to_raw(), "lastWriteDate": whole_seconds(applied) };
@@ -63,7 +63,7 @@ fn last_write(at: &Snapshot) -> RawDocumentBuf {
     doc
 }
 
-/// Hidden and delayed members are in none of the lists.
+/// Hidden and delayed members are not in any of the lists.
 fn append_hosts(doc: &mut RawDocumentBuf, config: &ReplSetConfig) {
     let mut lists = [cstr!("hosts"), cstr!("passives"), cstr!("arbiters")]
         .map(|name| (name, RawArrayBuf::new()));
@@ -133,7 +133,7 @@ pub fn oplog_query_data(at: &Snapshot) -> RawDocumentBuf {
     doc
 }
 
-/// -1 stands for none.
+/// The index, or -1 for none.
 pub(crate) fn index(place: Option<usize>) -> i32 {
     place.and_then(|place| i32::try_from(place).ok()).unwrap_or(-1)
 }

@@ -1,7 +1,7 @@
-//! Whom to follow, and why.
+//! Chooses the sync source.
 //!
-//! Two attempts. The first asks for all that one could wish; the second takes whoever is up, readable and
-//! ahead of us, so that a node that can reach only a hidden or lagging member still makes progress.
+//! There are two attempts. The first has strict criteria. The second accepts any member that is up, readable and
+//! ahead of us, so that a node that can only reach a hidden or lagging member still makes progress.
 //!
 //! | a candidate must | first | second |
 //! | --- | --- | --- |
@@ -15,24 +15,24 @@ use protocol::{HostAndPort, OpTime};
 
 use super::{config::ReplSetConfig, member::MemberData, member_state::MemberState};
 
-/// All that a choice depends on.
+/// The inputs of a choice.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The config.
     pub config: &'a ReplSetConfig,
-    /// Our place in it.
+    /// Our index in it.
     pub self_index: usize,
-    /// What we know of each member, in the order of the config.
+    /// What we know about each member, in config order.
     pub members: &'a [MemberData],
-    /// The average time each takes to answer, in the order of the config.
+    /// The average round trip time of each member, in config order.
     pub pings: &'a [Option<Duration>],
-    /// Whom we take for primary.
+    /// Index of the primary, as far as we know.
     pub primary_index: Option<usize>,
-    /// The last entry that we have.
+    /// Our last fetched entry.
     pub last_fetched: OpTime,
-    /// Who is to be left alone.
+    /// Hosts that must not be chosen for now.
     pub denylist: &'a Denylist,
-    /// The time.
+    /// The current time.
     pub now: Duration,
 }
 
@@ -41,14 +41,14 @@ pub struct View<'a> {
 pub enum Choice {
     /// Follow this member.
     Switch {
-        /// Its place in the config.
+        /// Its index in the config.
         to: usize,
-        /// Why it.
+        /// The reason.
         why: SwitchReason,
     },
-    /// Nobody will do; ask again later.
+    /// No member is suitable; choose again later.
     Wait {
-        /// What is wrong with each of the others.
+        /// Why each member was rejected.
         rejected: Vec<(HostAndPort, Rejection)>,
     },
 }
@@ -58,11 +58,11 @@ pub enum Choice {
 pub enum SwitchReason {
     /// `replSetSyncFrom`.
     ByRequest,
-    /// Chaining is off.
+    /// Chaining is disabled, so it must be the primary.
     PrimaryOnly,
-    /// The nearest of those that fit.
+    /// The nearest suitable member.
     Nearest {
-        /// 1 or 2.
+        /// The attempt: 1 or 2.
         attempt: u8,
     },
 }
@@ -78,7 +78,7 @@ impl fmt::Display for SwitchReason {
     }
 }
 
-/// Why a member will not do.
+/// Why a member was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the Display texts say it")]
 pub enum Rejection {
@@ -116,7 +116,7 @@ impl fmt::Display for Rejection {
 }
 
 impl View<'_> {
-    /// Chooses. `forced` is the target of `replSetSyncFrom`, which nothing but itself can refuse.
+    /// Chooses a source. `forced` is the target of `replSetSyncFrom`, which is accepted without checks.
     pub fn choose(&self, forced: Option<usize>) -> Choice {
         if let Some(to) = forced.filter(|index| *index < self.members.len()) {
             return Choice::Switch { to, why: SwitchReason::ByRequest };
@@ -154,7 +154,7 @@ impl View<'_> {
         Choice::Wait { rejected }
     }
 
-    /// Of two that are equally near, the primary; else the nearer.
+    /// The nearer of two members; the primary if they are equally near.
     fn nearer(&self, a: usize, b: usize) -> usize {
         let ping = |index: usize| self.pings.get(index).copied().flatten().unwrap_or_default();
         let (ping_a, ping_b) = (ping(a), ping(b));
@@ -170,7 +170,7 @@ impl View<'_> {
         self.config.members.get(index).map(|member| member.host.clone())
     }
 
-    /// What is wrong with a member as our source; `None` if nothing is.
+    /// Why a member is not suitable as our source; `None` if it is.
     pub fn rejection(&self, index: usize, strict: bool, fresh: bool) -> Option<Rejection> {
         if index == self.self_index {
             return Some(Rejection::Ourselves);
@@ -202,7 +202,7 @@ impl View<'_> {
             return Some(Rejection::BuildsNoIndexes);
         }
         let (theirs, ours) = (data.applied(), self.last_fetched);
-        // New entries begin at the primary: being where it is, we are as well off with it as can be.
+        // New entries start at the primary, so a primary at our own position is also acceptable.
         let ahead = theirs > ours || (data.state == MemberState::Primary && theirs == ours);
         if fresh && !ahead {
             return Some(Rejection::NotAhead { theirs, ours });
@@ -220,14 +220,14 @@ impl View<'_> {
         }
     }
 
-    /// True once everybody has answered or was found down: an earlier choice would be a choice among the quick.
+    /// True once every member has replied or was found down; choosing earlier would favour the fastest to reply.
     pub fn has_heard_of_all(&self) -> bool {
         let others = self.members.iter().enumerate().filter(|(index, _)| *index != self.self_index);
         others.into_iter().all(|(_, member)| member.tried)
     }
 }
 
-/// What the source said with its last batch.
+/// The metadata in the source's last batch.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceSays {
     /// `$replData.isPrimary`.
@@ -238,7 +238,7 @@ pub struct SourceSays {
     pub sync_source_index: i64,
 }
 
-/// Why the source is left.
+/// Why a source is left.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the Display texts say it")]
 pub enum LeaveReason {
@@ -277,7 +277,7 @@ impl fmt::Display for LeaveReason {
 }
 
 impl View<'_> {
-    /// Whether the source is to be left after a batch.
+    /// Whether to leave the source after a batch, and why.
     pub fn leave(
         &self,
         source: &HostAndPort,
@@ -320,13 +320,13 @@ impl View<'_> {
                 return Some(LeaveReason::Lags { source: theirs, best, host: self.host(index)? });
             }
         }
-        // A source that is down by heartbeat may still send batches: it is the fetcher that finds out.
+        // A source that is down according to heartbeats may still send batches: the fetcher detects failures itself.
         let rejection = self.rejection(source, true, false)?;
         let host = others().find(|index| fits(*index)).and_then(|index| self.host(index))?;
         Some(LeaveReason::BetterOne { host, rejection })
     }
 
-    /// Whether a much nearer member should be followed instead. Asked seldom: every change costs a reconnect.
+    /// Whether to switch to a much nearer member. Checked rarely, since each switch costs a reconnect.
     pub fn much_nearer(&self, source: &HostAndPort) -> Option<LeaveReason> {
         let own = self.config.members.get(self.self_index)?;
         if own.delay_secs > 0 || !self.config.chaining_allowed {
@@ -343,22 +343,22 @@ impl View<'_> {
     }
 }
 
-/// Members to be left alone for a while.
+/// Hosts that must not be chosen for a while.
 #[derive(Clone, Debug, Default)]
 pub struct Denylist(BTreeMap<HostAndPort, Duration>);
 
 impl Denylist {
-    /// Leaves a host alone until then.
+    /// Adds a host until the given time.
     pub fn add(&mut self, host: HostAndPort, until: Duration) {
         self.0.insert(host, until);
     }
 
-    /// Until when a host is to be left alone, if it is.
+    /// Until when a host is denylisted, if it is.
     pub fn until(&self, host: &HostAndPort, now: Duration) -> Option<Duration> {
         self.0.get(host).copied().filter(|until| *until > now)
     }
 
-    /// Forgets all: the config changed, or an operator asked for a source.
+    /// Clears the list: the config changed, or an operator selected a source.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -366,7 +366,7 @@ impl Denylist {
 
 /// `maxSyncSourceLagSecs`.
 const LAG_SECS_MAX: u32 = 30;
-/// `changeSyncSourceThresholdMillis`: nearer by less than this is not nearer.
+/// `changeSyncSourceThresholdMillis`: smaller differences are ignored.
 const PING_THRESHOLD: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

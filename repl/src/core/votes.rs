@@ -1,7 +1,8 @@
-//! What we answer to vote requests.
+//! Replies to vote requests.
 //!
-//! V1 At most one candidate gets our vote in a term: the vote is made durable before it is given, and read back at start.
-//! V2 Nobody who has less than we have gets our vote.
+//! V1 At most one candidate gets our vote in a term: the vote is made durable before it is sent, and read back at
+//!    start.
+//! V2 A candidate whose oplog is behind ours does not get our vote.
 
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use protocol::{ErrorCode, OpTime, Profile};
@@ -18,20 +19,20 @@ use crate::event::{CommandError, LastVote};
 pub struct VoteRequest {
     /// The candidate's set.
     pub set_name: String,
-    /// Only asks how we would vote.
+    /// The candidate only asks how we would vote.
     pub dry_run: bool,
-    /// The term it wants to be elected for.
+    /// The term of the election.
     pub term: i64,
-    /// Its place in the config.
+    /// The candidate's index in the config.
     pub candidate_index: i64,
-    /// Its config.
+    /// Version and term of its config.
     pub config: VersionAndTerm,
-    /// How far it is: written on 8.x, applied before.
+    /// Its last entry: the last written on 8.x, the last applied before.
     pub op_time: OpTime,
 }
 
 impl VoteRequest {
-    /// Reads it, with mongod's failures.
+    /// Parses it, with mongod's errors.
     pub fn parse(doc: &RawDocument) -> Result<Self, CommandError> {
         let term = required(doc, "term")?;
         let candidate_index = required(doc, "candidateIndex")?;
@@ -52,27 +53,27 @@ impl VoteRequest {
     }
 }
 
-/// What decides a vote on our side.
+/// Our state that decides a vote.
 #[derive(Clone, Debug)]
 pub struct Voter<'a> {
     /// The installed config.
     pub config: &'a ReplSetConfig,
-    /// Our term, the request's already taken in.
+    /// Our term, already updated with the request's.
     pub term: i64,
     /// Our last written entry (8.x) or last applied one.
     pub op_time: OpTime,
     /// Our last vote.
     pub last_vote: Option<LastVote>,
-    /// The version that we show: older ones speak of applied entries.
+    /// The release that we show: older ones compare applied entries.
     pub profile: &'a Profile,
 }
 
-/// The decision and its reason (empty for a yes).
+/// The decision and its reason (empty if granted).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Vote {
-    /// Yes or no.
+    /// Whether the vote is granted.
     pub granted: bool,
-    /// Why not, in mongod's words.
+    /// Why it is not, in mongod's words.
     pub reason: String,
 }
 
@@ -84,7 +85,7 @@ impl Vote {
 }
 
 impl Voter<'_> {
-    /// Refuses a candidate that is no member.
+    /// Fails if the candidate is not a member.
     pub fn check(&self, request: &VoteRequest) -> Result<(), CommandError> {
         let last = self.config.members.len().saturating_sub(1);
         let valid = usize::try_from(request.candidate_index).is_ok_and(|index| index <= last);
@@ -97,7 +98,7 @@ impl Voter<'_> {
         Err(CommandError::new(ErrorCode::BadValue, text))
     }
 
-    /// Decides, in mongod's order. Only a granted vote that is no dry run is to be kept.
+    /// Decides in mongod's order. Only a granted vote that is not a dry run must be stored.
     pub fn decide(&self, request: &VoteRequest) -> Vote {
         match self.refusal(request) {
             Some(reason) => Vote { granted: false, reason },

@@ -1,4 +1,4 @@
-//! What must hold after every step, whatever happened.
+//! Invariants that must hold after every step of the simulation.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use protocol::OpTime;
 use super::{fake_set::FakeSet, our_node::OurNode};
 use crate::core::{member_state::MemberState, positions};
 
-/// Remembers what was seen so far.
+/// Remembers what was observed so far.
 #[derive(Default)]
 pub(super) struct Checker {
     votes: BTreeMap<i64, i64>,
     primaries: BTreeMap<i64, usize>,
-    /// The last entry known to be committed; by log matching the ones before it stand and fall with it.
+    /// The last entry known to be committed; by log matching it implies the ones before it.
     committed: OpTime,
     commits: usize,
     pub(super) elections: u32,
 }
 
 impl Checker {
-    /// A vote left our node.
+    /// Our node sent a vote.
     pub(super) fn voted(&mut self, ours: &OurNode, term: i64, candidate: i64, granted: bool) {
         if !granted {
             return;
@@ -31,7 +31,7 @@ impl Checker {
         assert!(durable.term >= term, "the vote in term {term} was given before it was durable");
     }
 
-    /// A heartbeat answer left our node.
+    /// Our node sent a heartbeat reply.
     pub(super) fn answered(&self, ours: &OurNode, reply: &RawDocument) {
         for (field, told) in [
             ("durableOpTime", ours.told.durable),
@@ -45,7 +45,7 @@ impl Checker {
         }
     }
 
-    /// A report left our node.
+    /// Our node sent a position report.
     pub(super) fn reported(&self, ours: &OurNode, own_id: i64, body: &RawDocument) {
         for position in positions::parse(body).unwrap().iter().filter(|it| it.member_id == own_id) {
             let shown = position.positions.durable.op_time;
@@ -55,7 +55,7 @@ impl Checker {
         }
     }
 
-    /// After each step.
+    /// Checks the invariants after each step.
     pub(super) fn check(&mut self, set: &FakeSet, ours: &OurNode) {
         let snapshot = ours.node.snapshot();
         assert_eq!(ours.overlapping_tasks, 0, "N3: two tasks at a time");
@@ -68,7 +68,7 @@ impl Checker {
         self.check_set(set);
     }
 
-    /// One primary a term, and what was committed stays: both lean on our votes and acknowledgements.
+    /// One primary per term, and committed entries are never lost: both depend on our votes and acknowledgements.
     fn check_set(&mut self, set: &FakeSet) {
         for (index, fake) in set.fakes.iter().enumerate().filter(|(_, fake)| fake.primary) {
             let known = self.primaries.insert(fake.term, index);

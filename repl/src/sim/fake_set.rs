@@ -1,4 +1,4 @@
-//! Members that are not ours. Among each other they act at once if the link is there; with us they talk by messages.
+//! The other members. Among each other they act instantly if the link is up; with our node they exchange messages.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
 
 pub(super) const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One fake mongod.
+/// One simulated mongod.
 pub(super) struct Fake {
     pub(super) up: bool,
     pub(super) primary: bool,
@@ -24,19 +24,19 @@ pub(super) struct Fake {
     pub(super) heard_primary_at: Duration,
     /// An election that waits for our vote: its term and the votes so far.
     pub(super) standing: Option<(i64, usize)>,
-    /// The durable position that we told it.
+    /// The durable position that we reported to it.
     pub(super) ours: OpTime,
 }
 
-/// The set, with our place in it.
+/// The set, including our place in it.
 pub(super) struct FakeSet {
     pub(super) fakes: Vec<Fake>,
     pub(super) config: ReplSetConfig,
-    /// True if we have a vote.
+    /// True if our node has a vote.
     pub(super) we_vote: bool,
 }
 
-/// What a fake wants to say to us.
+/// A message from a fake member to us.
 pub(super) enum Say {
     Heartbeat(RawDocumentBuf),
     AskVote { term: i64, body: RawDocumentBuf },
@@ -88,7 +88,7 @@ impl FakeSet {
         *self.fakes[index].log.last().unwrap()
     }
 
-    /// What one member does now and then; returns what it says to us.
+    /// One periodic step of a member; returns its messages to us.
     pub(super) fn step(
         &mut self,
         now: Duration,
@@ -142,7 +142,7 @@ impl FakeSet {
         let majority = self.config.majority();
         let Some(at) = durable.get(durable.len().saturating_sub(majority)) else { return };
         let fake = &mut self.fakes[index];
-        // Only entries of its own term tell a primary what is committed.
+        // A primary may only conclude that entries of its own term are committed.
         if at.t == fake.term && *at > fake.committed && fake.log.iter().rev().any(|it| it == at) {
             fake.committed = *at;
         }
@@ -157,7 +157,7 @@ impl FakeSet {
         fake.log.push(OpTime::new(Timestamp::new(secs, inc), fake.term));
     }
 
-    /// What each voter is known to have of this primary's log, in order.
+    /// For each voter, in order, the last entry of this primary's log that the voter is known to have.
     fn voters_durable(&self, index: usize, network: &Network) -> Vec<OpTime> {
         let log = &self.fakes[index].log;
         let common = |other: &[OpTime]| {
@@ -241,7 +241,7 @@ impl FakeSet {
         }
     }
 
-    /// Our vote came in.
+    /// Processes our vote.
     pub(super) fn voted(&mut self, now: Duration, index: usize, term: i64, reply: &RawDocument) {
         self.hear_term(index, reply.get_i64("term").unwrap());
         let fake = &mut self.fakes[index];
@@ -263,13 +263,13 @@ impl FakeSet {
         }
     }
 
-    /// Our answer to its heartbeat, or our heartbeat's term.
+    /// Processes our heartbeat reply, or the term in our heartbeat.
     pub(super) fn heard_us(&mut self, index: usize, durable: OpTime, term: i64) {
         self.hear_term(index, term);
         self.advance_ours(index, durable);
     }
 
-    /// A position counts if it is on the primary's branch; else it is somebody else's history.
+    /// A position counts only if it is on the primary's branch.
     fn advance_ours(&mut self, index: usize, durable: OpTime) {
         let fake = &mut self.fakes[index];
         if durable > fake.ours && fake.log.iter().rev().any(|it| *it == durable) {
@@ -286,7 +286,7 @@ impl FakeSet {
         }
     }
 
-    /// Its answer to our heartbeat.
+    /// Its reply to our heartbeat.
     pub(super) fn heartbeat_reply(&self, index: usize, request: &RawDocument) -> RawDocumentBuf {
         let fake = &self.fakes[index];
         let last = self.last(index);
@@ -322,12 +322,12 @@ impl FakeSet {
     }
 }
 
-/// A position at which all three stages are.
+/// Positions with written, durable and applied equal.
 pub(super) fn all_at(at: OpTimeAndWall) -> Positions {
     Positions { written: at, durable: at, applied: at }
 }
 
-/// A position with the wall time that its entry would have.
+/// A position with its entry's wall time.
 pub(super) fn with_wall(op_time: OpTime) -> OpTimeAndWall {
     let wall = bson::DateTime::from_millis(i64::from(op_time.ts.secs()) * 1000);
     OpTimeAndWall { op_time, wall }

@@ -1,12 +1,13 @@
-//! A node among fake mongods that write, elect, crash and lose each other: everything drawn from one seed.
+//! Simulates our node among fake mongods that write, elect, crash and lose connections; everything is derived from
+//! one seed.
 //!
 //! ```text
-//!   world: the queue of what happens when      network: what of it arrives, and how late
+//!   world: the event queue                     network: which messages arrive, and how late
 //!   fake_set: members that elect with our vote and commit with our acknowledgements
 //!   our_node: the real Node with a data plane that keeps its log in memory
 //!   checker: what must hold after every step
 //! ```
-//! `SEED=n` replays one run, `SEEDS=n` makes more of them.
+//! `SEED=n` replays one run, `SEEDS=n` runs more of them.
 
 mod checker;
 mod fake_set;
@@ -49,7 +50,7 @@ fn the_same_seed_gives_the_same_run() {
     assert_eq!(run(), run());
 }
 
-/// A sync source that left our branch told its new commit point by heartbeat, and it was believed.
+/// Regression: a sync source that had left our branch sent its new commit point by heartbeat, and it was accepted.
 #[test]
 fn seed_113_the_commit_point_of_a_source_that_rolled_back() {
     let mut world = World::new(113);

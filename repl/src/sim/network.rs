@@ -1,4 +1,4 @@
-//! What arrives, and how late. Ends are numbered as the members of the set; ours is the last.
+//! Message loss and delay. Endpoints are numbered like the members of the set; ours is the last.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,7 +7,7 @@ use rand::{RngExt, rngs::StdRng};
 /// Links that are cut, in both directions.
 pub(super) struct Network {
     cut: BTreeSet<(usize, usize)>,
-    /// One of so many messages is lost; 0 loses none.
+    /// One in this many messages is lost; 0 loses none.
     pub(super) lose_one_in: u32,
 }
 
@@ -20,7 +20,7 @@ impl Network {
         !self.cut.contains(&(a.min(b), a.max(b)))
     }
 
-    /// How late a message arrives, or `None` if it does not.
+    /// The delay of a message, or `None` if it is lost.
     pub(super) fn send(&self, rng: &mut StdRng, from: usize, to: usize) -> Option<Duration> {
         let lost = self.lose_one_in > 0 && rng.random_range(0..self.lose_one_in) == 0;
         if lost || !self.connected(from, to) {
@@ -31,7 +31,7 @@ impl Network {
         Some(Duration::from_millis(millis))
     }
 
-    /// Cuts the members into two groups.
+    /// Splits the members into two groups.
     pub(super) fn partition(&mut self, rng: &mut StdRng, members: usize) {
         self.heal();
         let side: Vec<bool> = (0..members).map(|_| rng.random_bool(0.5)).collect();

@@ -1,4 +1,4 @@
-//! The queue of what happens when, and the dice.
+//! The event queue of the simulation and its random choices.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     event::{Action, Answer, Event, Now, PeerError, Request},
 };
 
-/// Everything.
+/// The state of the simulation.
 pub(super) struct World {
     rng: StdRng,
     now: Duration,
@@ -28,7 +28,7 @@ pub(super) struct World {
     ours: Option<OurNode>,
     disk: Disk,
     checker: Checker,
-    /// Each process of ours has a number: what was sent to one does not reach the next.
+    /// Number of our node's current process: messages to an earlier process are not delivered.
     life: u64,
     questions: BTreeMap<u64, Question>,
     next_question: u64,
@@ -36,7 +36,7 @@ pub(super) struct World {
     tick: u64,
 }
 
-/// What can happen.
+/// The events.
 enum What {
     FakeStep(usize),
     DataStep,
@@ -100,7 +100,7 @@ impl World {
         self.now = end;
     }
 
-    /// No more faults: everybody up, every link whole.
+    /// Ends all faults: every member is up, every link works.
     pub(super) fn heal(&mut self) {
         self.calm = true;
         self.network.heal();
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// After a while of calm there is a primary, and we are where it is.
+    /// After a period without faults there is a primary, and our node has caught up with it.
     pub(super) fn check_settled(&self) {
         let ours = self.ours.as_ref().expect("we are up");
         let snapshot = ours.node.snapshot();
@@ -124,7 +124,7 @@ impl World {
         assert!(self.checker.commits() > 10, "hardly anything was committed");
     }
 
-    /// What a run came to, to compare two of them.
+    /// The result of a run, to compare two runs.
     pub(super) fn digest(&self) -> String {
         let logs: Vec<String> = self
             .set
@@ -256,7 +256,7 @@ impl World {
         for action in actions {
             self.carry_out(action);
         }
-        // A new alarm takes the place of the old one; it rings a little late, as real ones do.
+        // A new alarm replaces the old one; it fires a little late, like real ones.
         self.tick += 1;
         if let Some(at) = wakeup {
             let number = self.tick;

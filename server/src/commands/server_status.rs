@@ -33,6 +33,7 @@ const SECTIONS: &[Section] = &[
     ("opLatencies", op_latencies),
     ("opcounters", opcounters),
     ("opcountersRepl", opcounters_repl),
+    ("scrub", |node| node.scrubs.section(node)),
     ("storageEngine", storage_engine),
     ("mem", mem),
     ("metrics", metrics),

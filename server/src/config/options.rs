@@ -242,6 +242,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     yes("dbpath", "storage.dbPath", Text, "Directory of the data (default /data/db)"),
     yes("historyWindow", "storage.historyWindow", Text, "How far back reads can go, by time, by size or both: 24h, 90m, 20GB, '24h,20GB', or 0 (default 24h,half: 24h, less if that outgrows half of the data)"),
     yes("backupRoot", "storage.backupRoot", Text, "Directory below which the command checkpoint may write backups (without it, nowhere)"),
+    yes("scrubIntervalHours", "storage.scrubIntervalHours", Float, "Read all files in the background and compare them with their checksums, once in so many hours (default 168; 0: never)"),
     no_effect("directoryperdb", "storage.directoryPerDB", Switch),
     no_effect("syncdelay", "storage.syncPeriodSecs", Float),
     no_effect("journalCommitInterval", "storage.journal.commitIntervalMs", Int),

@@ -33,6 +33,8 @@ pub struct Settings {
     pub db_path: PathBuf,
     /// Below which backups may be written.
     pub backup_root: Option<PathBuf>,
+    /// How often all files are read and compared with their checksums; `None`: never.
+    pub scrub_interval: Option<Duration>,
     /// Name of the storage engine.
     pub storage_engine: String,
     /// Size of the engine's cache.
@@ -130,6 +132,7 @@ impl Settings {
             compressors: wrong.note(compressors(given.text("net.compression.compressors"))),
             db_path: text("storage.dbPath").unwrap_or_else(|| "/data/db".to_owned()).into(),
             backup_root: wrong.note(backup_root(given.text("storage.backupRoot"))),
+            scrub_interval: wrong.note(scrub_interval(&given)),
             storage_engine: wrong.note(engine(given.text("storage.engine"))),
             cache_bytes: wrong.note(cache_bytes(&given)),
             history_window: wrong.note(history_window(given.text("storage.historyWindow"))),
@@ -259,13 +262,22 @@ fn set_name(text: &str) -> Result<String, ConfigError> {
 }
 
 fn min_retention(given: &Given) -> Result<Duration, ConfigError> {
-    const KEY: &str = "storage.oplogMinRetentionHours";
+    hours(given, "storage.oplogMinRetentionHours", 0.0)
+}
+
+fn scrub_interval(given: &Given) -> Result<Option<Duration>, ConfigError> {
+    const WEEK_HOURS: f64 = 168.0;
+    let every = hours(given, "storage.scrubIntervalHours", WEEK_HOURS)?;
+    Ok((!every.is_zero()).then_some(every))
+}
+
+fn hours(given: &Given, key: &str, default: f64) -> Result<Duration, ConfigError> {
     const SECS_PER_HOUR: f64 = 3600.0;
-    let hours = given.float(KEY)?.unwrap_or(0.0);
+    let hours = given.float(key)?.unwrap_or(default);
     match Duration::try_from_secs_f64(hours * SECS_PER_HOUR) {
-        Ok(retention) => Ok(retention),
+        Ok(duration) => Ok(duration),
         Err(_) if hours > 0.0 => Ok(Duration::MAX),
-        Err(_) => Err(ConfigError::Value(format!("{KEY} must be greater than or equal to 0"))),
+        Err(_) => Err(ConfigError::Value(format!("{key} must be greater than or equal to 0"))),
     }
 }
 

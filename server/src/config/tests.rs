@@ -33,6 +33,15 @@ fn backups_have_no_place_by_default_and_an_absolute_one_if_any() {
 }
 
 #[test]
+fn a_scrub_comes_once_a_week_unless_told_otherwise() {
+    let hours = |args: &[&str]| settings(args).scrub_interval.map(|every| every.as_secs() / 3600);
+    assert_eq!(hours(&[]), Some(168));
+    assert_eq!(hours(&["--scrubIntervalHours", "24"]), Some(24));
+    assert_eq!(hours(&["--scrubIntervalHours", "0"]), None);
+    assert!(refusal(&["--scrubIntervalHours", "-1"]).contains("scrubIntervalHours"));
+}
+
+#[test]
 fn defaults_are_mongods() {
     let settings = settings(&[]);
     assert_eq!(settings.port, 27017);

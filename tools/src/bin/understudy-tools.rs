@@ -156,6 +156,11 @@ enum Command {
         /// The backup directory.
         dir: PathBuf,
     },
+    /// Read every file of a dbpath that no server is using, and compare it with its checksum.
+    Scrub {
+        /// The dbpath.
+        dir: PathBuf,
+    },
     /// Look into a dbpath that no server is using.
     Inspect(Inspect),
 }
@@ -203,6 +208,7 @@ fn run(screen: &mut Screen, command: Command) -> Result<Answer> {
             return Ok(equal(verify::run(screen, &from.from, &primary, &ns)?));
         }
         Command::VerifyBackup { dir } => backup::verify(screen, &dir)?,
+        Command::Scrub { dir } => backup::scrub(screen, &dir)?,
         Command::Inspect(what) => inspect::run(screen, &what)?,
     }
     Ok(Answer::Fine)

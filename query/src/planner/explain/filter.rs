@@ -1,4 +1,4 @@
-//! A filter as mongod shows it.
+//! Shows a filter in mongod's format.
 
 use bson::{RawDocument, RawDocumentBuf, raw::cstr};
 
@@ -10,7 +10,7 @@ use crate::{
     value::{Elements, OwnedValue, Value},
 };
 
-/// A filter as mongod shows it: every predicate with its operator.
+/// A filter in mongod's format: every predicate with its operator.
 pub(crate) fn filter_doc(node: &Node) -> RawDocumentBuf {
     match node {
         Node::And(children) if children.is_empty() => RawDocumentBuf::new(),

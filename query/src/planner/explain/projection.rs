@@ -1,4 +1,4 @@
-//! Projections, as mongod shows them.
+//! Shows projections in mongod's format.
 
 use bson::RawDocumentBuf;
 
@@ -7,7 +7,7 @@ use crate::{
     value::{Elements, Value},
 };
 
-/// mongod's name for a projection: a simple one names fields at the top alone.
+/// mongod's stage name for a projection: a simple one only names top-level fields.
 pub(super) fn projection_stage(projection: &RawDocumentBuf) -> &'static str {
     let simple = Elements::new(projection).all(|field| {
         let plain =
@@ -17,7 +17,7 @@ pub(super) fn projection_stage(projection: &RawDocumentBuf) -> &'static str {
     if simple { "PROJECTION_SIMPLE" } else { "PROJECTION_DEFAULT" }
 }
 
-/// Whether a projection that only keeps or only leaves out fields shows the path as it is.
+/// True if a projection without computed fields keeps the path.
 pub(super) fn keeps(projection: &RawDocumentBuf, path: &[u8]) -> bool {
     let Some(flags) = flags(Value::from(&**projection), &[]) else { return false };
     let id = |named: &[u8]| named == b"_id";
@@ -39,7 +39,7 @@ pub(super) fn keeps(projection: &RawDocumentBuf, path: &[u8]) -> bool {
     }
 }
 
-/// The paths that a projection names, and whether it keeps them; `None` if it computes anything.
+/// The paths in a projection with whether it keeps them; `None` if it computes anything.
 fn flags(projection: Value<'_>, below: &[u8]) -> Option<Vec<(Vec<u8>, bool)>> {
     let mut found = Vec::new();
     for field in projection.elements() {

@@ -1,4 +1,4 @@
-//! Walks over indexes, as mongod shows them.
+//! Shows index scans in mongod's format.
 
 use bson::RawDocumentBuf;
 
@@ -11,7 +11,7 @@ use crate::{
     value::{OwnedValue, Shown, Value},
 };
 
-/// `returned`: how many keys it gave, where that is known.
+/// `returned` is the number of keys it returned, if known.
 pub(super) fn index_scan(
     scan: &IndexScan,
     indexes: &[IndexInfo],
@@ -60,7 +60,7 @@ fn is_whole(range: &KeyRange) -> bool {
     range.prefix.is_empty() && range.edges.is_none()
 }
 
-/// A walk over one stretch of keys, none of which is looked into.
+/// A COUNT_SCAN: counts the keys of one range without examining them.
 pub(super) fn count_scan(
     scan: &IndexScan,
     indexes: &[IndexInfo],
@@ -90,7 +90,7 @@ pub(super) fn count_scan(
                 };
                 (low.value.get(), high.value.get())
             }
-            // Past an end that is left out lies nothing of it.
+            // An excluded edge excludes all keys that begin with it.
             _ => (
                 if from_in { Value::MinKey } else { Value::MaxKey },
                 if to_in { Value::MaxKey } else { Value::MinKey },
@@ -110,7 +110,7 @@ pub(super) fn count_scan(
     finish(doc)
 }
 
-/// What an index is.
+/// Adds the description of an index.
 fn describe_index(doc: &mut DocBuilder, index: &IndexInfo, scan: &IndexScan) {
     if index.kind == IndexKind::Wildcard {
         let mut pattern = DocBuilder::new();
@@ -149,7 +149,7 @@ fn multikey_paths(index: &IndexInfo) -> RawDocumentBuf {
     finish(doc)
 }
 
-/// The fields of the index's keys, and whether they ascend. Those of a wildcard index are a path, and what is there.
+/// The fields of the index's keys and whether they ascend. A wildcard index has the path and its value.
 fn key_fields(index: &IndexInfo, scan: &IndexScan) -> Vec<(Vec<u8>, bool)> {
     let path = scan.ranges.first().and_then(|range| range.prefix.first()).map(OwnedValue::get);
     match path {

@@ -18,7 +18,7 @@ use crate::{
     value::Value,
 };
 
-/// What a text search is shown as.
+/// The stages of a text search.
 pub(super) fn stage(
     text: &TextScan,
     indexes: &[IndexInfo],
@@ -45,8 +45,8 @@ pub(super) fn stage(
     }
 }
 
-/// The parts of the filter that keys can be tested by, and those that need the document. The values of the
-/// fields before the terms are tested by the walk itself.
+/// The parts of the filter that can be tested on keys, and those that need the document. The scan itself tests the
+/// fields before the terms.
 fn rest_of(
     text: &TextScan,
     indexes: &[IndexInfo],

@@ -1,9 +1,9 @@
-//! What keys answer without their documents, whatever batch it is asked in.
+//! Covered plans return the same results for every batch size.
 
 use super::*;
 use crate::{exec::Examined, planner::Values};
 
-/// Numbers of three types in two fields, some of them missing, and one field beside the index.
+/// Numbers of three types in two fields, some missing, and one field that is not indexed.
 fn source() -> MemorySource {
     let docs = (0..60).map(|n| match n % 4 {
         0 => rawdoc! { "_id": n, "a": n % 3, "b": n % 5, "z": n },
@@ -18,7 +18,7 @@ fn request(filter: RawDocumentBuf) -> Request {
     Request::new(Matcher::parse(&filter, &ParseContext::default()).unwrap())
 }
 
-/// All rows, so many in each batch, and what was looked at.
+/// All rows, in batches of this size, and what was examined.
 fn rows(request: &Request, batch: usize) -> (Vec<String>, Examined) {
     let (source, context) = (source(), Context::default());
     let (mut pipeline, _) = plan(request.clone(), &source, &context).unwrap();
@@ -34,7 +34,7 @@ fn rows(request: &Request, batch: usize) -> (Vec<String>, Examined) {
     }
 }
 
-/// The same rows in batches of any size.
+/// Checks that batches of any size give the same rows.
 fn in_any_batches(request: &Request) -> (Vec<String>, Examined) {
     let whole = rows(request, usize::MAX);
     for batch in [1, 2, 7] {
@@ -69,7 +69,7 @@ fn values_are_found_from_key_to_key() {
     let (found, examined) = in_any_batches(&request);
     assert_eq!(found.len(), 2, "{found:?}");
     assert_eq!(examined.docs, 0);
-    // Behind a range each value of the second field may come once for each of the first.
+    // After a range, each value of the second field may occur once for each value of the first.
     request.needed = Some(vec![b"b".to_vec()]);
     let values = Values { path: b"b".to_vec(), once: false, of_all: false, collation: None };
     request.distinct = Some(values.clone());
@@ -94,7 +94,7 @@ fn keys_are_sorted_before_documents_are_fetched() {
     assert_eq!(b(&found), b(&in_any_batches(&request).0));
 }
 
-/// An array that comes between two batches has keys of its elements, which are not what is asked for.
+/// An array inserted between two batches has keys for its elements, which must not be returned as values.
 #[test]
 fn documents_stand_for_keys_with_arrays_that_came_later() {
     let index = [rawdoc! { "a": 1 }];
@@ -113,7 +113,7 @@ fn documents_stand_for_keys_with_arrays_that_came_later() {
     assert_eq!(pipeline.examined().docs, 1);
 }
 
-/// The rows of a plan that was made before the collection became another.
+/// The rows of a plan that was made before the collection changed.
 fn rows_after(request: Request, before: &MemorySource, after: &MemorySource) -> Vec<String> {
     let context = Context::default();
     let (mut pipeline, chosen) = plan(request, before, &context).unwrap();
@@ -123,7 +123,7 @@ fn rows_after(request: Request, before: &MemorySource, after: &MemorySource) -> 
     rows.map(|doc| Shown(Value::from(&*doc)).to_string()).collect()
 }
 
-/// A filter on keys is one on documents where arrays came below its path.
+/// If an array appears on the path, the filter on keys is applied to the document instead.
 #[test]
 fn a_document_is_not_lost_by_an_array_above_its_value() {
     let index = [rawdoc! { "a.b": 1 }];
@@ -135,7 +135,7 @@ fn a_document_is_not_lost_by_an_array_above_its_value() {
     assert_eq!(rows_after(request(inner), &before, &after).len(), 1);
 }
 
-/// What bounds settled without arrays they don't settle with them.
+/// Bounds that decided the filter without arrays no longer do so with arrays.
 #[test]
 fn a_document_that_never_matched_is_not_given() {
     let index = [rawdoc! { "a": 1 }];
@@ -152,7 +152,7 @@ fn a_document_that_never_matched_is_not_given() {
     }
 }
 
-/// Nor by keys that are sorted before anything is fetched.
+/// The same for keys that are sorted before documents are fetched.
 #[test]
 fn a_document_that_never_matched_is_not_sorted_in() {
     let index = [rawdoc! { "a": 1, "b": 1 }];
@@ -165,7 +165,7 @@ fn a_document_that_never_matched_is_not_sorted_in() {
     assert_eq!(rows.len(), 1, "{rows:?}");
 }
 
-/// An index may hold a path and what is above it.
+/// An index may contain both a path and its parent.
 #[test]
 fn a_value_is_not_hidden_by_what_is_below_it() {
     let docs = vec![
@@ -191,7 +191,7 @@ fn a_value_is_not_hidden_by_what_is_below_it() {
     assert!(rows(shown).iter().all(|row| row.contains("c: ")));
 }
 
-/// What is beyond one end of the order is not everything.
+/// An interval that excludes MinKey or MaxKey is not "all values".
 #[test]
 fn an_end_that_is_left_out_is_left_out() {
     let values = [bson::RawBson::MinKey, bson::RawBson::Int32(1), bson::RawBson::MaxKey];

@@ -1,4 +1,4 @@
-//! What a group has gathered.
+//! The state of an accumulator.
 
 use std::{cmp::Ordering, collections::HashSet};
 
@@ -11,17 +11,17 @@ use crate::{
     value::{OwnedValue, Shown, Spelled, Value, compare_values},
 };
 
-/// What a group has gathered for one accumulator.
+/// The state of one accumulator in a group.
 #[derive(Debug, Default)]
 pub(in crate::stage) struct State {
     pub(super) n: usize,
-    /// Of equal ones the newest stay: in windows that documents leave.
+    /// Of equal values keep the newest, for sliding windows.
     pub(in crate::stage) newest: bool,
     pub(super) count: i64,
     pub(super) sum: Sum,
     pub(super) values: Vec<OwnedValue>,
     pub(super) bytes: usize,
-    /// What most accumulators never need.
+    /// State that most accumulators never need.
     pub(super) rare: Option<Box<Rare>>,
 }
 
@@ -38,7 +38,7 @@ impl State {
         self.rare.get_or_insert_default()
     }
 
-    /// Memory held, for limits.
+    /// Memory used, for limits.
     pub(in crate::stage) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -49,7 +49,7 @@ impl State {
         self.values.push(owned);
     }
 
-    /// The elements of an array, each once for a set.
+    /// Adds the elements of an array; each only once for a set.
     pub(super) fn extend(
         &mut self,
         value: Value<'_>,
@@ -137,7 +137,7 @@ impl State {
 
     fn insert_sorted(&mut self, value: Value<'_>, collator: Option<&Collator>, descending: bool) {
         let order = |known: &OwnedValue| compare_values(known.get(), value, collator);
-        // Of equal ones those that came first stay; among the greatest the newest stands first.
+        // Of equal values the first ones are kept; among the greatest the newest comes first.
         let full = self.values.len() >= self.n;
         let newest = self.newest && descending;
         if full && !newest && self.values.last().is_some_and(|last| order(last).is_eq()) {
@@ -152,8 +152,8 @@ impl State {
         }
     }
 
-    /// The same as mongod's second executor has it, in a heap whose root is the first to go: which of equal ones stay,
-    /// as texts under a collation may be, depends on their places in it.
+    /// Like SBE, keeps values in a heap whose root is dropped first. Which of equal values are kept (text may be
+    /// equal under a collation) depends on their positions in the heap.
     fn insert_heaped(&mut self, value: Value<'_>, collator: Option<&Collator>, descending: bool) {
         let before = |a: &OwnedValue, b: &OwnedValue| {
             let order = compare_values(a.get(), b.get(), collator);
@@ -171,7 +171,7 @@ impl State {
         rise(&mut self.values, last, &before);
     }
 
-    /// The values of a heap in order.
+    /// The values of a heap, sorted.
     pub(super) fn sorted(&self, collator: Option<&Collator>, descending: bool) -> Vec<OwnedValue> {
         let mut values = self.values.clone();
         values.sort_by(|a, b| {
@@ -212,7 +212,7 @@ impl State {
 
 type Before<'a> = dyn Fn(&OwnedValue, &OwnedValue) -> bool + 'a;
 
-/// Lifts the value at a place above those that come before it.
+/// Moves the value at a position up the heap.
 fn rise(heap: &mut [OwnedValue], mut at: usize, before: &Before<'_>) {
     while at > 0 {
         let parent = (at - 1) / 2;
@@ -224,7 +224,7 @@ fn rise(heap: &mut [OwnedValue], mut at: usize, before: &Before<'_>) {
     }
 }
 
-/// Takes the root out: its place sinks to the bottom along the children that come later, where the last value fills it.
+/// Removes the root: the hole moves down along the children that come later, and the last value fills it.
 fn drop_root(heap: &mut Vec<OwnedValue>, before: &Before<'_>) {
     let Some(last) = heap.pop() else { return };
     let mut hole = 0;

@@ -1,9 +1,9 @@
-//! The accumulators, one row each. Sorted by name: they are searched.
+//! The accumulators, one row each. Sorted by name, for binary search.
 
 use super::Kind;
 use crate::{Release, stage::window};
 
-/// An accumulator of `$group`: all that other code asks of it by its name.
+/// An accumulator of `$group`: everything that other code needs to know about it.
 #[derive(Debug)]
 pub(in crate::stage) struct Accumulator {
     pub(in crate::stage) name: &'static str,
@@ -11,13 +11,13 @@ pub(in crate::stage) struct Accumulator {
     pub(super) takes: Takes,
     /// The first release that has it.
     pub(super) since: Release,
-    /// Whether mongod's second executor has it.
+    /// Whether mongod's second execution engine (SBE) supports it.
     pub(in crate::stage) pushed: bool,
-    /// How it moves along with a window; `None` where windows don't have it, or have another of its name.
+    /// How it works in a window; `None` if windows do not support it, or have a different function of that name.
     pub(in crate::stage) window: Option<window::Kind>,
 }
 
-/// What stands for its argument. The numbers are codes for one that is no object.
+/// The argument's form. The numbers are error codes if it is not an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
     /// An expression.
@@ -26,14 +26,14 @@ pub(super) enum Takes {
     Nothing,
     /// `{input, n}`.
     Several(i32),
-    /// `{output, sortBy}`, and `n` of those that give several.
+    /// `{output, sortBy}`, and `n` for those that return several.
     Sorted(i32),
     /// `{input, p, method}`.
     Percentile(i32),
 }
 
 impl Accumulator {
-    /// The accumulator of that name, whatever release it came with.
+    /// The accumulator with this name, whatever its release.
     pub(in crate::stage) fn named(name: &[u8]) -> Option<&'static Self> {
         let at = ACCUMULATORS.binary_search_by(|row| row.name.as_bytes().cmp(name)).ok()?;
         ACCUMULATORS.get(at)

@@ -1,4 +1,4 @@
-//! The words of `$densify`.
+//! Parses `$densify`.
 
 use std::collections::HashMap;
 
@@ -59,7 +59,7 @@ pub(in crate::stage) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Par
             Some(Expr::parse(Value::Document(&expr), &mut cx.scope.clone())?)
         }
     };
-    // With 'full' all partitions are walked together, in the order of the field.
+    // With 'full' all partitions are processed together, in the order of the field.
     let by_partition = if matches!(within, Within::Full) { &[][..] } else { names.as_slice() };
     let paths = by_partition.iter().map(|name| &**name).chain([field]);
     let parts = paths.map(|path| SortPart { path: Path::new(path), ascending: true }).collect();

@@ -1,4 +1,4 @@
-//! Which documents around the current one a function looks at.
+//! Determines the frame of documents that a window function uses.
 
 use crate::{
     error::QueryError,
@@ -7,25 +7,25 @@ use crate::{
     value::{Element, Elements, OwnedValue, Shown, Value, compare_values},
 };
 
-/// The frame of a function.
+/// The bounds of a frame.
 #[derive(Debug, Clone)]
 pub(super) enum Bounds {
-    /// By place, from the current document.
+    /// By position relative to the current document.
     Documents(Option<i64>, Option<i64>),
-    /// By the value of the field that sorts, from the current document's.
+    /// By the value of the sort field relative to the current document's.
     Range { low: Option<Edge>, high: Option<Edge>, unit: Option<Unit> },
 }
 
 /// One end of a range.
 #[derive(Debug, Clone)]
 pub(super) enum Edge {
-    /// The current document itself, whatever others have its value.
+    /// The current document itself, even if others have the same value.
     Current,
-    /// So far from the current document's value.
+    /// This distance from the current document's value.
     At(OwnedValue),
 }
 
-/// The places of a frame within its partition: from the first to before the second.
+/// The positions of a frame within its partition.
 pub(super) type Frame = std::ops::Range<usize>;
 
 impl Bounds {
@@ -39,7 +39,7 @@ impl Bounds {
         }
     }
 
-    /// Whether the current document is always within; if not, what is wrong with which end.
+    /// Checks that the current document is always within the frame; the error names the wrong end.
     pub(super) fn check_holds_current(&self, function: &str) -> Result<(), QueryError> {
         #[allow(clippy::cast_precision_loss, reason = "only shown")]
         let place = |n: &Option<i64>| n.map(|n| n as f64);
@@ -182,7 +182,7 @@ impl Bounds {
         }
     }
 
-    /// The frame of every document of a partition whose sorting values are `by`.
+    /// The frame of every document of a partition; `by` are the values of the sort field.
     pub(super) fn frames(&self, count: usize, by: &[OwnedValue]) -> Result<Vec<Frame>, QueryError> {
         match self {
             Self::Documents(low, high) => Ok((0..count)
@@ -225,7 +225,7 @@ impl Bounds {
     }
 }
 
-/// A place some documents away, within the partition and its end.
+/// A position some documents away, limited to the partition.
 fn moved(at: usize, by: i64, count: usize) -> usize {
     let by_abs = usize::try_from(by.unsigned_abs()).unwrap_or(usize::MAX);
     if by < 0 { at.saturating_sub(by_abs) } else { at.saturating_add(by_abs).min(count) }
@@ -263,7 +263,7 @@ fn check_type(value: Value<'_>, unit: Option<Unit>) -> Result<(), QueryError> {
     }
 }
 
-/// One end of a frame, as it was written.
+/// One end of a frame, as written.
 enum End<'a> {
     Unbounded,
     Current,

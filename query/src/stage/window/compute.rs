@@ -1,4 +1,4 @@
-//! The values of a function for every document of a partition.
+//! Computes a window function for every document of a partition.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ use crate::{
 
 pub(super) type Values = Result<Vec<OwnedValue>, QueryError>;
 
-/// The documents of a partition in their order.
+/// The sorted documents of a partition.
 pub(super) struct Partition<'p> {
     docs: &'p [RawDoc],
     context: &'p Context,
@@ -42,7 +42,7 @@ impl<'p> Partition<'p> {
         Self { docs, context, collator, sort_by, sort }
     }
 
-    /// An expression over every document.
+    /// Evaluates an expression for every document.
     pub(super) fn eval(&self, expr: &Expr) -> Values {
         let mut arena = Bump::new();
         let mut values = Vec::with_capacity(self.docs.len());
@@ -55,7 +55,7 @@ impl<'p> Partition<'p> {
         Ok(values)
     }
 
-    /// The values of the field that sorts.
+    /// The values of the sort field.
     pub(super) fn sorted_by(&self) -> Values {
         self.sort_by.map_or_else(|| Ok(Vec::new()), |expr| self.eval(expr))
     }
@@ -87,7 +87,7 @@ impl Function {
             Self::Derivative { input, unit, bounds } => derivative(partition, input, *unit, bounds),
             Self::Integral { input, unit, bounds } => integral(partition, input, *unit, bounds),
             Self::ExpMovingAvg { input, alpha, decimal } => {
-                // Once a decimal was met, mongod gives decimals in the partitions after it too.
+                // After mongod has met a decimal, it also returns decimals in later partitions.
                 let mut met = decimal.get();
                 let values = moving_average(&partition.eval(input)?, *alpha, &mut met);
                 decimal.set(met);
@@ -142,14 +142,15 @@ pub(super) fn value(values: &[OwnedValue], at: usize) -> Value<'_> {
     values.get(at).map_or(Value::Missing, OwnedValue::get)
 }
 
-/// What happens to a running value from document to document.
+/// A change of a running value.
 pub(super) enum Step {
     Enter(usize),
     Leave(usize),
     Give,
 }
 
-/// Moves a frame over the partition. It takes in before it lets go, but for frames that don't meet.
+/// Moves a frame over the partition. Documents enter before others leave, except if consecutive frames do not
+/// overlap.
 pub(super) fn slide(
     partition: &Partition<'_>,
     bounds: &Bounds,
@@ -165,7 +166,7 @@ pub(super) fn slide(
                 from += 1;
             }
         }
-        // What lies between two frames that don't meet is never taken in.
+        // Documents between two frames that do not overlap are never added.
         if frame.start > end {
             (from, end) = (frame.start, frame.start);
         }
@@ -205,7 +206,7 @@ fn places(place: Place, partition: &Partition<'_>) -> Values {
     Ok(values)
 }
 
-/// The least or greatest value of each frame: those that can still become it wait in line.
+/// The minimum or maximum of each frame, with a queue of the values that can still become it.
 pub(super) fn extremes(
     partition: &Partition<'_>,
     values: &[OwnedValue],
@@ -222,7 +223,7 @@ pub(super) fn extremes(
                 }
                 while let Some(back) = line.back() {
                     let order = compare_values(value(values, *back), new, partition.collator);
-                    // Of equal ones the first is the least and the last the greatest, as in mongod.
+                    // Of equal values the first is the minimum and the last the maximum, as in mongod.
                     let beaten = if greatest { order.is_le() } else { order.is_gt() };
                     if !beaten {
                         break;
@@ -245,7 +246,7 @@ pub(super) fn extremes(
     })
 }
 
-/// Something that values enter and leave as the frame moves.
+/// A running value that values are added to and removed from as the frame moves.
 fn running<R>(
     partition: &Partition<'_>,
     bounds: &Bounds,
@@ -292,7 +293,7 @@ fn accumulate(partition: &Partition<'_>, spec: &Spec, kind: Kind, bounds: &Bound
         }
         Kind::Min if !grows => extremes(partition, &values, bounds, false),
         Kind::Max if !grows => extremes(partition, &values, bounds, true),
-        // What values can leave again is kept in order.
+        // If values can leave again, the set is kept sorted.
         Kind::Set if !grows => {
             let sets = accumulate_anew(partition, spec, &values, bounds)?;
             Ok(sets.iter().map(|set| in_order(set.get(), partition.collator)).collect())
@@ -307,7 +308,7 @@ fn in_order(set: Value<'_>, collator: Option<&Collator>) -> OwnedValue {
     Value::Array(&array_bytes(values)).into()
 }
 
-/// With an accumulator that only takes in: as long as frames grow it goes on, else it begins anew.
+/// Uses an accumulator that only supports adding: it continues while frames grow, and restarts otherwise.
 fn accumulate_anew(
     partition: &Partition<'_>,
     spec: &Spec,
@@ -315,7 +316,7 @@ fn accumulate_anew(
     bounds: &Bounds,
 ) -> Values {
     if partition.docs.is_empty() {
-        // A number that is none is a fault without documents, too.
+        // An invalid `n` is an error even without documents.
         spec.start(partition.context)?;
     }
     let frames = partition.frames(bounds)?;

@@ -43,7 +43,7 @@ pub(super) enum Function {
     Accumulator { spec: Spec, kind: Kind, bounds: Bounds },
 }
 
-/// What counts documents.
+/// Functions that number documents.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Place {
     Rank,
@@ -51,7 +51,7 @@ pub(super) enum Place {
     Number,
 }
 
-/// How an accumulator moves along with a window: some can take a value out again.
+/// How an accumulator works in a window: some can remove a value again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::stage) enum Kind {
     Sum,
@@ -63,7 +63,7 @@ pub(in crate::stage) enum Kind {
     Other,
 }
 
-/// A function that `$group` doesn't have: its name, the first release that has it, and how it is parsed.
+/// A function that `$group` does not have: its name, the first release that has it, and its parser.
 struct Row(&'static str, Release, fn(&Call<'_>) -> Result<Function, QueryError>);
 
 static FUNCTIONS: &[Row] = &[
@@ -120,7 +120,7 @@ impl Function {
     }
 }
 
-/// A function as it is written: its name and argument among its fields.
+/// A function as written: its name and argument among the output's fields.
 struct Call<'a> {
     doc: &'a [u8],
     function: Element<'a>,
@@ -130,7 +130,7 @@ struct Call<'a> {
 
 impl<'a> Call<'a> {
     fn unknown(&self) -> Result<Function, QueryError> {
-        // The first releases with windows did not name what they did not know.
+        // Releases before 6.0 do not name the unknown function.
         match self.cx.scope.release < Release::V6_0 {
             true => refuse("Unrecognized window function"),
             false => refuse(format!("Unrecognized window function, {}", self.name())),
@@ -149,7 +149,7 @@ impl<'a> Call<'a> {
         Elements::of_bytes(self.doc).find(b"window")
     }
 
-    /// The frame; nothing but the function and it may be there.
+    /// The frame; besides the function only `window` is allowed.
     fn bounds(&self) -> Result<Bounds, QueryError> {
         for field in Elements::of_bytes(self.doc) {
             if field.key != b"window" && field.key != self.function.key {
@@ -281,7 +281,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The frame of `$derivative` and `$integral`, which name themselves.
+    /// The frame of `$derivative` and `$integral`, whose errors name the function.
     fn own_bounds(&self) -> Result<Bounds, QueryError> {
         let stranger =
             |field: &Element<'_>| field.key != b"window" && field.key != self.function.key;
@@ -451,8 +451,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// `N` of `$expMovingAvg`: mongod rounds what no long holds to the nearest that is one, and takes no decimal below one
-/// for an integer.
+/// `N` of `$expMovingAvg`: mongod rounds a number outside of the range of long to the nearest long, and does not
+/// accept a decimal below one as an integer.
 fn whole(n: Value<'_>) -> Option<i64> {
     match n {
         Value::Double(n) if n.is_nan() => Some(0),

@@ -5,9 +5,9 @@
 //!                                                                   one partition at a time in memory:
 //!        inputs of a function, once for each document  --->  frames (first..end)  --->  one value each
 //! ```
-//! W1 A partition is held whole, up to the limit; partitions come one after the other.
-//! W2 Where a frame begins with the partition, values are only ever added; elsewhere sums take the values
-//!    that left the frame out again, in mongod's order of steps.
+//! W1 A whole partition is held in memory, up to the limit; partitions come one after the other.
+//! W2 If a frame begins with the partition, values are only added; otherwise sums remove the values that left the
+//!    frame, in mongod's order of steps.
 
 mod bounds;
 mod compute;
@@ -36,7 +36,7 @@ use crate::{
 use function::Function;
 pub(super) use function::Kind;
 
-/// How much a partition may hold (mongod's internalDocumentSourceSetWindowFieldsMaxMemoryBytes).
+/// Memory limit of a partition (mongod's internalDocumentSourceSetWindowFieldsMaxMemoryBytes).
 const MEMORY_MAX: usize = 100 * 1024 * 1024;
 
 /// The field that carries the partition's key through the sort.
@@ -44,7 +44,7 @@ const TAG: &[u8] = b"__internal_setWindowFields_partition_key";
 
 const NAME: &str = "$setWindowFields";
 
-/// A time unit by name, for windows.
+/// Parses a time unit for windows.
 fn unit(value: Value<'_>) -> Result<Unit, QueryError> {
     let Value::String(name) = value else {
         return Err(QueryError::failed_to_parse("'unit' must be a string"));
@@ -75,7 +75,7 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     build(partition, sort, output, cx)
 }
 
-/// An expression that partitions, with faults of its own.
+/// A partition expression with its own error slot.
 struct Partitioning {
     expr: Expr,
     scope: Scope,
@@ -87,7 +87,7 @@ fn partition_by(expr: Value<'_>, cx: &StageContext) -> Result<Partitioning, Quer
 }
 
 impl Partitioning {
-    /// mongod works out the constants of this expression when it has read the stage.
+    /// mongod evaluates the constants of this expression after parsing the stage.
     fn settle(self) -> Result<Expr, QueryError> {
         self.scope.settle().map_err(|fault| QueryError {
             message: format!(
@@ -100,7 +100,7 @@ impl Partitioning {
     }
 }
 
-/// The stages of a window over a partition expression, a sort and its outputs.
+/// Builds the stages of a window from a partition expression, a sort and outputs.
 pub(super) fn build(
     partition: Option<Value<'_>>,
     sort: Option<&[u8]>,
@@ -111,7 +111,7 @@ pub(super) fn build(
     let collator = cx.parse.collator.clone();
     let sort = sort.map(|sort| SortPattern::parse(raw(sort)?, collator.clone())).transpose()?;
     let functions = outputs(output, sort.as_ref(), cx)?;
-    // Constants are worked out when all is read.
+    // Constants are evaluated after everything is parsed.
     let partition = partition
         .map(Partitioning::settle)
         .transpose()?
@@ -143,14 +143,14 @@ pub(super) fn build(
     Ok(Parsed::Other(stages))
 }
 
-/// The value that ranks and ranges compare: of one field only.
+/// The value that ranks and ranges compare: only for a single sort field.
 fn sort_expression(sort: &SortPattern) -> Option<Expr> {
     let [only] = sort.parts.as_slice() else { return None };
     let text = [b"$", only.path.dotted()].concat();
     Expr::parse(Value::String(&text), &mut crate::expression::Scope::default()).ok()
 }
 
-/// A field and what fills it.
+/// An output field and its function.
 #[derive(Debug)]
 struct Output {
     path: Vec<Box<[u8]>>,
@@ -193,7 +193,7 @@ fn array_partition() -> QueryError {
     )
 }
 
-/// Writes the partition's key behind the document's fields.
+/// Appends the partition's key to the document.
 #[derive(Debug)]
 struct Tag(Expr);
 
@@ -211,7 +211,7 @@ impl Stage for Tag {
     }
 }
 
-/// The stage itself: takes partitions that are sorted.
+/// The stage itself, whose input is sorted by partition.
 #[derive(Debug)]
 struct Window {
     partitioned: bool,

@@ -1,5 +1,5 @@
-//! Sums and their like that a value can be taken out of again, step for step as mongod does it: where
-//! doubles round, the road to a result shows in it.
+//! Sums and similar values from which a value can be removed, step by step as in mongod: rounding makes the order of
+//! steps visible in the result.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::{
     value::{Decimal, OwnedValue, Value},
 };
 
-/// A sum, with the values that would spoil it counted apart.
+/// A running sum; values that would spoil it (NaN, infinities) are counted separately.
 #[derive(Debug, Default)]
 pub(super) struct RunningSum {
     sum: Sum,
@@ -76,11 +76,11 @@ impl RunningSum {
             };
         }
         let mut total = self.sum.total();
-        // More may have been taken out than was put in: then it stays a decimal, as in mongod.
+        // If more decimals were removed than added, the sum stays a decimal, as in mongod.
         if self.decimals == 0 && matches!(total, Value::Decimal(_)) {
             total = Value::Double(as_f64(total));
         }
-        // A double that no double is in any more is whole again.
+        // When no double is left, the sum becomes an integer again.
         match total {
             Value::Double(n) if self.doubles == 0 && !decimal => match truncate(n.round()) {
                 Some(n) => i32::try_from(n).map_or(Value::Int64(n), Value::Int32),
@@ -91,7 +91,7 @@ impl RunningSum {
     }
 }
 
-/// A mean.
+/// A running mean.
 #[derive(Debug, Default)]
 pub(super) struct RunningMean {
     sum: RunningSum,
@@ -113,7 +113,7 @@ impl RunningMean {
         }
     }
 
-    /// The mean; null of nothing.
+    /// The mean; null if there are no values.
     pub(super) fn value(&self) -> Value<'static> {
         if self.count == 0 {
             return Value::Null;
@@ -128,7 +128,7 @@ impl RunningMean {
     }
 }
 
-/// A standard deviation.
+/// A running standard deviation.
 #[derive(Debug, Default)]
 pub(super) struct RunningDeviation {
     sum: Sum,
@@ -187,7 +187,7 @@ impl RunningDeviation {
     }
 }
 
-/// How two numbers vary together.
+/// A running covariance.
 #[derive(Debug, Default)]
 pub(super) struct RunningCovariance {
     count: i64,
@@ -197,7 +197,7 @@ pub(super) struct RunningCovariance {
 }
 
 impl RunningCovariance {
-    /// The two numbers of an input; anything else is passed over.
+    /// The two numbers of an input; other inputs are ignored.
     fn pair<'a>(value: Value<'a>) -> Option<(Value<'a>, Value<'a>)> {
         let Value::Array(_) = value else { return None };
         let mut elements = value.elements().map(|e| e.value());
@@ -207,7 +207,7 @@ impl RunningCovariance {
         }
     }
 
-    /// What an input that is not finite makes of the sum.
+    /// The contribution of an input that is not finite.
     fn not_finite(x: Value<'_>, y: Value<'_>) -> Option<Value<'static>> {
         let (a, b) = (as_f64(x), as_f64(y));
         let infinite = |v: Value<'_>, n: f64| match v {
@@ -280,13 +280,13 @@ impl RunningCovariance {
     }
 }
 
-/// The area under a line, by trapezoids between neighbours.
+/// A running integral: the area by trapezoids between adjacent points.
 #[derive(Debug)]
 pub(super) struct RunningIntegral {
     points: VecDeque<(OwnedValue, OwnedValue)>,
     area: RunningSum,
     nan: i64,
-    /// How many milliseconds the unit has.
+    /// Milliseconds per unit.
     unit: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! Functions that take a partition as a series: slopes, areas, averages that forget, gaps that are filled, scales.
+//! Functions over a partition as a series: derivatives, integrals, moving averages, filled gaps, scaling.
 
 use super::{
     bounds::{Bounds, Frame},
@@ -56,7 +56,7 @@ pub(super) fn derivative(
         if rise.is_nullish() {
             return fault(5_624_903, "$derivative input must not be null or missing");
         }
-        // One document alone has no run.
+        // A single document has no distance to another.
         if is_zero(run) {
             return Ok(Value::Null.into());
         }
@@ -122,11 +122,11 @@ pub(super) fn moving_average(
         .collect()
 }
 
-/// Fails, as mongod does, at the first document that can't be filled: what is behind it is not looked at, but for the
+/// Fails, as in mongod, at the first document that cannot be filled; later documents are not checked, except the
 /// value that ends a gap.
 pub(super) fn linear_fill(partition: &Partition<'_>, input: &Expr) -> Values {
     let (xs, ys) = (partition.sorted_by()?, partition.eval(input)?);
-    // The next value at or after each document, found from the end.
+    // For each document the next value at or after it, found from the end.
     let mut next = vec![None; ys.len()];
     let mut known = None;
     for (at, (place, y)) in next.iter_mut().zip(&ys).enumerate().rev() {
@@ -157,7 +157,7 @@ pub(super) fn linear_fill(partition: &Partition<'_>, input: &Expr) -> Values {
     Ok(filled)
 }
 
-/// Whether a document's value `y`, sorted by `x` after `last`, can be part of a line.
+/// Checks that a document's value `y`, sorted by `x` after `last`, can be part of a line.
 fn check_fillable(last: Option<Value<'_>>, x: Value<'_>, y: Value<'_>) -> Result<(), QueryError> {
     let is_date =
         |v: Value<'_>| matches!(v, Value::Date(_) | Value::Timestamp(_) | Value::ObjectId(_));
@@ -224,7 +224,7 @@ pub(super) fn scaled(
     }
     let (least, greatest) =
         (extremes(partition, &values, bounds, false)?, extremes(partition, &values, bounds, true)?);
-    // Where values leave the frame they are looked at one by one, with what is in the frame by then.
+    // If values leave the frame, they are checked one by one with the frame's content at that time.
     for ((current, least), greatest) in values.iter().zip(&least).zip(&greatest) {
         if !current.get().is_number() {
             return Err(not_number(10_487_000, current));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{testdata, value::Elements};
 
-/// Every pair of some 200 values is in the order that mongod's sort gave them.
+/// Every pair of some 200 values compares as mongod's sort ordered them.
 #[test]
 fn values_are_ordered_as_mongod_sorts_them() {
     let docs = testdata::read("compare.bson");

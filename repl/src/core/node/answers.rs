@@ -1,4 +1,4 @@
-//! Replies to peers and operators, in mongod's words (measured on 4.4.10, 5.0.3 and 8.2.0).
+//! Replies to peers and operators, identical to mongod's (recorded from 4.4.10, 5.0.3 and 8.2.0).
 
 use bson::{RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{ErrorCode, HostAndPort};
@@ -55,7 +55,7 @@ impl Node {
         Err(CommandError::new(ErrorCode::NotYetInitialized, text))
     }
 
-    /// The config and our place in it.
+    /// The config and our index in it.
     fn membership(&self) -> Option<(std::sync::Arc<ReplSetConfig>, usize)> {
         Some((self.config.clone()?, self.self_index?))
     }
@@ -95,7 +95,7 @@ impl Node {
     }
 
     fn heartbeat_reply(&self, args: &HeartbeatArgs) -> RawDocumentBuf {
-        // mongod puts it first here.
+        // mongod puts `ok` first here.
         let mut doc = rawdoc! { "ok": 1.0 };
         let config = self.config.as_deref();
         if let Some(config) = config.filter(|it| it.version_and_term.is_newer_than(args.config)) {
@@ -103,7 +103,7 @@ impl Node {
         }
         doc.append(cstr!("state"), self.state().code());
         let term = config.map_or(-1, |config| config.version_and_term.term);
-        // Versions before 8.2.12 take nothing but an int32 here.
+        // Releases before 8.2.12 accept only an int32 here.
         doc.append(cstr!("v"), config.map_or(-2, |config| int32(config.version_and_term.version)));
         if term != -1 || self.profile.config_term_always {
             append_number(&mut doc, cstr!("configTerm"), term);
@@ -187,7 +187,7 @@ impl Node {
             return fail(ErrorCode::NotPrimaryOrSecondary, text);
         };
         let moved = positions::receive(now, &heard, &config, self_index, &mut self.members)?;
-        // What chains from us is heard of upstream only through us.
+        // The positions of members that sync from us reach the primary only through us.
         self.reporting.dirty |= moved;
         Ok(rawdoc! {})
     }
@@ -241,7 +241,7 @@ impl Node {
         Ok(reply)
     }
 
-    /// Maintenance is counted, and any state below SECONDARY refuses it.
+    /// Maintenance mode is a counter; any state other than SECONDARY refuses it.
     fn answer_maintenance(&mut self, doc: &RawDocument) -> Answer {
         let on = bool_or(doc, "replSetMaintenance", false);
         if on {
@@ -255,7 +255,7 @@ impl Node {
         Ok(rawdoc! {})
     }
 
-    /// We never stand for election, so there is nothing to freeze.
+    /// We never run for election, so there is nothing to freeze.
     fn answer_freeze(&self, doc: &RawDocument) -> Answer {
         let secs = int_or(doc, "replSetFreeze", 0);
         Ok(match secs {
@@ -265,7 +265,7 @@ impl Node {
         })
     }
 
-    /// A set is initiated on a node that can lead it.
+    /// replSetInitiate must be sent to a node that can become primary.
     fn answer_initiate(&self) -> Answer {
         if self.config.is_some() {
             return fail(ErrorCode::AlreadyInitialized, "already initialized");

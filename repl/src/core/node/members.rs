@@ -1,8 +1,8 @@
-//! Hears of the set: heartbeats, terms, the primary, and configs and who we are in them.
+//! Processes news about the set: heartbeats, terms, the primary, configs, and our place in them.
 //!
 //! ```text
-//!  config heard of --newer--> installing --_isSelf answered--> persisted, installed
-//!                                            | nobody is us: REMOVED, asked again now and then
+//!  newer config received --> installing --_isSelf answered--> persisted, installed
+//!                                           | no member is us: REMOVED, checked again now and then
 //! ```
 
 use std::{sync::Arc, time::Duration};
@@ -21,7 +21,7 @@ use crate::{
     event::{Action, DataAction, MemberSettings, Now, PeerError, Persist},
 };
 
-/// A config on its way in.
+/// A config that is being installed.
 #[derive(Debug)]
 pub(super) struct Installing {
     seq: u64,
@@ -29,7 +29,7 @@ pub(super) struct Installing {
     persist: bool,
 }
 
-/// When to look for ourselves again in a config that does not seem to name us.
+/// When to look for ourselves again in a config that does not seem to contain us.
 #[derive(Debug, Default)]
 pub(super) struct SelfSearch {
     done: u32,
@@ -37,7 +37,7 @@ pub(super) struct SelfSearch {
 }
 
 impl SelfSearch {
-    /// True until the first search has ended: till then we don't know that we were removed.
+    /// True until the first search has ended: before that we do not know whether we were removed.
     pub(super) fn is_first(&self) -> bool {
         self.done == 0
     }
@@ -76,7 +76,7 @@ impl Node {
         self.config.as_ref().map_or(HEARTBEAT_TIMEOUT, |config| config.heartbeat_timeout)
     }
 
-    /// Without a sync source we ask four times as often, to find one soon.
+    /// Without a sync source, heartbeats are four times as frequent, to find one soon.
     fn heartbeat_interval(&self) -> Duration {
         let Some(config) = &self.config else { return HEARTBEAT_INTERVAL };
         match self.following.source {
@@ -181,10 +181,10 @@ impl Node {
         }
     }
 
-    /// A commit point or term of another set must not reach us.
+    /// True if the metadata belongs to our set: a commit point or term of another set must be ignored.
     pub(super) fn is_our_set(&self, data: &ReplSetMetadata) -> bool {
         let ours = self.config.as_ref().and_then(|config| config.replica_set_id);
-        // A node without config says zeros.
+        // A node without a config sends zeros.
         let theirs = Some(data.replica_set_id).filter(|id| id.bytes() != [0; 12]);
         ours.is_none() || theirs.is_none() || ours == theirs
     }
@@ -193,7 +193,7 @@ impl Node {
         self.config.as_ref()?.index_of_host(host)
     }
 
-    /// The live member that calls itself primary in the highest term.
+    /// The live member that reports itself as primary in the highest term.
     fn find_primary(&mut self, now: Now) {
         let primaries = self.members.iter().enumerate().filter(|(index, member)| {
             Some(*index) != self.self_index && member.up && member.state == MemberState::Primary
@@ -212,7 +212,7 @@ impl Node {
         }
     }
 
-    /// What a peer's question teaches us.
+    /// Processes a heartbeat request from a peer.
     pub(super) fn hear_heartbeat_request(&mut self, now: Now, args: &HeartbeatArgs) {
         let ours = self.config.as_ref().map_or(VersionAndTerm::NONE, |it| it.version_and_term);
         if args.config.is_newer_than(ours) {
@@ -225,7 +225,7 @@ impl Node {
             member.last_heartbeat_received = now.wall;
             member.last_update = Some(now.mono);
         }
-        // The sender knows another primary: ask that one rather than wait for its turn.
+        // The sender knows another primary: send that one a heartbeat now instead of waiting for its turn.
         let theirs = config.index_of_id(args.primary_id);
         if theirs.is_some() && theirs != self.primary_index && theirs != self.self_index {
             let primary = theirs.and_then(|index| config.members.get(index)).map(|it| &it.host);
@@ -233,7 +233,8 @@ impl Node {
         }
     }
 
-    /// Strangers are asked only as long as we have no place in a set: the config comes from them.
+    /// Schedules a heartbeat. Unknown hosts get one only while we have no place in a config, because they may send us
+    /// one.
     fn ask_soon(&mut self, now: Now, host: Option<&HostAndPort>) {
         let Some(host) = host else { return };
         if let Some(pings) = self.pings.get_mut(host) {
@@ -272,12 +273,12 @@ impl Node {
         self.begin_install(now, Arc::new(config), true);
     }
 
-    /// Installs a config as soon as we know who we are in it.
+    /// Installs a config as soon as our own index in it is known.
     pub(super) fn begin_install(&mut self, now: Now, config: Arc<ReplSetConfig>, persist: bool) {
         let hosts: Vec<HostAndPort> =
             config.members.iter().map(|member| member.host.clone()).collect();
         let seq = self.next_seq();
-        // While our address stays the same, there is nobody to ask.
+        // If our address is in the new config, no search is needed.
         let same = self.own_host().and_then(|host| config.index_of_host(&host));
         self.installing = Some(Installing { seq, config, persist });
         match same {
@@ -300,7 +301,7 @@ impl Node {
         let ours: Vec<usize> = hosts.iter().filter_map(|host| config.index_of_host(host)).collect();
         let version = config.version_and_term;
         if ours.is_empty() && self.config.is_none() && self.is_new_config() {
-            // The one that adds us is on its way: the primary asks us before it has agreed to it.
+            // The config that adds us is on its way: the primary contacts us before that config is committed.
             self.info(format!(
                 "config {version} does not name this node: waiting for one that does"
             ));
@@ -319,7 +320,7 @@ impl Node {
         self.finish_install(now, None);
     }
 
-    /// True for a config that a peer sent, false for the one that we kept.
+    /// True for a config that a peer sent, false for the one that we stored.
     fn is_new_config(&self) -> bool {
         self.installing.as_ref().is_some_and(|installing| installing.persist)
     }
@@ -364,7 +365,7 @@ impl Node {
         }
     }
 
-    /// What is known of a member stays known if it is the same under the new config.
+    /// Keeps what is known about members that are also in the new config.
     fn carry_members_over(&mut self, new: &ReplSetConfig) {
         let old = self.config.clone();
         let mut members = Vec::new();
@@ -429,7 +430,7 @@ impl Node {
         }
     }
 
-    /// A name that did not resolve may resolve later.
+    /// Searches for ourselves again: a host name that did not resolve may resolve later.
     pub(super) fn find_self_again(&mut self, now: Now) {
         let due = self.self_search.again_at.is_some_and(|at| at <= now.mono);
         let Some(config) = self.config.clone().filter(|_| due && self.installing.is_none()) else {
@@ -451,11 +452,11 @@ fn search_pause(done: u32) -> Duration {
 
 const ARBITER: &str = "the config makes this member an arbiter, which it cannot be: remove it and add it without arbiterOnly";
 
-/// Before a config says otherwise.
+/// Defaults before there is a config.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A set has at most 50 members.
+/// The maximum number of members in a set.
 const SEEDS_MAX: usize = 50;
-/// Between two searches for ourselves in the same config; doubles.
+/// Pause between two searches for ourselves in the same config; doubles each time.
 const SEARCH_PAUSE: Duration = Duration::from_secs(1);
 const SEARCH_PAUSE_MAX: Duration = Duration::from_secs(30);

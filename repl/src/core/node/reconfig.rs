@@ -1,7 +1,8 @@
 //! `replSetReconfig`: refused, unless it is forced.
 //!
-//! Force is the way out when no primary can be had, so any member takes it. A forced config has no term, and a
-//! version far above all that others may have reached meanwhile; they learn of it by heartbeats.
+//! A forced reconfig is for the case that no primary is available, so any member accepts it. A forced config has no
+//! term, and its version is far above any version that other members may have reached meanwhile. Other members learn
+//! of it through heartbeats.
 
 use std::sync::Arc;
 
@@ -53,7 +54,8 @@ impl Node {
     ) -> Result<ReplSetConfig, CommandError> {
         let invalid = |text: String| CommandError::new(ErrorCode::InvalidReplicaSetConfig, text);
         let highest = old.version_and_term.version.max(int_or(given, "version", 1));
-        // The clock stands in for chance: two operators who force at the same time get two versions.
+        // The clock serves as a random number: two operators who force a reconfig at the same time get different
+        // versions.
         let jump = 10_000 + now.wall.timestamp_millis().rem_euclid(90_000);
         let version = i32::try_from(highest.saturating_add(jump)).unwrap_or(i32::MAX);
         let raw = complete(given, version, old).map_err(|e| invalid(e.to_string()))?;
@@ -80,7 +82,7 @@ impl Node {
     }
 }
 
-/// What a set of members must be beyond each being right.
+/// Checks that concern the members as a group.
 fn check_members(config: &ReplSetConfig) -> Result<(), String> {
     for member in &config.members {
         let needs_zero = match () {
@@ -106,7 +108,7 @@ fn check_members(config: &ReplSetConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// The config as mongod would store it: every field in its place, defaults filled in, without a term.
+/// The config as mongod would store it: all fields in order, defaults filled in, without a term.
 fn complete(
     given: &RawDocument,
     version: i32,
@@ -138,7 +140,7 @@ fn complete(
     filled_in(given, &defaults, &["version", "term", "members", "settings"])
 }
 
-/// A field and what stands there if nothing is given.
+/// A field and its default.
 type Default = (&'static str, Option<RawBson>);
 
 /// Before 5.0 the delay has another name.
@@ -175,7 +177,8 @@ fn settings_defaults(old: &ReplSetConfig) -> Vec<Default> {
     ]
 }
 
-/// `defaults` in their order, each replaced by what `given` has unless it is one of `fixed`; then the rest of `given`.
+/// The `defaults` in order, each replaced by the value in `given` unless it is one of `fixed`; then the remaining
+/// fields of `given`.
 fn filled_in(
     given: &RawDocument,
     defaults: &[Default],
@@ -198,5 +201,5 @@ fn filled_in(
     Ok(out)
 }
 
-/// mongod's.
+/// mongod's limit.
 const VOTERS_MAX: usize = 7;

@@ -1,4 +1,4 @@
-//! `replSetGetStatus`, in the words of the version that we show.
+//! `replSetGetStatus` in the format of the release that we show.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
     event::{Answer, Now, Positions},
 };
 
-/// `electionParticipantMetrics`: the last election that asked us.
+/// `electionParticipantMetrics`: the last election in which we were asked to vote.
 #[derive(Debug)]
 pub(super) struct ElectionMetrics {
     granted: bool,
@@ -55,7 +55,7 @@ impl Node {
         });
     }
 
-    /// The first entry of a new term was applied: the election we took part in has a winner.
+    /// The first entry of a new term was applied, so the election we took part in has a winner.
     pub(super) fn note_new_term(&mut self, now: Now) {
         let applied = self.positions.applied;
         if let Some(election) = &mut self.election
@@ -129,7 +129,7 @@ impl Node {
             "lastCommittedOpTime": self.commit.committed.op_time.to_raw(),
             "lastCommittedWallTime": self.commit.committed.wall,
         };
-        // Until something is committed there is no moment that a majority read could see.
+        // Before anything is committed, a majority read has no timestamp to read at.
         if !self.commit.stable.is_null() {
             doc.append(cstr!("readConcernMajorityOpTime"), self.commit.stable.to_raw());
             if self.profile.majority_wall_time_in_status {

@@ -3,7 +3,7 @@ use protocol::{RawDoc, Timestamp};
 
 use super::*;
 
-/// A set of which member 0 is ourselves.
+/// A set in which member 0 is ourselves.
 struct Set {
     config: ReplSetConfig,
     members: Vec<MemberData>,

@@ -1,3 +1,5 @@
+use std::io::Write as _;
+
 use super::*;
 use crate::{
     engine::{Batch, Engine, Keyspace, Sync, fjall::Fjall},
@@ -74,6 +76,82 @@ fn batches_of_a_program_that_did_not_tell_count_as_synced() {
     });
     flip(&file(dir.path(), 0), end / 10);
     assert!(check(dir.path(), Rubble::Cut).is_err());
+}
+
+#[test]
+fn a_worker_that_has_ended_is_noticed_without_a_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Fjall::open(dir.path(), 1 << 20, false).unwrap();
+    write(&engine, 10, true);
+    engine.tend().unwrap();
+    // It finds no place for the table.
+    let current = &engine.keyspaces[Keyspace::Current as usize];
+    std::fs::rename(current.path().join("tables"), dir.path().join("aside")).unwrap();
+    current.rotate_memtable().unwrap();
+    let since = std::time::Instant::now();
+    while engine.tend().is_ok() {
+        assert!(since.elapsed().as_secs() < 60, "nobody noticed");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_mark_refuses_journals_that_were_cut_to_nothing_or_lost() {
+    let (dir, _) = filled(|engine| {
+        write(engine, 10, true);
+        engine.sync().unwrap();
+        engine.tend().unwrap();
+    });
+    let path = file(dir.path(), 0);
+    let whole = std::fs::read(&path).unwrap();
+    drop(Fjall::open(dir.path(), 1 << 20, true).unwrap());
+    std::fs::write(&path, "").unwrap();
+    let error = Fjall::open(dir.path(), 1 << 20, true).err().unwrap().to_string();
+    assert!(error.contains("0.jnl") && error.contains("lost its end"), "{error}");
+    std::fs::rename(&path, file(dir.path(), 7)).unwrap();
+    std::fs::write(&path, &whole).unwrap();
+    assert!(Fjall::open(dir.path(), 1 << 20, true).is_err(), "a gap");
+    std::fs::remove_file(file(dir.path(), 7)).unwrap();
+    drop(Fjall::open(dir.path(), 1 << 20, true).unwrap());
+}
+
+/// As the engine writes it: batches of twenty rows of a kilobyte.
+fn long_journal(path: &Path, bytes: u64) -> u64 {
+    let mut out = std::io::BufWriter::new(File::create(path).unwrap());
+    let (mut written, mut number) = (0, 0u64);
+    while written < bytes {
+        number += 1;
+        let mut rows = Vec::new();
+        for row in 0..20u64 {
+            rows.extend([2, 0, 0]);
+            rows.extend(1u64.to_le_bytes());
+            rows.extend(8u16.to_le_bytes());
+            rows.extend(1000u32.to_le_bytes());
+            rows.extend(1000u32.to_le_bytes());
+            rows.extend((number * 20 + row).to_be_bytes());
+            rows.extend([7; 1000]);
+        }
+        let head = [&[1][..], &20u32.to_le_bytes(), &number.to_le_bytes()].concat();
+        let sum = xxhash_rust::xxh3::xxh3_64(&rows);
+        let tail = [&[3][..], &sum.to_le_bytes(), b"FJL\x03"].concat();
+        for part in [&head, &rows, &tail] {
+            out.write_all(part).unwrap();
+            written += part.len() as u64;
+        }
+    }
+    written
+}
+
+/// `JOURNAL_MIB=1024` shows what a gibibyte costs.
+#[test]
+fn a_long_journal_is_read_to_its_end() {
+    let mebibytes = std::env::var("JOURNAL_MIB").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
+    let dir = tempfile::tempdir().unwrap();
+    let written = long_journal(&file(dir.path(), 0), mebibytes << 20);
+    let since = std::time::Instant::now();
+    let found = check(dir.path(), Rubble::Leave).unwrap();
+    println!("{mebibytes} MiB in {:?}", since.elapsed());
+    assert_eq!(found.held[&0].end, written);
 }
 
 #[test]
