@@ -1,16 +1,17 @@
-//! Connections pinned to a moment by their appName: for tools that cannot set a read concern.
+//! Connections pinned to a timestamp by their appName, for tools that cannot set a read concern.
 //!
 //! ```text
 //!   appName=@14:03   appName=@2026-11-16T12:00:00Z   appName=@-15m   appName=@Timestamp(1794792414,3)   appName=@now
 //! ```
 //! A time that names no zone is of this machine's zone; the log tells what it was taken for.
 //!
-//! mongodump and its like always send their own names. Their driver tells the region of a cloud function, which it
-//! takes from the environment (`FUNCTION_NAME=x FUNCTION_REGION=@-15m`): a region that begins with `@` counts, too.
+//! mongodump and similar tools always send their own names. But their driver sends the region of a cloud function,
+//! which it takes from the environment (`FUNCTION_NAME=x FUNCTION_REGION=@-15m`). So a region that begins with `@`
+//! works, too.
 //!
-//! Every read of such a connection sees that moment, whatever its read concern. Connections of one program (the same
-//! host and the same client metadata) share the moment for as long as one of them is open: an offset means the same
-//! to all connections of a mongodump.
+//! Every read of such a connection sees that timestamp, whatever its read concern. Connections of one program (same
+//! host and same client metadata) share the timestamp as long as one of them is open: an offset means the same to all
+//! connections of a mongodump.
 
 use std::{
     collections::HashMap,
@@ -28,20 +29,20 @@ use storage::{StorageError, Store};
 
 use crate::error::Failure;
 
-/// The moments in use.
+/// The timestamps in use.
 #[derive(Default)]
 pub struct Pins(Mutex<HashMap<Program, Weak<Pin>>>);
 
-/// A moment that connections share.
+/// A timestamp shared by connections.
 pub struct Pin {
-    /// The moment.
+    /// The timestamp.
     pub ts: Timestamp,
-    /// Keeps it readable, from when somebody is known who may read; a moment that is still to come needs no keeping.
+    /// Keeps it readable once an authorized reader is known; a future timestamp needs no pin yet.
     held: Mutex<Option<storage::Pin>>,
 }
 
 impl Pin {
-    /// Keeps the moment readable from now on.
+    /// Keeps the timestamp readable from now on.
     pub fn hold(&self, store: &Store) -> Result<(), Failure> {
         let mut held = self.held.lock();
         if held.is_none() {
@@ -64,7 +65,7 @@ impl std::fmt::Debug for Pin {
 type Program = (IpAddr, Vec<u8>);
 
 impl Pins {
-    /// The moment that the client's metadata ask for, if they ask for one. It is not held yet.
+    /// The timestamp that the client's metadata asks for, if any. It is not pinned yet.
     pub fn pin(
         &self,
         store: &Store,
@@ -92,7 +93,7 @@ impl Pins {
     }
 }
 
-/// The text after the `@` of an appName or a region. `@scope/name` is what packages are called, and no moment.
+/// The text after the `@` of an appName or a region. `@scope/name` is a package name, not a timestamp.
 fn wanted(metadata: &RawDoc) -> Option<&str> {
     let said = |part: &str, name: &str| {
         let text = metadata.get_document(part).ok()?.get_str(name).ok()?;
@@ -103,7 +104,7 @@ fn wanted(metadata: &RawDoc) -> Option<&str> {
     (like_a_time || !text.contains('/')).then_some(text)
 }
 
-/// A moment that has passed and can still be read. What is not applied yet is waited for by the reads.
+/// Checks that a moment is not before the history window. Reads wait for one that is not applied yet.
 fn within_window(
     store: &Store,
     moment: moment::Moment,
@@ -127,7 +128,7 @@ fn within_window(
         return Err(refused(ErrorCode::SnapshotTooOld, &why, store));
     }
     Ok(match moment {
-        // So long before now means what there is, at the latest.
+        // An offset from now means at most the newest applied timestamp.
         moment::Moment::Ago(_) => ts.min(applied),
         moment::Moment::At(_) => ts,
     })

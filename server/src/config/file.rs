@@ -1,4 +1,4 @@
-//! mongod's YAML config file, flattened: nested mappings and dotted names are the same.
+//! Parses mongod's YAML config file to flat names: nested mappings and dotted names are equivalent.
 
 use serde_json::{Map, Value};
 

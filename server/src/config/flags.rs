@@ -1,4 +1,4 @@
-//! The command line, through clap, with mongod's words for what is wrong.
+//! Parses the command line with clap, with mongod's error texts.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, error::ErrorKind};
 
@@ -7,7 +7,7 @@ use super::{
     options::{Given, Kind, OPTIONS, Opt, Support},
 };
 
-/// What the flags say.
+/// The result of parsing the flags.
 pub(super) enum Flags {
     /// `--help` or `--version`.
     Print(String),
@@ -57,7 +57,7 @@ fn take(matches: &ArgMatches, opt: &'static Opt, given: &mut Given) {
     }
 }
 
-/// mongod's `-vvv` is three times `-v`, and so it is in clap; `--vvv` is an old spelling of the same.
+/// Converts `--vvv`, an old spelling, to `-vvv`.
 fn expand_v(arg: &str) -> String {
     match arg.strip_prefix("--") {
         Some(rest) if !rest.is_empty() && rest.bytes().all(|byte| byte == b'v') => {

@@ -1,4 +1,4 @@
-//! Every option of mongod: its flag, its name in the config file, its type, and what we do about it.
+//! Every option of mongod: its flag, its name in the config file, its type, and how we treat it.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::ConfigError;
 pub(super) struct Opt {
     /// `--flag`; empty for an option that only the file has.
     pub(super) flag: &'static str,
-    /// Dotted name in the YAML file; the flag itself where the file has no such option.
+    /// Dotted name in the YAML file; the flag itself if the file has no such option.
     pub(super) key: &'static str,
     pub(super) kind: Kind,
     pub(super) support: Support,
-    /// Shown by `--help`; empty for what isn't supported.
+    /// Text for `--help`; empty for unsupported options.
     pub(super) help: &'static str,
 }
 
@@ -23,15 +23,15 @@ pub(super) enum Kind {
     Text,
     Int,
     Float,
-    /// True without an argument on the command line.
+    /// A boolean that needs no argument on the command line.
     Switch,
     /// `-v` with as many letters as levels; a number in the file.
     Verbosity,
-    /// `name=value`, many times; a mapping in the file.
+    /// `name=value`, repeatable; a mapping in the file.
     Pairs,
 }
 
-/// What an option does here.
+/// How we treat an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Support {
     Yes,
@@ -43,15 +43,15 @@ pub(super) enum Support {
     No(&'static str),
 }
 
-/// A value as it was written, and where.
+/// A value as written, and its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Written {
-    /// The flag or key that the user wrote, for messages.
+    /// The flag or key as the user wrote it, for error texts.
     pub(super) name: String,
     pub(super) text: String,
 }
 
-/// Step one's result: dotted key to text, and the `setParameter` pairs.
+/// The result of the first step: dotted keys with texts, and the `setParameter` pairs.
 #[derive(Debug, Default)]
 pub(super) struct Given {
     pub(super) values: BTreeMap<&'static str, Written>,
@@ -78,12 +78,12 @@ impl Given {
         self.values.insert(opt.key, Written { name: name.to_owned(), text: text.to_owned() });
     }
 
-    /// Notes a `setParameter` pair.
+    /// Adds a `setParameter` pair.
     pub(super) fn put_parameter(&mut self, name: &str, value: &str) {
         self.parameters.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Lets `other` win where both have a value.
+    /// Overrides values with those of `other`.
     pub(super) fn overlay(&mut self, other: Given) {
         self.values.extend(other.values);
         self.wrong.extend(other.wrong);
@@ -175,7 +175,7 @@ const MAJORITY: &str = "majority reads are always on; leave the option out";
 
 use Kind::{Float, Int, Pairs, Switch, Text, Verbosity};
 
-/// The table. Ordered as mongod's own help has it.
+/// The table, in the order of mongod's help.
 #[rustfmt::skip]
 pub(super) static OPTIONS: &[Opt] = &[
     yes("networkMessageCompressors", "net.compression.compressors", Text, "Comma-separated compressors for the network, or 'disabled' (default snappy,zstd,zlib)"),

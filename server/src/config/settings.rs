@@ -1,4 +1,4 @@
-//! Step two: meanings, defaults and limits.
+//! The second step of configuration: meanings, defaults and limits.
 
 use protocol::Profile;
 use std::{path::PathBuf, time::Duration};
@@ -12,12 +12,12 @@ use super::{
 };
 use crate::history_window::HistoryWindow;
 
-/// Everything that is decided before the server starts.
+/// All settings, fixed before the server starts.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The command line, for getCmdLineOpts.
     pub argv: Vec<String>,
-    /// The options given, nested as getCmdLineOpts shows them.
+    /// The given options, nested as getCmdLineOpts shows them.
     pub parsed: Document,
     /// Port to listen on.
     pub port: u16,
@@ -25,15 +25,15 @@ pub struct Settings {
     pub bind_ips: Vec<String>,
     /// Backlog of the listening sockets.
     pub listen_backlog: u32,
-    /// Connections beyond this number are refused.
+    /// Maximum number of connections.
     pub max_conns: usize,
-    /// Names of the compressors to negotiate, best first.
+    /// Names of the compressors to negotiate, preferred first.
     pub compressors: Vec<String>,
-    /// Where the data lives.
+    /// The data directory.
     pub db_path: PathBuf,
-    /// Below which backups may be written.
+    /// Directory below which backups may be written.
     pub backup_root: Option<PathBuf>,
-    /// How often all files are read and compared with their checksums; `None`: never.
+    /// Interval of scrubs, which read all files and verify their checksums; `None`: never.
     pub scrub_interval: Option<Duration>,
     /// Name of the storage engine.
     pub storage_engine: String,
@@ -41,11 +41,11 @@ pub struct Settings {
     pub cache_bytes: Option<u64>,
     /// How far back reads can go.
     pub history_window: HistoryWindow,
-    /// The replica set to join; `None` runs alone.
+    /// The replica set to join; `None` for a standalone.
     pub repl_set: Option<String>,
-    /// Size of our oplog.
+    /// Size of the oplog.
     pub oplog_size_mb: Option<u64>,
-    /// For how long entries of our oplog are kept, whatever their size.
+    /// Minimum time for which oplog entries are kept, whatever the size.
     pub oplog_min_retention: Duration,
     /// The log.
     pub log: LogSettings,
@@ -55,32 +55,32 @@ pub struct Settings {
     pub security: SecuritySettings,
     /// TLS.
     pub tls: TlsSettings,
-    /// Where to write the process id.
+    /// Path of the file for the process id.
     pub pid_file: Option<PathBuf>,
-    /// The version that is shown whatever the set's is.
+    /// The release to show, whatever the set's is.
     pub impersonate: Option<&'static Profile>,
     /// `--setParameter` pairs.
     pub parameters: Vec<(String, String)>,
-    /// Options that were taken and do nothing, by the name the user wrote.
+    /// Accepted options without effect, as the user wrote them.
     pub without_effect: Vec<String>,
 }
 
 /// Where log lines go, and which.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogSettings {
-    /// The file; `None` is standard output.
+    /// The log file; `None` is standard output.
     pub path: Option<PathBuf>,
-    /// Append to an existing file instead of moving it aside.
+    /// Append to an existing file instead of renaming it.
     pub append: bool,
     /// What logRotate does.
     pub rotate: LogRotate,
-    /// How lines look; `None`: as text at a terminal, else as JSON.
+    /// The format; `None`: text on a terminal, otherwise JSON.
     pub format: Option<LogFormat>,
-    /// 0 to 5.
+    /// The level, 0 to 5.
     pub verbosity: u8,
-    /// Leave connections out.
+    /// Do not log connections.
     pub quiet: bool,
-    /// Times in the local zone instead of UTC.
+    /// Log times in the local zone instead of UTC.
     pub local_time: bool,
 }
 
@@ -90,23 +90,23 @@ pub enum LogRotate {
     /// The file gets the time as suffix and a new one is begun.
     #[default]
     Rename,
-    /// The file is opened anew: somebody else has moved it.
+    /// Reopen the file, because somebody else has moved it.
     Reopen,
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// mongod's structured lines.
     Json,
-    /// For a person.
+    /// Human-readable text.
     Text,
 }
 
 const DEFAULT_COMPRESSORS: &str = "snappy,zstd,zlib";
-/// mongod's default; the file descriptors of the process bound it first.
+/// mongod's default; the limit of file descriptors is usually lower.
 const MAX_CONNS: i64 = 1_000_000;
-/// The system cuts it to its own `somaxconn`.
+/// The system limits it to `somaxconn`.
 const LISTEN_BACKLOG: i64 = 4096;
 const VERBOSITY_MAX: i64 = 5;
 
@@ -189,7 +189,7 @@ impl Wrong {
     }
 }
 
-/// For a number whose range was checked.
+/// Converts a number whose range was checked.
 fn narrow<T: TryFrom<i64>>(value: i64) -> T {
     T::try_from(value).ok().expect("the range was checked")
 }
@@ -229,7 +229,7 @@ fn compressors(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
 
 fn engine(name: Option<&str>) -> Result<String, ConfigError> {
     match name {
-        // The same file may start a mongod.
+        // "wiredTiger" is accepted, so that a mongod's config file can be used.
         None | Some("fjall" | "wiredTiger") => Ok("fjall".to_owned()),
         Some("memory") => Ok("memory".to_owned()),
         Some(name) => Err(ConfigError::Value(format!(
@@ -238,7 +238,7 @@ fn engine(name: Option<&str>) -> Result<String, ConfigError> {
     }
 }
 
-/// mongod's largest cache, in GiB.
+/// mongod's maximum cache size, in GiB.
 const CACHE_GB_MAX: f64 = 10_000.0;
 
 fn cache_bytes(given: &Given) -> Result<Option<u64>, ConfigError> {
@@ -252,7 +252,7 @@ fn cache_bytes(given: &Given) -> Result<Option<u64>, ConfigError> {
     Ok(Some(bytes))
 }
 
-/// `<setname>` or `<setname>/<seeds>`; the seeds were never needed.
+/// Parses `<setname>` or `<setname>/<seeds>`; the seeds are ignored.
 fn set_name(text: &str) -> Result<String, ConfigError> {
     let name = text.split('/').next().unwrap_or_default();
     if name.is_empty() {
@@ -354,7 +354,7 @@ fn without_effect(given: &Given) -> Vec<String> {
     given.values.iter().filter(|(key, _)| idle(key)).map(|(_, at)| at.name.clone()).collect()
 }
 
-/// The options given as getCmdLineOpts nests them, typed.
+/// The given options with their types, nested as getCmdLineOpts shows them.
 fn nested(given: &Given) -> Document {
     let mut root = Document::new();
     for (key, written) in &given.values {
