@@ -13,7 +13,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use protocol::{Namespace, OpTimeAndWall, RawDoc, Timestamp};
@@ -348,14 +351,14 @@ pub(crate) fn read_floor(
     engine: &dyn Engine,
     snapshot: &dyn Snapshot,
     applied: Timestamp,
-) -> Result<u64, StorageError> {
+) -> Result<AtomicU64, StorageError> {
     if let Some(floor) = read_mark(snapshot, FLOOR)? {
-        return Ok(floor);
+        return Ok(floor.into());
     }
     let mut batch = Batch::default();
     batch.put(Keyspace::Meta, mark_key(FLOOR), numbers([applied.as_u64()]));
     engine.commit(batch, Sync::Yes)?;
-    Ok(applied.as_u64())
+    Ok(applied.as_u64().into())
 }
 
 fn same(now: &Version, then: &Option<Version>) -> bool {

@@ -65,6 +65,9 @@ pub struct StoreOptions {
     pub oplog_max_bytes: u64,
     /// `--oplogMinRetentionHours`.
     pub oplog_min_retention: Duration,
+    /// The oplog keeps every entry of a moment that can be read, whatever its size. A size that
+    /// `replSetResizeOplog` has set wins over this.
+    pub oplog_follows_history: bool,
     /// `--historyWindow`. Zero keeps nothing: then there are no reads at a time and no rollback.
     pub history_window: Duration,
     /// The most that history may hold, in bytes.
@@ -80,6 +83,7 @@ impl Default for StoreOptions {
             cache_bytes: 32 << 20,
             oplog_max_bytes: 990 << 20,
             oplog_min_retention: Duration::ZERO,
+            oplog_follows_history: false,
             history_window: Duration::from_secs(24 * 3600),
             history_max_bytes: None,
             batch_max_bytes: 32 << 20,
@@ -114,7 +118,6 @@ pub(crate) struct Inner {
     pub(crate) partial: AtomicBool,
     pub(crate) batch_max_bytes: u64,
     pub(crate) initial_sync: AtomicBool,
-    /// See `rollback`.
     pub(crate) rollback_floor: AtomicU64,
     /// When undo rows were last let go, in steps of `RECLAIM_SECS`.
     reclaimed: AtomicU32,
@@ -255,13 +258,10 @@ impl Store {
         let applied = read_position(&*snapshot, "applied")?;
         let oldest = read_mark(&*snapshot, "oldest")?.map_or(Timestamp::NULL, Timestamp::from_u64);
         let durable_mark = lock.is_some().then(|| DurableMark::open(dbpath)).transpose()?;
-        let oplog = Arc::new(Oplog::open(
-            Arc::clone(&engine),
-            durable_mark,
-            options.oplog_max_bytes,
-            options.oplog_min_retention,
-            |written| Watermarks::new(written, applied, oldest),
-        )?);
+        let oplog =
+            Arc::new(Oplog::open(Arc::clone(&engine), durable_mark, &options, |written| {
+                Watermarks::new(written, applied, oldest)
+            })?);
         let initial_sync = read_mark(&*snapshot, "initialSync")?.is_some();
         oplog.begin_mark(initial_sync)?;
         // What a batch left half-way lies after `applied`: it is replayed, and not looked at before.
@@ -281,7 +281,6 @@ impl Store {
         let next_table = read_mark(&*snapshot, "nextTable")?
             .map_or(Ok(TableId::FIRST_FREE), u32::try_from)
             .map_err(|_| StorageError::corrupt("meta", "the next table"))?;
-        let floor = read_floor(&*engine, &*snapshot, applied.op_time.ts)?;
         let inner = Inner {
             dbpath: dbpath.to_owned(),
             marks: Arc::clone(oplog.marks()),
@@ -301,7 +300,7 @@ impl Store {
             watchers: Watchers::default(),
             partial: AtomicBool::new(partial),
             initial_sync: AtomicBool::new(initial_sync),
-            rollback_floor: AtomicU64::new(floor),
+            rollback_floor: read_floor(&*engine, &*snapshot, applied.op_time.ts)?,
             batch_max_bytes: options.batch_max_bytes,
             reclaimed: AtomicU32::new(0),
             turn: Turn::default(),
