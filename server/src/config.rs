@@ -66,7 +66,10 @@ pub enum ConfigError {
     /// A value out of range.
     #[error("{0}")]
     Value(String),
-    /// An option of mongod that this server does not support.
+    /// More than one of these.
+    #[error("{}", listed(.0))]
+    Several(Vec<ConfigError>),
+    /// An option of mongod that this server does not have.
     #[error("Option '{name}' is an option of mongod that this server does not support: {why}")]
     Unsupported {
         /// Flag or key, as written.
@@ -76,7 +79,12 @@ pub enum ConfigError {
     },
 }
 
-/// Parses the command line, and the file it names.
+/// One line each.
+fn listed(wrong: &[ConfigError]) -> String {
+    wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Reads the command line, and the file it names.
 pub fn parse(argv: &[String]) -> Result<Asked, ConfigError> {
     let flags = match flags::parse(argv)? {
         flags::Flags::Print(text) => return Ok(Asked::Print(text)),

@@ -18,7 +18,7 @@ use std::{
 use bson::{RawDocumentBuf, oid::ObjectId, rawdoc};
 use parking_lot::Mutex;
 use protocol::{Compressor, Compressors, DocSequence, ErrorCode, Profile, RawDoc, Timestamp};
-use repl::{Repl, io::delay::Delay};
+use repl::{MemberState, Repl, io::delay::Delay};
 use storage::Store;
 use uuid::Uuid;
 
@@ -176,6 +176,14 @@ impl Node {
     /// True if no write can ever succeed, which is the case for a standalone.
     pub fn is_read_only(&self) -> bool {
         self.repl.is_none()
+    }
+
+    /// Whether clients are given time to leave before the end. As with a mongod: only by a secondary, because nobody
+    /// is sent to a node that has no config or no data yet.
+    pub fn quiesces(&self) -> bool {
+        let secondary =
+            self.repl.as_ref().is_some_and(|repl| repl.snapshot().state == MemberState::Secondary);
+        secondary && self.profile().quiesces
     }
 
     /// `topologyVersion.counter`. The start of the shutdown is its last change.

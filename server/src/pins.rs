@@ -1,8 +1,10 @@
 //! Connections pinned to a timestamp by their appName, for tools that cannot set a read concern.
 //!
 //! ```text
-//!   appName=@2026-11-16T12:00:00Z     appName=@-15m     appName=@Timestamp(1794792414,3)     appName=@now
+//!   appName=@14:03   appName=@2026-11-16T12:00:00Z   appName=@-15m   appName=@Timestamp(1794792414,3)   appName=@now
 //! ```
+//! A time that names no zone is of this machine's zone; the log tells what it was taken for.
+//!
 //! mongodump and similar tools always send their own names. But their driver sends the region of a cloud function,
 //! which it takes from the environment (`FUNCTION_NAME=x FUNCTION_REGION=@-15m`). So a region that begins with `@`
 //! works, too.
@@ -19,7 +21,10 @@ use std::{
 
 use bson::DateTime;
 use parking_lot::Mutex;
-use protocol::{ErrorCode, RawDoc, Timestamp, moment};
+use protocol::{
+    ErrorCode, RawDoc, Timestamp,
+    moment::{self, Zone},
+};
 use storage::{StorageError, Store};
 
 use crate::error::Failure;
@@ -69,16 +74,19 @@ impl Pins {
         metadata: &RawDoc,
     ) -> Result<Option<Arc<Pin>>, Failure> {
         let Some(text) = wanted(metadata) else { return Ok(None) };
-        let moment: moment::Moment = text
-            .parse()
-            .map_err(|error: moment::MomentError| refused(ErrorCode::BadValue, &error, store))?;
+        let (now, zone) = (DateTime::now(), Zone::system());
+        let moment = moment::Moment::read(text, now, &zone)
+            .map_err(|error| refused(ErrorCode::BadValue, &error, store))?;
         let mut pins = self.0.lock();
         pins.retain(|_, pin| pin.strong_count() > 0);
         let program = (from, metadata.as_bytes().to_vec());
         if let Some(pin) = pins.get(&program).and_then(Weak::upgrade) {
             return Ok(Some(pin));
         }
-        let ts = within_window(store, moment, cluster_time, DateTime::now())?;
+        let ts = within_window(store, moment, cluster_time, now)?;
+        tracing::info!(target: "NETWORK", ctx = "pins", asked = text, remote = %from, moment = %ts,
+            time = zone.shown(ts), zone = zone.name(),
+            "A program asks by its appName to read the past; its reads see this moment");
         let pin = Arc::new(Pin { ts, held: Mutex::default() });
         pins.insert(program, Arc::downgrade(&pin));
         Ok(Some(pin))
@@ -112,11 +120,11 @@ fn within_window(
     let ts = moment.resolve(now);
     let second = moment::Moment::Ago(std::time::Duration::ZERO).resolve(now).secs();
     if ts > Timestamp::new(second, u32::MAX).max(cluster_time).max(applied) {
-        let why = format!("{ts} ({}) lies in the future", moment::shown(ts));
+        let why = format!("{ts} ({}) lies in the future", Zone::system().shown(ts));
         return Err(refused(ErrorCode::BadValue, &why, store));
     }
     if ts < oldest {
-        let why = format!("{ts} ({}) lies before the history window", moment::shown(ts));
+        let why = format!("{ts} ({}) lies before the history window", Zone::system().shown(ts));
         return Err(refused(ErrorCode::SnapshotTooOld, &why, store));
     }
     Ok(match moment {
@@ -127,12 +135,13 @@ fn within_window(
 }
 
 fn refused(code: ErrorCode, why: &dyn std::fmt::Display, store: &Store) -> Failure {
+    let zone = Zone::system();
     let marks = store.watermarks();
     let (oldest, newest) = (marks.oldest(), marks.applied().op_time.ts);
     let text = format!(
         "This connection asks by its appName (or region) to read the past, and cannot: {why}. Readable are {oldest} ({}) to {newest} ({})",
-        moment::shown(oldest),
-        moment::shown(newest)
+        zone.shown(oldest),
+        zone.shown(newest)
     );
     Failure::said(code, text)
 }

@@ -234,6 +234,8 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
         options.cache_bytes = bytes;
     }
     options.oplog_min_retention = settings.oplog_min_retention;
+    // What history can still show, the oplog tells of, unless its size was chosen.
+    options.oplog_follows_history = settings.oplog_size_mb.is_none();
     if options.engine != EngineKind::Memory && !settings.db_path.exists() {
         return Err(NoDataDirectory(settings.db_path.clone()).into());
     }
@@ -282,7 +284,10 @@ fn tell_of_damage(node: &Node) {
 async fn end(node: Arc<Node>) {
     if let Phase::Quiescing { until } = node.shutdown.begun().await {
         tracing::info!(target: "REPL", id = 4794602, ctx = "SignalHandler", "Attempting to enter quiesce mode");
-        sleep_until(until).await;
+        tokio::select! {
+            () = sleep_until(until) => {}
+            () = node.shutdown.ended() => {}
+        }
     }
     tracing::info!(target: "NETWORK", id = 20562, ctx = "SignalHandler", "Shutdown: going to close all sockets");
     node.shutdown.end();
@@ -305,9 +310,12 @@ async fn signals(node: Arc<Node>) -> anyhow::Result<()> {
             }
         };
         tracing::info!(target: "CONTROL", id = 23377, ctx = "SignalHandler", signal = name, "Received signal");
+        // Ctrl-C for the second time: somebody does not want to wait for clients to leave.
+        if name == "SIGINT" && node.shutdown.phase() != Phase::Running {
+            node.shutdown.end();
+        }
         let millis = u64::try_from(node.parameters.shutdown_timeout_millis()).unwrap_or(0);
-        let quiesces = !node.is_read_only() && node.profile().quiesces;
-        let quiesce = if quiesces { millis } else { 0 };
+        let quiesce = if node.quiesces() { millis } else { 0 };
         node.shutdown.begin(Duration::from_millis(quiesce));
     }
 }

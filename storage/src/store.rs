@@ -65,6 +65,9 @@ pub struct StoreOptions {
     pub oplog_max_bytes: u64,
     /// `--oplogMinRetentionHours`.
     pub oplog_min_retention: Duration,
+    /// If true, the oplog keeps every entry of the readable history, whatever its size. A size set by
+    /// `replSetResizeOplog` takes precedence.
+    pub oplog_follows_history: bool,
     /// `--historyWindow`. With zero no history is kept, so there are no point-in-time reads and no rollback.
     pub history_window: Duration,
     /// The maximum size of the history in bytes.
@@ -80,6 +83,7 @@ impl Default for StoreOptions {
             cache_bytes: 32 << 20,
             oplog_max_bytes: 990 << 20,
             oplog_min_retention: Duration::ZERO,
+            oplog_follows_history: false,
             history_window: Duration::from_secs(24 * 3600),
             history_max_bytes: None,
             batch_max_bytes: 32 << 20,
@@ -254,13 +258,10 @@ impl Store {
         let applied = read_position(&*snapshot, "applied")?;
         let oldest = read_mark(&*snapshot, "oldest")?.map_or(Timestamp::NULL, Timestamp::from_u64);
         let durable_mark = lock.is_some().then(|| DurableMark::open(dbpath)).transpose()?;
-        let oplog = Arc::new(Oplog::open(
-            Arc::clone(&engine),
-            durable_mark,
-            options.oplog_max_bytes,
-            options.oplog_min_retention,
-            |written| Watermarks::new(written, applied, oldest),
-        )?);
+        let oplog =
+            Arc::new(Oplog::open(Arc::clone(&engine), durable_mark, &options, |written| {
+                Watermarks::new(written, applied, oldest)
+            })?);
         let initial_sync = read_mark(&*snapshot, "initialSync")?.is_some();
         oplog.begin_mark(initial_sync)?;
         // The rows of a batch that was written only in part lie after `applied`. The batch will be replayed; until

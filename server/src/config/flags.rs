@@ -21,41 +21,40 @@ pub(super) fn parse(argv: &[String]) -> Result<Flags, ConfigError> {
     };
     let mut given = Given::default();
     for opt in OPTIONS.iter().filter(|opt| !opt.flag.is_empty()) {
-        take(&matches, opt, &mut given)?;
+        take(&matches, opt, &mut given);
     }
     Ok(Flags::Given(given))
 }
 
-fn take(matches: &ArgMatches, opt: &'static Opt, given: &mut Given) -> Result<(), ConfigError> {
+fn take(matches: &ArgMatches, opt: &'static Opt, given: &mut Given) {
     match opt.kind {
         Kind::Switch => {
             if matches.get_flag(opt.flag) {
-                given.put(opt, opt.flag, "true")?;
+                given.put(opt, opt.flag, "true");
             }
         }
         Kind::Verbosity => {
             let count = matches.get_count(opt.flag);
             if count > 0 {
-                given.put(opt, opt.flag, &count.to_string())?;
+                given.put(opt, opt.flag, &count.to_string());
             }
         }
         Kind::Pairs => {
             for pair in matches.get_many::<String>(opt.flag).into_iter().flatten() {
-                let (name, value) = pair.split_once('=').ok_or_else(|| {
-                    ConfigError::CommandLine(format!(
+                match pair.split_once('=') {
+                    Some((name, value)) => given.put_parameter(name, value),
+                    None => given.wrong.push(ConfigError::CommandLine(format!(
                         "Illegal option assignment: \"{pair}\"; use --setParameter name=value"
-                    ))
-                })?;
-                given.put_parameter(name, value);
+                    ))),
+                }
             }
         }
         Kind::Text | Kind::Int | Kind::Float => {
             if let Some(text) = matches.get_one::<String>(opt.flag) {
-                given.put(opt, opt.flag, text)?;
+                given.put(opt, opt.flag, text);
             }
         }
     }
-    Ok(())
 }
 
 /// Converts `--vvv`, an old spelling, to `-vvv`.

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::{ConfigError, options::Given};
 
-/// The access control settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Access control as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecuritySettings {
     /// Access control is enabled.
     pub authorization: bool,

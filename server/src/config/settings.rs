@@ -65,8 +65,8 @@ pub struct Settings {
     pub without_effect: Vec<String>,
 }
 
-/// The settings of the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where log lines go, and which.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogSettings {
     /// The log file; `None` is standard output.
     pub path: Option<PathBuf>,
@@ -84,10 +84,11 @@ pub struct LogSettings {
     pub local_time: bool,
 }
 
-/// What logRotate does with the log file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What happens to the log file when it is rotated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogRotate {
-    /// Rename the file with a timestamp suffix and start a new one.
+    /// The file gets the time as suffix and a new one is begun.
+    #[default]
     Rename,
     /// Reopen the file, because somebody else has moved it.
     Reopen,
@@ -110,56 +111,81 @@ const LISTEN_BACKLOG: i64 = 4096;
 const VERBOSITY_MAX: i64 = 5;
 
 impl Settings {
-    pub(super) fn resolve(argv: &[String], given: Given) -> Result<Self, ConfigError> {
-        let in_range = |key: &'static str, default: i64, min: i64, max: i64| {
-            let value = given.int(key)?.unwrap_or(default);
-            if value < min {
-                return Err(ConfigError::Value(format!(
-                    "{key} must be greater than or equal to {min}"
-                )));
-            }
-            if value > max {
-                return Err(ConfigError::Value(format!(
-                    "{key} must be less than or equal to {max}"
-                )));
-            }
-            Ok(value)
-        };
-        let security = security::resolve(&given)?;
+    pub(super) fn resolve(argv: &[String], mut given: Given) -> Result<Self, ConfigError> {
+        let mut wrong = Wrong(std::mem::take(&mut given.wrong));
+        let security = wrong.note(security::resolve(&given));
         let text = |key: &str| given.text(key).map(str::to_owned);
-        let replication = given.text("replication.replSet").map(set_name).transpose()?;
-        Ok(Self {
+        let verbosity = wrong.range(&given, "systemLog.verbosity", 0, 0, VERBOSITY_MAX);
+        let oplog_size = given.text("replication.oplogSizeMB").is_some();
+        let oplog_size =
+            oplog_size.then(|| wrong.range(&given, "replication.oplogSizeMB", 1, 1, 1 << 31));
+        let backlog = wrong.range(&given, "net.listenBacklog", LISTEN_BACKLOG, 1, 1 << 30);
+        let conns = wrong.range(&given, "net.maxIncomingConnections", MAX_CONNS, 5, MAX_CONNS);
+        let slow_ms = "operationProfiling.slowOpThresholdMs";
+        let settings = Self {
             argv: argv.to_vec(),
             parsed: nested(&given),
-            port: narrow(in_range("net.port", 27017, 1, 65535)?),
-            bind_ips: bind_ips(&given)?,
-            listen_backlog: narrow(in_range("net.listenBacklog", LISTEN_BACKLOG, 1, 1 << 30)?),
-            max_conns: narrow(in_range("net.maxIncomingConnections", MAX_CONNS, 5, MAX_CONNS)?),
-            compressors: compressors(given.text("net.compression.compressors"))?,
+            port: narrow(wrong.range(&given, "net.port", 27017, 1, 65535)),
+            bind_ips: wrong.note(bind_ips(&given)),
+            listen_backlog: narrow(backlog),
+            max_conns: narrow(conns),
+            compressors: wrong.note(compressors(given.text("net.compression.compressors"))),
             db_path: text("storage.dbPath").unwrap_or_else(|| "/data/db".to_owned()).into(),
-            backup_root: backup_root(given.text("storage.backupRoot"))?,
-            scrub_interval: scrub_interval(&given)?,
-            storage_engine: engine(given.text("storage.engine"))?,
-            cache_bytes: cache_bytes(&given)?,
-            history_window: history_window(given.text("storage.historyWindow"))?,
-            repl_set: replication,
-            oplog_size_mb: given
-                .int("replication.oplogSizeMB")?
-                .map(|_| in_range("replication.oplogSizeMB", 0, 1, 1 << 31).map(narrow))
-                .transpose()?,
-            oplog_min_retention: min_retention(&given)?,
-            log: log_settings(
-                &given,
-                narrow(in_range("systemLog.verbosity", 0, 0, VERBOSITY_MAX)?),
-            )?,
-            slow_ms: narrow(in_range("operationProfiling.slowOpThresholdMs", 100, 0, i64::MAX)?),
-            tls: tls::resolve(&given, &security)?,
+            backup_root: wrong.note(backup_root(given.text("storage.backupRoot"))),
+            scrub_interval: wrong.note(scrub_interval(&given)),
+            storage_engine: wrong.note(engine(given.text("storage.engine"))),
+            cache_bytes: wrong.note(cache_bytes(&given)),
+            history_window: wrong.note(history_window(given.text("storage.historyWindow"))),
+            repl_set: wrong.note(given.text("replication.replSet").map(set_name).transpose()),
+            oplog_size_mb: oplog_size.map(narrow),
+            oplog_min_retention: wrong.note(min_retention(&given)),
+            log: wrong.note(log_settings(&given, narrow(verbosity))),
+            slow_ms: narrow(wrong.range(&given, slow_ms, 100, 0, i64::MAX)),
+            tls: wrong.note(tls::resolve(&given, &security)),
             security,
             pid_file: text("processManagement.pidFilePath").map(PathBuf::from),
-            impersonate: given.text("processManagement.impersonate").map(profile).transpose()?,
+            impersonate: wrong
+                .note(given.text("processManagement.impersonate").map(profile).transpose()),
             without_effect: without_effect(&given),
             parameters: given.parameters.into_iter().collect(),
+        };
+        match wrong.0.len() {
+            0 => Ok(settings),
+            1 => Err(wrong.0.remove(0)),
+            _ => Err(ConfigError::Several(wrong.0)),
+        }
+    }
+}
+
+/// What is wrong. Where something is, the default stands in: it is never used.
+struct Wrong(Vec<ConfigError>);
+
+impl Wrong {
+    fn note<T: Default>(&mut self, result: Result<T, ConfigError>) -> T {
+        result.unwrap_or_else(|wrong| {
+            self.0.push(wrong);
+            T::default()
         })
+    }
+
+    fn range(&mut self, given: &Given, key: &str, default: i64, min: i64, max: i64) -> i64 {
+        let value = match given.int(key) {
+            Ok(value) => value.unwrap_or(default),
+            Err(wrong) => {
+                self.0.push(wrong);
+                default
+            }
+        };
+        if value < min {
+            let text = format!("{key} must be greater than or equal to {min}");
+            self.0.push(ConfigError::Value(text));
+            return min;
+        }
+        if value > max {
+            self.0.push(ConfigError::Value(format!("{key} must be less than or equal to {max}")));
+            return max;
+        }
+        value
     }
 }
 
