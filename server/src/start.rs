@@ -70,7 +70,7 @@ pub fn run(argv: &[String]) -> ExitCode {
     // The allocator requests 2 MiB pages, and each stays resident even if little of it is used.
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::warn!(target: "CONTROL", ctx = "initandlisten", %error,
-            "Transparent huge pages stay on: memory will be less tight");
+            "Cannot disable transparent huge pages; the process may use more memory");
     }
     match serve(settings, log) {
         Ok(()) => ExitCode::SUCCESS,

@@ -685,7 +685,7 @@ impl Drop for Inner {
         // A clean shutdown leaves everything and the durable mark on disk. If an engine failure came before, both
         // calls fail again.
         if let Err(error) = self.oplog.sync().and_then(|_| self.oplog.save_mark()) {
-            tracing::warn!(%error, "the store was not synced at its end");
+            tracing::warn!(%error, "the store could not be synced at shutdown");
         }
     }
 }

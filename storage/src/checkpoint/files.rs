@@ -155,7 +155,7 @@ impl Target {
     pub(super) fn clear(&self) {
         if let Err(error) = fs::remove_dir_all(&self.unfinished) {
             tracing::warn!(path = %self.unfinished.display(), %error,
-                "what is left of a failed backup could not be removed: remove it by hand");
+                "cannot remove the files of a failed backup; remove them by hand");
         }
     }
 }
