@@ -50,8 +50,7 @@ const RING_AGE_MAX: Duration = Duration::from_secs(2);
 const RECLAIM_SECS: u32 = 30;
 /// The maximum number of snapshots in the ring.
 const RING_LEN_MAX: usize = 64;
-/// How many bytes may be written while the ring's first snapshot waits. A snapshot keeps the memtables of its time in
-/// memory.
+/// How many bytes may be written while the ring's first snapshot waits: a snapshot keeps its memtables in memory.
 const RING_BYTES_MAX: u64 = 8 << 20;
 
 /// The options of a store.
@@ -65,8 +64,7 @@ pub struct StoreOptions {
     pub oplog_max_bytes: u64,
     /// `--oplogMinRetentionHours`.
     pub oplog_min_retention: Duration,
-    /// If true, the oplog keeps every entry of the readable history, whatever its size. A size set by
-    /// `replSetResizeOplog` takes precedence.
+    /// If true and no size was set by `replSetResizeOplog`, the oplog keeps every entry of the readable history.
     pub oplog_follows_history: bool,
     /// `--historyWindow`. With zero no history is kept, so there are no point-in-time reads and no rollback.
     pub history_window: Duration,
@@ -114,8 +112,7 @@ pub(crate) struct Inner {
     /// Index builds that have reached their first drain in this process.
     pub(crate) built: Mutex<HashSet<Uuid>>,
     pub(crate) watchers: Watchers,
-    /// True while a batch that is too large for one commit has been written only in part. Then writers read at
-    /// `applied`.
+    /// True while a batch too large for one commit is written only in part. Then writers read at `applied`.
     pub(crate) partial: AtomicBool,
     pub(crate) batch_max_bytes: u64,
     pub(crate) initial_sync: AtomicBool,
@@ -264,8 +261,7 @@ impl Store {
             })?);
         let initial_sync = read_mark(&*snapshot, "initialSync")?.is_some();
         oplog.begin_mark(initial_sync)?;
-        // The rows of a batch that was written only in part lie after `applied`. The batch will be replayed; until
-        // then its rows are not read.
+        // The rows of a batch that was written only in part lie after `applied`: they are not read until its replay.
         let partial = read_mark(&*snapshot, "partial")?.is_some();
         let at = partial.then_some(applied.op_time.ts);
         let low = Arc::<LowKeys>::default();
@@ -277,8 +273,7 @@ impl Store {
             at,
         };
         let mut catalog = Catalog::read(&reader)?;
-        // The catalog does not record when a collection was dropped. So reads at a time before `applied` load the
-        // catalog of that time.
+        // The catalog does not record drops, so reads at a time before `applied` load the catalog of that time.
         catalog.note_change(applied.op_time.ts);
         let next_table = read_mark(&*snapshot, "nextTable")?
             .map_or(Ok(TableId::FIRST_FREE), u32::try_from)
@@ -385,8 +380,7 @@ impl Store {
             return self.put_meta("local.replset.election", doc);
         }
         node_files::write_vote(&self.0.dbpath, doc)?;
-        // From now on the vote file must exist and must not be older than this: a node that forgot its vote could
-        // vote twice.
+        // From now on the vote file must exist and not be older: a node that forgot its vote could vote twice.
         let mut batch = Batch::default();
         batch.put(Keyspace::Meta, mark_key("voted"), numbers([term(doc)]));
         self.0.engine.commit(batch, Sync::Yes)
@@ -402,8 +396,7 @@ impl Store {
         &self.0.marks
     }
 
-    /// The position up to which entries were applied when the store was opened. Later oplog entries have to be
-    /// replayed.
+    /// How far entries were applied when the store was opened. Later oplog entries have to be replayed.
     pub fn applied_at_open(&self) -> OpTimeAndWall {
         self.0.applied_at_open
     }
@@ -529,8 +522,7 @@ impl Inner {
         }
     }
 
-    /// Replaces the published engine snapshot by a new one, so that an idle store does not keep an old snapshot
-    /// alive.
+    /// Replaces the published engine snapshot, so that an idle store does not keep an old one alive.
     fn refresh_present(&self) {
         self.turn.take();
         let old = self.present();
