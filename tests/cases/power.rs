@@ -23,7 +23,7 @@ use tests::servers::Version;
 use tests::wait::{PATIENCE, wait_until};
 use tests::workload::seeds;
 
-/// What the disk does besides losing power.
+/// The faults of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Enemy {
     PowerCut,
@@ -44,7 +44,7 @@ const ENEMIES: [Enemy; 6] = [
 ];
 const VERSIONS: [Version; 3] = [Version::V8_2, Version::V5_0, Version::V4_4];
 
-/// What the node may log about such a disk.
+/// Log lines that are expected with such a disk.
 const TOLD_BY_THE_DISK: &[&str] = &[
     "Input/output error",
     "No space left on device",
@@ -54,12 +54,12 @@ const TOLD_BY_THE_DISK: &[&str] = &[
     "Error during startup, terminating",
 ];
 
-/// How the node came back.
+/// The state of the node after the power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// With everything that it had acknowledged.
+    /// It has everything that it had acknowledged.
     Whole,
-    /// It lacks something, and reports it.
+    /// It lacks something and reports it.
     KnowsItsLoss,
     /// It lacks something and cannot know, because its disk lied about the mark, too.
     LostUnnoticed,
@@ -187,7 +187,7 @@ fn write(stop: &AtomicBool, port: u16, writer: u32, acknowledged: &Mutex<HashSet
     }
 }
 
-/// While the primary is suspended, the node only has what its disk kept.
+/// Starts the node while the primary is suspended, so that the node has only what its disk kept.
 fn start_alone(set: &mut ReplSet, acknowledged: &Mutex<HashSet<String>>) -> Result<Outcome> {
     if let Err(error) = set.ours_mut()?.restart() {
         ensure!(!set.ours_mut()?.is_running(), "it neither starts nor ends: {error:#}");
