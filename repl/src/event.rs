@@ -1,4 +1,4 @@
-//! Event in, action out: the whole contract between decisions and effects.
+//! The contract between decisions and effects: events in, actions out.
 //!
 //! ```text
 //!   heartbeat replies, peers' requests, ticks ----> +------+ ----> heartbeats, reports, answers, things to persist
@@ -6,37 +6,37 @@
 //!   data plane: DataEvent ------------------------> +------+ ----> data plane: DataAction
 //! ```
 //!
-//! The *data plane* (initial sync, fetcher, writer, applier) does as [`DataAction`] says and tells
-//! what came of it by [`DataEvent`]. It does one thing at a time: it syncs initially, follows, rolls
-//! back, or is idle. Rules it may count on and must keep:
+//! The *data plane* (initial sync, fetcher, writer, applier) executes each [`DataAction`] and reports the result by a
+//! [`DataEvent`]. It does one thing at a time: it syncs initially, follows, rolls back, or is idle. Rules for both
+//! sides:
 //!
-//! 1. Every `StartInitialSync`, `Follow` and `RollBack` carries a new [`TaskId`], and is answered exactly once with
-//!    that id: by `InitialSyncFinished`/`InitialSyncFailed`, `FollowEnded`, or `RollbackFinished`/`RollbackFailed`.
-//!    `Stop` asks for that answer soon; the answer still comes. Nothing new is started before it has come.
+//! 1. Every `StartInitialSync`, `Follow` and `RollBack` has a new [`TaskId`], and is answered exactly once with that
+//!    id: by `InitialSyncFinished`/`InitialSyncFailed`, `FollowEnded`, or `RollbackFinished`/`RollbackFailed`. `Stop`
+//!    asks for that answer soon; the answer still comes. Nothing new is started before it.
 //! 2. `Configure` comes before the first task and again whenever one of its values changes.
-//! 3. `Progress` tells only what is true already: `durable` after the sync that made it so. It is the only
-//!    source of the positions the set hears. Positions go back only by `RollbackFinished` and a new initial sync;
-//!    what was read before a rollback carries the rollback id of then, and does not count any more.
-//! 4. `SourceMetadata` follows each batch, empty ones too. If the source is to be left the answer is `Stop`;
-//!    silence means go on.
-//! 5. What the fetcher must say in its requests (term, last known commit point, version profile)
-//!    is in [`Snapshot`](crate::Snapshot), always current.
+//! 3. `Progress` reports only what is already true: `durable` after the sync that made it so. It is the only source
+//!    of the positions that the set sees. Positions move back only by `RollbackFinished` and a new initial sync;
+//!    progress read before a rollback has the earlier rollback id and is ignored.
+//! 4. `SourceMetadata` follows each batch, also empty ones. If the source must be left, the reaction is `Stop`;
+//!    otherwise the task continues.
+//! 5. What the fetcher must put in its requests (term, last known commit point, version profile) is in
+//!    [`Snapshot`](crate::Snapshot), always current.
 
 use std::time::Duration;
 
 use bson::{RawDocumentBuf, oid::ObjectId};
 use protocol::{ErrorCode, HostAndPort, OpTime, OpTimeAndWall, Profile, RawDoc};
 
-/// The two clocks, read once for each event. Decisions go by `mono`; `wall` is only shown.
+/// The two clocks, read once per event. Decisions use `mono`; `wall` is only shown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Now {
-    /// Time since an arbitrary moment before the process started. Never goes back.
+    /// Time since an arbitrary point before the process started. Never moves back.
     pub mono: Duration,
-    /// The clock on the wall. May jump.
+    /// The wall clock. May jump.
     pub wall: bson::DateTime,
 }
 
-/// Names one task given to the data plane, so that a late answer is not taken for a new one.
+/// Identifies a task of the data plane, so that a late answer is not taken for that of a newer task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TaskId(pub u64);
 
@@ -49,89 +49,89 @@ pub struct SyncSource {
     pub member_id: i32,
 }
 
-/// How far we are. `written >= durable` and `written >= applied` always.
+/// Our positions. `written >= durable` and `written >= applied` always hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Positions {
     /// Last entry in our oplog, synced or not.
     pub written: OpTimeAndWall,
-    /// Last entry that a sync has made durable.
+    /// Last entry that is synced.
     pub durable: OpTimeAndWall,
     /// Last entry whose effects are readable.
     pub applied: OpTimeAndWall,
 }
 
-/// What our own member entry in the config means for the data plane.
+/// The settings in our own member entry of the config that concern the data plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberSettings {
     /// Our `_id`.
     pub member_id: i32,
-    /// Our address as the set knows it: `voteCommitIndexBuild.hostAndPort`.
+    /// Our address in the config, for `voteCommitIndexBuild.hostAndPort`.
     pub host: HostAndPort,
     /// True if index builds wait for our `voteCommitIndexBuild`.
     pub votes: bool,
-    /// False: keep `_id` indexes alone.
+    /// False: keep only `_id` indexes.
     pub build_indexes: bool,
-    /// `secondaryDelaySecs`: apply (and show) entries this late.
+    /// `secondaryDelaySecs`: apply (and show) entries this much later.
     pub delay_secs: u32,
-    /// `electionTimeoutMillis`: a getMore waits at most half of it, a source is given up after it.
+    /// `electionTimeoutMillis`: a getMore waits at most half of it; a silent source is left after it.
     pub election_timeout: Duration,
 }
 
-/// What the core tells the data plane to do.
+/// An instruction of the core to the data plane.
 #[derive(Clone, PartialEq, Debug)]
 pub enum DataAction {
-    /// Our place in the set, before the first task and when it changes.
+    /// Our settings; sent before the first task and when they change.
     Configure(MemberSettings),
-    /// Drop what is there and clone `source`.
+    /// Drop all data and clone `source`.
     StartInitialSync {
-        /// To be repeated in the answer.
+        /// Repeated in the answer.
         task: TaskId,
-        /// Whom to clone.
+        /// The member to clone.
         source: SyncSource,
     },
     /// Fetch, write and apply the oplog of `source` after our last written entry.
     Follow {
-        /// To be repeated in the answer.
+        /// Repeated in the answer.
         task: TaskId,
-        /// Whom to follow.
+        /// The member to follow.
         source: SyncSource,
     },
-    /// Go back to the common point with `source`. Readers are already refused (state ROLLBACK).
+    /// Roll back to the common point with `source`. Readers are already refused (state ROLLBACK).
     RollBack {
-        /// To be repeated in the answer.
+        /// Repeated in the answer.
         task: TaskId,
-        /// Whose history is right.
+        /// The member whose history is authoritative.
         source: SyncSource,
     },
-    /// End this task. Entries already buffered may be written and applied or dropped.
+    /// End this task. Entries already buffered may be applied or dropped.
     Stop {
         /// The task to end.
         task: TaskId,
         /// For the log.
         why: String,
     },
-    /// The commit point or the stable point moved: majority reads and history trimming follow it.
+    /// The commit point or the stable point advanced: majority reads and history trimming use it.
     CommitPoint {
-        /// Majority committed, as far as we know; may be ahead of what we applied.
+        /// The majority commit point as far as we know; may be ahead of `applied`.
         committed: OpTimeAndWall,
         /// min(committed, applied).
         stable: OpTime,
     },
 }
 
-/// What the data plane tells the core.
+/// A report of the data plane to the core.
 #[derive(Clone, Debug)]
 pub enum DataEvent {
-    /// How far our oplog reaches beyond the positions: the private tail of a delayed member.
+    /// Our last entry beyond the visible positions: the private tail of a delayed member.
     Fetched(OpTime),
-    /// Written, durable or applied moved. During initial sync nothing is told.
+    /// Written, durable or applied advanced. Not sent during initial sync.
     Progress {
         /// The rollback id of the last finished rollback, read before the positions.
         rbid: i32,
-        /// Where we are.
+        /// Our positions.
         positions: Positions,
     },
-    /// After each batch from the source, empty ones too.
+    /// Sent after each batch from the source, also empty ones.
     SourceMetadata {
         /// The task that fetched it.
         task: TaskId,
@@ -144,30 +144,30 @@ pub enum DataEvent {
     },
     /// The answer to `Follow`.
     FollowEnded {
-        /// Which one.
+        /// The task.
         task: TaskId,
-        /// What is to be done next.
+        /// What to do next.
         remedy: Remedy,
         /// For the log, and for the operator if the remedy is [`Remedy::Halt`].
         why: String,
     },
-    /// `replSetGetStatus.initialSyncStatus`, as it shall be shown.
+    /// The document for `replSetGetStatus.initialSyncStatus`.
     InitialSyncProgress {
-        /// Which one.
+        /// The task.
         task: TaskId,
         /// The document.
         status: RawDoc,
     },
     /// The answer to `StartInitialSync`: everything is durable and readable.
     InitialSyncFinished {
-        /// Which one.
+        /// The task.
         task: TaskId,
-        /// written = durable = applied.
+        /// The position: written = durable = applied.
         applied: OpTimeAndWall,
     },
-    /// The answer to `StartInitialSync` if it did not succeed.
+    /// The answer to `StartInitialSync` if it failed.
     InitialSyncFailed {
-        /// Which one.
+        /// The task.
         task: TaskId,
         /// For the log.
         why: String,
@@ -176,16 +176,16 @@ pub enum DataEvent {
     },
     /// The answer to `RollBack`.
     RollbackFinished {
-        /// Which one.
+        /// The task.
         task: TaskId,
-        /// Where we are now.
+        /// Our positions after the rollback.
         positions: Positions,
-        /// The rollback id from now on: progress that carries another was read before the rollback.
+        /// The new rollback id: progress with another id was read before the rollback.
         rbid: i32,
     },
-    /// The answer to `RollBack` if it did not succeed.
+    /// The answer to `RollBack` if it failed.
     RollbackFailed {
-        /// Which one.
+        /// The task.
         task: TaskId,
         /// `Retry`, `Resync` or `Halt`.
         remedy: Remedy,
@@ -194,12 +194,12 @@ pub enum DataEvent {
     },
     /// The rollback id of this node has changed: a rollback is about to change data.
     RollbackId(i32),
-    /// A file of the store is damaged: what was acknowledged may be gone.
+    /// A file of the store is damaged: acknowledged entries may be lost.
     Damaged {
         /// Which file and what to do.
         why: String,
     },
-    /// Replication cannot go on, outside of any task (an entry that cannot be applied).
+    /// Replication cannot continue, outside of any task (an entry that cannot be applied).
     Halted {
         /// Which entry and what to do.
         why: String,
@@ -209,11 +209,11 @@ pub enum DataEvent {
 /// What to do about a failure. Callers match on this, never on text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Remedy {
-    /// Nothing is wrong with the source: choose again, it may be the same.
+    /// The source is fine: choose again, perhaps the same one.
     Retry,
-    /// Leave the source alone for a while.
+    /// Do not use the source for a while.
     ChangeSource,
-    /// Our history and the source's part: go back to the common point.
+    /// Our history has diverged from the source's: roll back to the common point.
     RollBack,
     /// The source's oplog begins after our last entry: only another source or a new initial sync helps.
     Resync,
@@ -221,79 +221,79 @@ pub enum Remedy {
     Halt,
 }
 
-/// What happens to a node.
+/// An event for the node.
 #[derive(Debug)]
 pub enum Event {
     /// Time has passed; see `Node::next_wakeup`.
     Tick,
-    /// A heartbeat of ours was answered, or not.
+    /// A heartbeat of ours has ended.
     HeartbeatDone {
-        /// Whom we asked.
+        /// The member it was sent to.
         target: HostAndPort,
-        /// As in the action.
+        /// The sequence number of the action.
         seq: u64,
-        /// How long it took.
+        /// The round trip time.
         rtt: Duration,
         /// The reply (`ok: 1`), or why there is none.
         result: Result<RawDoc, PeerError>,
         /// `maxWireVersion` of the peer's hello, if one was exchanged.
         max_wire_version: Option<i32>,
     },
-    /// Who we are in a config.
+    /// The result of searching for ourselves in a config.
     SelfFound {
-        /// As in the action.
+        /// The sequence number of the action.
         seq: u64,
         /// Every address of the config that answered `_isSelf` with our id.
         hosts: Vec<HostAndPort>,
     },
-    /// A position report of ours was answered, or not.
+    /// A position report of ours has ended.
     ReportDone {
-        /// As in the action.
+        /// The sequence number of the action.
         seq: u64,
         /// The reply, or why there is none.
         result: Result<RawDoc, PeerError>,
     },
-    /// A peer that is no driver said hello before we had a config: its wire versions are those of the set.
+    /// An internal client sent hello before we had a config: its wire versions are those of the set.
     InternalClient {
         /// `internalClient.maxWireVersion`.
         max_wire_version: i32,
     },
     /// A command of a peer or client; answered by [`Action::Answer`] with the same id.
     Request {
-        /// To be repeated in the answer.
+        /// Repeated in the answer.
         id: u64,
-        /// What is asked.
+        /// The request.
         request: Request,
     },
     /// From the data plane.
     Data(DataEvent),
-    /// An operator changed something that may let a node that halted go on.
+    /// An operator changed something that may let a halted node continue.
     TryAgain {
         /// What changed, for the log.
         because: String,
     },
 }
 
-/// Why a peer gave no usable answer.
+/// Why a peer gave no usable reply.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PeerError {
-    /// No connection, or it broke.
+    /// There is no connection, or it broke.
     #[error("{0}")]
     Network(String),
-    /// Nothing came in time.
+    /// No reply arrived in time.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// `ok: 0`.
+    /// A reply with `ok: 0`.
     #[error("{message} ({code})")]
     Command {
-        /// Its code.
+        /// The error code.
         code: ErrorCode,
-        /// Its `errmsg`.
+        /// The error text.
         message: String,
     },
 }
 
-/// A command that the node itself answers. Bodies are as they came.
+/// A command that the node itself answers, with the body as received.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// `replSetHeartbeat`.
@@ -324,7 +324,7 @@ pub enum Request {
     AbortPrimaryCatchUp(RawDoc),
 }
 
-/// A command's failure as the wire shows it.
+/// A command's error as sent on the wire.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandError {
@@ -335,34 +335,34 @@ pub struct CommandError {
 }
 
 impl CommandError {
-    /// From its parts.
+    /// Makes an error from its parts.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 }
 
-/// The body of a reply without `ok`, or the failure.
+/// The body of a reply without `ok`, or the error.
 pub type Answer = Result<RawDocumentBuf, CommandError>;
 
-/// What the node wants done, in order.
+/// What the node wants to be done, in order.
 #[derive(Debug)]
 pub enum Action {
-    /// Ask a member how it is; answered by [`Event::HeartbeatDone`].
+    /// Send a heartbeat; answered by [`Event::HeartbeatDone`].
     Heartbeat {
-        /// Whom to ask.
+        /// The member.
         target: HostAndPort,
-        /// To be repeated.
+        /// Repeated in the event.
         seq: u64,
         /// The command.
         body: RawDocumentBuf,
-        /// How long to wait.
+        /// The timeout.
         timeout: Duration,
     },
-    /// These are the members from now on: close connections to others.
+    /// The current members: close connections to others.
     Members(Vec<HostAndPort>),
-    /// Ask each host `_isSelf`; answered by [`Event::SelfFound`].
+    /// Send `_isSelf` to each host; answered by [`Event::SelfFound`].
     FindSelf {
-        /// To be repeated.
+        /// Repeated in the event.
         seq: u64,
         /// The members of a config.
         hosts: Vec<HostAndPort>,
@@ -371,74 +371,74 @@ pub enum Action {
     Report {
         /// The sync source.
         target: HostAndPort,
-        /// To be repeated.
+        /// Repeated in the event.
         seq: u64,
         /// The command.
         body: RawDocumentBuf,
-        /// How long to wait.
+        /// The timeout.
         timeout: Duration,
     },
-    /// Make durable, before the actions that follow.
+    /// Make durable before the following actions are executed.
     Persist(Persist),
     /// Answer a request.
     Answer {
-        /// Which one.
+        /// The request's id.
         id: u64,
         /// The reply.
         answer: Answer,
     },
-    /// For the data plane.
+    /// An instruction for the data plane.
     Data(DataAction),
-    /// Something an operator should read.
+    /// A message for the operator.
     Log(Log),
 }
 
-/// What outlives the process.
+/// What must survive the process.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Persist {
     /// The config, byte for byte: `local.system.replset`.
     Config(RawDoc),
     /// The vote: `local.replset.election`.
     LastVote(LastVote),
-    /// The version that we show.
+    /// The release that we show.
     Profile(&'static Profile),
 }
 
-/// For whom we voted last.
+/// Our last vote.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LastVote {
-    /// In which term.
+    /// The term of the vote.
     pub term: i64,
-    /// The candidate's place in the config; -1 if none.
+    /// The candidate's index in the config; -1 if none.
     pub candidate_index: i64,
 }
 
 /// A line for the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Log {
-    /// How grave.
+    /// The severity.
     pub level: LogLevel,
-    /// The sentence.
+    /// The message.
     pub text: String,
 }
 
-/// How grave a [`Log`] line is.
+/// The severity of a [`Log`] line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogLevel {
-    /// Worth knowing.
+    /// Informative.
     Info,
-    /// May need care.
+    /// May need attention.
     Warn,
-    /// Needs care.
+    /// Needs attention.
     Error,
 }
 
-/// What the node knows when it starts.
+/// What the node knows at start.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// `--replSet`.
     pub set_name: String,
-    /// Identifies this process: `topologyVersion.processId` and the answer to `_isSelf`.
+    /// Unique id of this process, for `topologyVersion.processId` and the reply to `_isSelf`.
     pub process_id: ObjectId,
     /// The persisted config.
     pub config: Option<RawDoc>,
@@ -448,14 +448,14 @@ pub struct Start {
     pub profile: Option<&'static Profile>,
     /// True if the profile must not follow the set.
     pub profile_pinned: bool,
-    /// What the store holds; null positions if it holds nothing.
+    /// The store's positions; null if it is empty.
     pub positions: Positions,
-    /// True if a finished initial sync is in the store.
+    /// True if the store contains a finished initial sync.
     pub initial_sync_done: bool,
     /// Rollback id.
     pub rbid: i32,
-    /// Entries up to here were acknowledged once, and the disk lost them.
+    /// The last entry that was acknowledged and then lost by the disk.
     pub lost_tail: Option<OpTime>,
-    /// What is known to be damaged in the store, and what to do.
+    /// Known damage of the store, and what to do.
     pub damage: Option<String>,
 }

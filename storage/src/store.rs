@@ -64,6 +64,9 @@ pub struct StoreOptions {
     pub oplog_max_bytes: u64,
     /// `--oplogMinRetentionHours`.
     pub oplog_min_retention: Duration,
+    /// The oplog keeps every entry of a moment that can be read, whatever its size. A size that
+    /// `replSetResizeOplog` has set wins over this.
+    pub oplog_follows_history: bool,
     /// `--historyWindow`. Zero keeps nothing: then there are no reads at a time and no rollback.
     pub history_window: Duration,
     /// The most that history may hold, in bytes.
@@ -79,6 +82,7 @@ impl Default for StoreOptions {
             cache_bytes: 32 << 20,
             oplog_max_bytes: 990 << 20,
             oplog_min_retention: Duration::ZERO,
+            oplog_follows_history: false,
             history_window: Duration::from_secs(24 * 3600),
             history_max_bytes: None,
             batch_max_bytes: 32 << 20,
@@ -256,13 +260,10 @@ impl Store {
         let applied = read_position(&*snapshot, "applied")?;
         let oldest = read_mark(&*snapshot, "oldest")?.map_or(Timestamp::NULL, Timestamp::from_u64);
         let durable_mark = lock.is_some().then(|| DurableMark::open(dbpath)).transpose()?;
-        let oplog = Arc::new(Oplog::open(
-            Arc::clone(&engine),
-            durable_mark,
-            options.oplog_max_bytes,
-            options.oplog_min_retention,
-            |written| Watermarks::new(written, applied, oldest),
-        )?);
+        let oplog =
+            Arc::new(Oplog::open(Arc::clone(&engine), durable_mark, &options, |written| {
+                Watermarks::new(written, applied, oldest)
+            })?);
         let initial_sync = read_mark(&*snapshot, "initialSync")?.is_some();
         oplog.begin_mark(initial_sync)?;
         // What a batch left half-way lies after `applied`: it is replayed, and not looked at before.

@@ -138,7 +138,7 @@ fn a_damaged_byte_is_found(backup: &Path) -> Result<()> {
     std::fs::write(&table, damaged)?;
     let said = verify(backup).err().map(|e| format!("{e:#}")).unwrap_or_default();
     let name = table.strip_prefix(backup)?.display().to_string();
-    ensure!(said.contains(&name) && said.contains("is damaged (1 problems)"), "{said}");
+    ensure!(said.contains(&name) && said.contains("is damaged (1 problem)"), "{said}");
     std::fs::rename(&aside, &table)?;
     verify(backup).map(drop)
 }

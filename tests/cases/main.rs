@@ -51,6 +51,7 @@ mod members;
 mod moments;
 mod out_of_service;
 mod past;
+mod people;
 mod power;
 mod prepared;
 mod privileges;

@@ -1,7 +1,7 @@
 //! Capped collections below feature compatibility version 5.0.
 //!
-//! From 5.0 on the primary logs every delete of a capped collection. Before, each member trims for itself:
-//! after an insert it keeps the longest suffix, in insertion order, that is within size and count.
+//! Since 5.0 the primary logs every delete of a capped collection. Before, each member trims by itself: after an
+//! insert it keeps the longest suffix, in insertion order, that is within size and count.
 
 use protocol::Namespace;
 use storage::{Apply, Collection};
@@ -9,7 +9,7 @@ use storage::{Apply, Collection};
 use super::{Applier, ApplyError, Moment};
 
 impl Applier {
-    /// Removes the oldest documents of a capped collection that has grown beyond its bounds.
+    /// Removes the oldest documents of a capped collection that exceeds its limits.
     pub(super) fn trim_capped(
         &self,
         batch: &mut Apply,
@@ -30,12 +30,12 @@ impl Applier {
     }
 }
 
-/// True if the set's feature compatibility version leaves the trimming to the members.
+/// True if the set's feature compatibility version leaves trimming to the members.
 fn members_trim(batch: &mut Apply) -> Result<bool, ApplyError> {
     fcv_begins_with(batch, "4.")
 }
 
-/// True if the set's feature compatibility version begins so.
+/// True if the set's feature compatibility version begins with `begins`.
 pub(super) fn fcv_begins_with(batch: &mut Apply, begins: &str) -> Result<bool, ApplyError> {
     let Some(versions) = batch.collection_by_name(&Namespace::new("admin", "system.version"))
     else {

@@ -19,7 +19,7 @@ pub(super) struct Images {
 }
 
 impl Applier {
-    /// One document changes. `entry` is the oplog entry that holds `op`, or `op` itself.
+    /// Applies an operation on one document. `entry` is the oplog entry that contains `op`, or consists of it.
     pub(super) fn crud(
         &self,
         batch: &mut Apply,
@@ -64,8 +64,9 @@ impl Applier {
         Ok(Images { pre, post })
     }
 
-    /// What mongod makes of an update whose document is gone: during initial sync a later entry deletes
-    /// it, so nothing; otherwise a replacement is put there, and a change of fields is lost, which we say aloud.
+    /// Handles an update whose document is missing, as mongod does: during initial sync a later entry deletes the
+    /// document, so nothing is done; otherwise a replacement is inserted, and a modification is lost, which is
+    /// logged.
     fn update_of_missing(
         &self,
         op: &ReplOperation<'_>,
@@ -85,7 +86,7 @@ impl Applier {
         }
     }
 
-    /// The collection of an operation; `None` if the operation has no effect because it is not there.
+    /// The collection of an operation; `None` if it does not exist and the operation has no effect.
     pub(super) fn collection_of(
         &self,
         batch: &Apply,
@@ -105,7 +106,7 @@ impl Applier {
     }
 }
 
-/// The document after the update `op` of `pre`.
+/// The document `pre` after the update `op`.
 pub(super) fn updated(
     pre: &RawDoc,
     op: &ReplOperation<'_>,
@@ -114,7 +115,7 @@ pub(super) fn updated(
     apply_update(pre, op.o).map_err(|e| misfit(entry, &e))
 }
 
-/// The `_id` of the document that an insert, update or delete is about.
+/// The `_id` of the document that an insert, update or delete refers to.
 pub(super) fn document_id<'a>(
     op: &ReplOperation<'a>,
     entry: OpTime,

@@ -19,7 +19,7 @@ use super::{
     uuid_of,
 };
 
-/// A command with what its effects need.
+/// A command with what is needed to apply it.
 struct Ddl<'a> {
     op: &'a ReplOperation<'a>,
     entry: OpTime,
@@ -41,7 +41,7 @@ impl Ddl<'_> {
 }
 
 impl Applier {
-    /// `op` holds `command`; it stands in `entry` and takes effect at `ts`.
+    /// Applies `command`, which `op` contains; it is part of `entry` and takes effect at `ts`.
     pub(super) fn ddl(
         &self,
         batch: &mut Apply,
@@ -57,7 +57,7 @@ impl Applier {
             }
             Command::DropDatabase => drop_database(batch, &ddl),
             Command::RenameCollection(rename) => self.rename(batch, &ddl, rename),
-            // Compares hashes on the nodes that carry it out; it changes no data.
+            // dbCheck compares hashes between nodes; it changes no data.
             Command::DbCheck => Ok(()),
             Command::Drop { .. }
             | Command::CollMod { .. }
@@ -84,7 +84,7 @@ impl Applier {
         }
     }
 
-    /// Commands about a collection that is there.
+    /// Commands on an existing collection.
     fn ddl_on(
         &self,
         batch: &mut Apply,
@@ -134,7 +134,7 @@ impl Applier {
         let ns = Namespace::new(ddl.op.db(), name);
         let uuid = ddl.uuid()?;
         if let Some(there) = batch.collection(uuid) {
-            // Cloned, perhaps under the name that a later entry gives it: that entry will come.
+            // The collection was cloned, perhaps already under the name that a later entry gives it.
             tracing::debug!(%ns, now = %there.ns(), "the collection to create is there already");
             return Ok(());
         }
@@ -186,7 +186,7 @@ impl Applier {
         changes: &RawDocument,
     ) -> Result<(), ApplyError> {
         let mut after = options::after_coll_mod(coll.options(), changes).map_err(|e| ddl.bad(e))?;
-        // What 5.0 is not told it takes for false, whatever else the command is about.
+        // On 5.0, a collMod that does not mention `recordPreImages` sets it to false.
         let told = changes.get("recordPreImages").is_ok_and(|told| told.is_some());
         let kept = after.get("recordPreImages").is_ok_and(|kept| kept.is_some());
         if kept && !told && fcv_begins_with(batch, "5.")? {
@@ -245,7 +245,7 @@ impl Applier {
         }
     }
 
-    /// What must have happened before an entry of an index build is applied.
+    /// What must happen before an index build's entry is applied.
     pub(super) fn before(&self, entry: &OplogEntry<'_>) -> Result<(), ApplyError> {
         let Some(coll) = uuid_of(&entry.op).filter(|_| self.build_indexes) else { return Ok(()) };
         match &entry.op.kind {
@@ -259,7 +259,7 @@ impl Applier {
         }
     }
 
-    /// What follows when an entry of an index build is applied and readable.
+    /// What follows after an index build's entry is applied and readable.
     pub(super) fn after(&self, entry: &OplogEntry<'_>) {
         if let OpKind::Command(Command::StartIndexBuild(build)) = &entry.op.kind
             && let Some(coll) = uuid_of(&entry.op).filter(|_| self.build_indexes)
@@ -292,7 +292,7 @@ fn commit_index_build(
         let name = name_of(ddl, spec)?;
         match coll.index(name) {
             Some(_) => batch.set_index_ready(ddl.ts, coll.uuid(), name)?,
-            // Its start lies before the entries that we applied, and the clone did not see it.
+            // Its start is before the entries that we applied, and the clone did not see it.
             None => batch.create_index(ddl.ts, coll.uuid(), spec, IndexState::Ready)?,
         }
     }
@@ -306,8 +306,8 @@ fn drop_database(batch: &mut Apply, ddl: &Ddl<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// In initial sync two collections may claim one name until a later entry drops or renames one of
-/// them. Afterwards a name is free when the primary says so.
+/// Frees a name. In initial sync two collections may claim one name until a later entry drops or renames one of them.
+/// Afterwards a name is free when the primary says so.
 fn move_aside(
     batch: &mut Apply,
     uuid: Uuid,

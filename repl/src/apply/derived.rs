@@ -1,6 +1,6 @@
 //! Rows that every member derives for itself: sessions, retry images, change stream pre-images.
 //!
-//! Each is a version at the timestamp of the entry it comes from, so that a read of the past finds the row of that moment.
+//! Each row is a version at the timestamp of its entry, so that a read of the past finds the row of that time.
 
 use std::ops::Bound;
 
@@ -19,7 +19,7 @@ use super::{
 };
 
 impl Applier {
-    /// The session row of a write outside a transaction.
+    /// Writes the session row of a write outside of a transaction.
     pub(super) fn note_retryable_write(
         &self,
         batch: &mut Apply,
@@ -32,7 +32,7 @@ impl Applier {
         self.note_session(batch, entry, None, None)
     }
 
-    /// The session row after `entry`.
+    /// Writes the session row after `entry`.
     pub(super) fn note_session(
         &self,
         batch: &mut Apply,
@@ -50,7 +50,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Where the prepare entries of the undecided transactions stand, by the session rows.
+    /// Positions of the prepare entries of undecided transactions, according to the session rows.
     pub(super) fn prepared_rows(&self) -> Result<Vec<OpTime>, ApplyError> {
         let view = self.store.view(ReadAt::Newest)?;
         let Some(rows) = view.catalog().collection(&self.names.transactions) else {
@@ -69,7 +69,7 @@ impl Applier {
         Ok(prepared)
     }
 
-    /// What a retry of a find-and-modify and a change stream with images will ask for.
+    /// Stores the images for retries of find-and-modify and for change streams.
     pub(super) fn note_images(
         &self,
         batch: &mut Apply,
@@ -93,7 +93,7 @@ impl Applier {
         Ok(())
     }
 
-    /// True if a change stream may ask for the document as it was before `op`.
+    /// True if a change stream may ask for the document before `op`.
     pub(super) fn wants_pre_image(
         &self,
         coll: &Collection,
@@ -107,7 +107,7 @@ impl Applier {
             && wants_pre_images(coll)
     }
 
-    /// The row of a pre-image as a prepared transaction holds it: it appears with the commit.
+    /// The pre-image row as part of a prepared transaction: it appears with the commit.
     pub(super) fn held_pre_image(
         &self,
         batch: &Apply,
@@ -162,7 +162,8 @@ impl Applier {
         Ok(())
     }
 
-    /// A collection for derived rows is created by the primary before the first write that needs it.
+    /// The primary creates a collection for derived rows before the first write that needs it, so a missing one is an
+    /// error, except during initial sync.
     fn no_derived(&self, entry: &OplogEntry<'_>, ns: &str) -> Result<(), ApplyError> {
         match self.mode {
             Mode::InitialSync => Ok(()),

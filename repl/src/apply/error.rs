@@ -1,19 +1,19 @@
-//! Why an entry could not be applied. None of these is ever skipped: replication stops and says so.
+//! Why an entry could not be applied. Such an entry is never skipped: replication stops and reports it.
 
 use protocol::OpTime;
 use storage::StorageError;
 
-/// What stopped the applier.
+/// The error that stopped the applier.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// An entry of a newer MongoDB, or garbage.
+    /// An entry of a newer MongoDB, or an invalid one.
     #[error(
         "the oplog entry {entry} cannot be applied: {why}; upgrade this node, or check the sync source and resync"
     )]
     Entry {
         /// What is wrong.
         why: String,
-        /// Where it stands.
+        /// The entry's position.
         entry: OpTime,
     },
     /// An update that does not fit the document.
@@ -21,25 +21,25 @@ pub enum ApplyError {
     Update {
         /// What is wrong.
         why: String,
-        /// Where it stands.
+        /// The entry's position.
         entry: OpTime,
     },
-    /// A collection that must be there is not.
+    /// A required collection does not exist.
     #[error(
         "the oplog entry {entry} is about collection {uuid}, which is not here; resync this node"
     )]
     CollectionMissing {
         /// Its UUID, or its name if the entry has none.
         uuid: String,
-        /// Where it stands.
+        /// The entry's position.
         entry: OpTime,
     },
-    /// A transaction whose earlier part is no longer in our oplog.
+    /// The earlier entries of a transaction are no longer in our oplog.
     #[error(
         "the transaction that ends at {entry} begins before our oplog; resync this node with a larger --oplogSize"
     )]
     ChainBroken {
-        /// Where it ends.
+        /// The position of its last entry.
         entry: OpTime,
     },
     /// An index could not be built.

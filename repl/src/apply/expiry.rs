@@ -1,8 +1,8 @@
-//! Pre-images of change streams go when nobody may ask for them any more.
+//! Expires change stream pre-images.
 //!
-//! From 7.1 on each member removes them for itself, and no oplog entry tells of it: those older than its own oplog,
-//! and those older than the set's `changeStreamOptions.preAndPostImages.expireAfterSeconds`. We do it along with
-//! batches that come anyway, by the clock of their entries.
+//! Since 7.1 each member removes them by itself, without oplog entries: those older than its own oplog, and those
+//! older than the set's `changeStreamOptions.preAndPostImages.expireAfterSeconds`. We remove them together with the
+//! applier's batches, by the clock of the entries.
 
 use std::{ops::Bound, sync::atomic::Ordering};
 
@@ -14,19 +14,19 @@ use super::{Applier, ApplyError, Mode};
 
 /// `expiredChangeStreamPreImageRemovalJobSleepSecs`.
 const EVERY_MS: i64 = 10_000;
-/// Rows removed with one batch: it is others' batch.
+/// Maximum rows to expire per batch; expiry rides on the applier's batch.
 const ROWS_MAX: usize = 1_000;
 
-/// What is gone.
+/// Which rows have expired.
 struct Limits {
-    /// Rows of operations before this.
+    /// Rows of operations before this have expired.
     oplog_begins: Timestamp,
-    /// Rows of operations at this time or before it.
+    /// Rows of operations at or before this time have expired.
     expired: Option<bson::DateTime>,
 }
 
 impl Applier {
-    /// Removes what has expired, in the batch that ends at `through`.
+    /// Removes expired rows, in the batch that ends at `through`.
     pub(super) fn expire_pre_images(
         &self,
         batch: &mut Apply,
@@ -61,7 +61,7 @@ impl Applier {
 }
 
 impl Limits {
-    /// Rows are ordered by collection, then by time: of each collection only the front is looked at.
+    /// The expired rows. Rows are sorted by collection, then by time, so only the front of each collection is read.
     fn apply_to(&self, view: &View, rows: &Collection) -> Result<Vec<RawDoc>, ApplyError> {
         let mut gone = Vec::new();
         let mut from = None;
@@ -95,7 +95,7 @@ impl Limits {
     }
 }
 
-/// The place behind all rows of the collection that this one is of.
+/// The key after all rows of this row's collection.
 fn end_of_its_collection(row: &RawDoc) -> Result<Option<RecordKey>, ApplyError> {
     let Ok(Some(of)) = row.get_document("_id").and_then(|id| id.get("nsUUID")) else {
         return Ok(None);
@@ -107,7 +107,7 @@ fn end_of_its_collection(row: &RawDoc) -> Result<Option<RecordKey>, ApplyError> 
     Ok(Some(RecordKey::from_bytes(&key)))
 }
 
-/// Unset and `"off"` keep a pre-image as long as its oplog entry.
+/// If unset or `"off"`, a pre-image is kept as long as its oplog entry.
 fn expire_after_secs(view: &View) -> Result<Option<i64>, ApplyError> {
     let parameters = Namespace::new("config", "clusterParameters");
     let Some(parameters) = view.catalog().collection(&parameters) else { return Ok(None) };

@@ -1,11 +1,11 @@
-//! Two-phase index builds, beside the applier.
+//! Two-phase index builds, running concurrently with the applier.
 //!
 //! ```text
 //! startIndexBuild applied --> thread: scan, sort, load, first drain --> BuildReady (a voter votes now)
 //! commitIndexBuild        --> waits for the thread, then the index is ready at that entry
 //! abortIndexBuild         --> stops the thread, then the index is gone
 //! ```
-//! After a restart the builds that the catalog shows as unfinished are started again.
+//! After a restart the unfinished builds of the catalog are started again.
 
 use std::{
     collections::HashMap,
@@ -24,16 +24,16 @@ use uuid::Uuid;
 
 use super::ApplyError;
 
-/// Our part of an index build is done: keys are loaded and later writes are kept up with.
+/// Our part of an index build is done: keys are loaded and later writes are being tracked.
 #[derive(Clone, Debug)]
 pub struct BuildReady {
     /// `indexBuildUUID`.
     pub build: Uuid,
-    /// Cancelled when the build is committed, aborted or thrown away here.
+    /// Cancelled when the build is committed, aborted or discarded on this node.
     pub over: CancellationToken,
 }
 
-/// The builds under way.
+/// The running builds.
 pub struct IndexBuilds {
     running: Mutex<HashMap<Uuid, Build>>,
     ready: mpsc::UnboundedSender<BuildReady>,
@@ -46,12 +46,12 @@ struct Build {
 }
 
 impl IndexBuilds {
-    /// Builds that tell `ready` when they can vote.
+    /// Builds that notify `ready` when the node can vote.
     pub fn new(ready: mpsc::UnboundedSender<BuildReady>) -> Arc<Self> {
         Arc::new(Self { running: Mutex::default(), ready })
     }
 
-    /// Starts again what the catalog shows as unfinished.
+    /// Restarts the unfinished builds of the catalog.
     pub fn resume(&self, store: &Store) -> Result<(), StorageError> {
         let view = store.view(ReadAt::Newest)?;
         let catalog = view.catalog();
@@ -67,7 +67,7 @@ impl IndexBuilds {
         Ok(())
     }
 
-    /// Starts a build; nothing if it runs already.
+    /// Starts a build, unless it is already running.
     pub(super) fn start(&self, store: &Store, coll: Uuid, build: Uuid) {
         let mut running = self.running.lock();
         if running.contains_key(&build) {
@@ -95,7 +95,7 @@ impl IndexBuilds {
         }
     }
 
-    /// Waits until a build has caught up; makes it here and now if it does not run.
+    /// Waits until a build has caught up; runs it synchronously if it is not running.
     pub(super) fn finish(&self, store: &Store, coll: Uuid, build: Uuid) -> Result<(), ApplyError> {
         let running = self.running.lock().remove(&build);
         match running {
@@ -111,7 +111,7 @@ impl IndexBuilds {
         running.end(build)
     }
 
-    /// Stops all of them: the copy that they were made for is thrown away, and so is what became of them.
+    /// Stops all builds, because the data they were made for is discarded.
     pub(crate) fn cancel_all(&self) {
         let running = std::mem::take(&mut *self.running.lock());
         for build in running.values() {
@@ -137,8 +137,8 @@ impl Build {
     }
 }
 
-/// What became of a build. An initial sync meets builds of collections that were gone when it cloned, or whose index it
-/// brought finished: there is nothing to do for those.
+/// Converts the result of a build. During initial sync there may be builds on collections that no longer existed when
+/// cloned, or whose index was cloned complete: nothing is to be done for those.
 fn outcome(build: Uuid, result: Result<(), StorageError>) -> Result<(), ApplyError> {
     match result {
         Ok(())

@@ -1,11 +1,11 @@
-//! What a `collMod` entry makes of collection options and index specs.
+//! Applies a `collMod` entry to collection options and index specs.
 //!
-//! mongod keeps options as typed fields and writes them out in one fixed order, whatever the order of
-//! the commands that set them. Options are compared between members, so we keep that order too.
+//! mongod keeps options as typed fields and writes them in a fixed order, whatever the order of the commands that set
+//! them. Options are compared between members, so we keep that order, too.
 
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf, raw::CString};
 
-/// The order in which mongod writes collection options. What is not named here stays behind, as it came.
+/// The order in which mongod writes collection options. Other options come after these, in their original order.
 const OPTION_ORDER: &[&str] = &[
     "capped",
     "size",
@@ -29,20 +29,20 @@ const OPTION_ORDER: &[&str] = &[
     "recordIdsReplicated",
 ];
 
-/// The fields of `create` that are not options of the collection.
+/// The fields of `create` that are not collection options.
 const NOT_OPTIONS: &[&str] = &["create", "idIndex", "uuid"];
 
-/// The options within `o` of a `create` entry.
+/// The options in `o` of a `create` entry.
 pub(crate) fn of_create(o: &RawDocument) -> Result<RawDocumentBuf, bson::error::Error> {
     without(o, NOT_OPTIONS)
 }
 
-/// `options` without the mark of a temporary collection: what a rename with `stayTemp: false` leaves.
+/// `options` without `temp`, as after a rename with `stayTemp: false`.
 pub(crate) fn not_temp(options: &RawDocument) -> Result<RawDocumentBuf, bson::error::Error> {
     without(options, &["temp"])
 }
 
-/// The options after the `collMod` whose `o` is given.
+/// The options after the `collMod` with this `o`.
 pub(crate) fn after_coll_mod(
     old: &RawDocument,
     o: &RawDocument,
@@ -86,7 +86,7 @@ pub(crate) fn after_coll_mod(
     rewrite(old, &changes)
 }
 
-/// The entry has a long; the options have the smallest type that holds it.
+/// The entry has a long; the stored options use the smallest type that fits.
 fn narrow(value: RawBsonRef<'_>) -> RawBsonRef<'_> {
     match value {
         RawBsonRef::Int64(n) => i32::try_from(n).map_or(value, RawBsonRef::Int32),
@@ -94,7 +94,7 @@ fn narrow(value: RawBsonRef<'_>) -> RawBsonRef<'_> {
     }
 }
 
-/// A `collMod` that names one part of the validation leaves none of its settings open.
+/// A `collMod` that changes one validation option also sets the defaults of the others.
 fn fill_in_validation(
     old: &RawDocument,
     changes: &mut Vec<(&str, Change<'_>)>,
@@ -114,7 +114,7 @@ fn fill_in_validation(
     Ok(())
 }
 
-/// The spec of an index after `index` of a `collMod` entry.
+/// The index spec after `index` of a `collMod` entry.
 pub(crate) fn index_after_coll_mod(
     spec: &RawDocument,
     index: &RawDocument,
@@ -161,7 +161,7 @@ impl Change<'_> {
     }
 }
 
-/// Bucket bounds that belong to a granularity, in seconds.
+/// The bucket span of a granularity, in seconds.
 fn bucket_span(granularity: &str) -> Option<i32> {
     match granularity {
         "seconds" => Some(3_600),
@@ -171,7 +171,7 @@ fn bucket_span(granularity: &str) -> Option<i32> {
     }
 }
 
-/// Time-series options with another granularity, or with custom bucket bounds instead of one.
+/// Time-series options with another granularity, or with custom bucket bounds instead.
 fn after_granularity(
     now: &RawDocument,
     wanted: &RawDocument,
@@ -197,7 +197,7 @@ fn after_granularity(
     apply_in_place(now, &changes)
 }
 
-/// `old` with `changes`, in mongod's order of options.
+/// `old` with `changes`, in mongod's option order.
 fn rewrite(
     old: &RawDocument,
     changes: &[(&str, Change<'_>)],
@@ -218,7 +218,7 @@ fn rewrite(
     Ok(out)
 }
 
-/// `old` with each change at the place of its field, new fields behind.
+/// `old` with each change in place, new fields at the end.
 fn apply_in_place(
     old: &RawDocument,
     changes: &[(&str, Change<'_>)],
@@ -254,7 +254,7 @@ fn is_empty(doc: &RawDocument) -> bool {
     doc.iter().next().is_none()
 }
 
-/// Appends a borrowed value without taking it apart.
+/// Appends a borrowed value without decoding it.
 pub(crate) fn append(
     out: &mut RawDocumentBuf,
     name: &str,
@@ -264,7 +264,7 @@ pub(crate) fn append(
     Ok(())
 }
 
-/// The documents of an array field; anything else in it is an error of the sender.
+/// The documents of an array field; other elements are an error of the sender.
 pub(crate) fn documents(array: &RawArray) -> impl Iterator<Item = Result<&RawDocument, String>> {
     array.into_iter().map(|item| match item {
         Ok(RawBsonRef::Document(doc)) => Ok(doc),

@@ -1,5 +1,5 @@
-//! Rows of `config.transactions`, which the oplog does not carry: every member derives them from the
-//! `lsid` and `txnNumber` of the entries it applies.
+//! Rows of `config.transactions`, which the oplog does not contain: every member derives them from the `lsid` and
+//! `txnNumber` of the entries it applies.
 //!
 //! ```text
 //! retryable write               {_id, [parentLsid], txnNum, lastWriteOpTime, lastWriteDate}
@@ -11,7 +11,7 @@
 use bson::{RawDocument, RawDocumentBuf, raw::cstr};
 use protocol::{OpTime, OpTimeAndWall, oplog_entry::Session};
 
-/// How far the transaction of a session is; a retryable write has no state.
+/// The state of a session's transaction; a retryable write has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TxnState {
     InProgress,
@@ -31,7 +31,7 @@ impl TxnState {
     }
 }
 
-/// What an entry says about its session.
+/// What an entry tells about its session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionWrite<'a> {
     pub(crate) session: Session<'a>,
@@ -41,7 +41,7 @@ pub(crate) struct SessionWrite<'a> {
 }
 
 impl SessionWrite<'_> {
-    /// The row, its fields in the order in which mongod writes them.
+    /// The row, with fields in mongod's order.
     pub(crate) fn row(&self) -> Result<RawDocumentBuf, bson::error::Error> {
         let mut row = RawDocumentBuf::new();
         row.append(cstr!("_id"), self.session.lsid.to_owned());
@@ -64,8 +64,8 @@ impl SessionWrite<'_> {
     }
 }
 
-/// The session for whose retryable write (`txnNumber`) an internal session (`txnUUID`) writes. One that serves a
-/// command of its own, such as dropRole, has none.
+/// The session whose retryable write (`txnNumber`) an internal session (`txnUUID`) executes. An internal session for
+/// a command such as dropRole has none.
 fn parent_lsid(lsid: &RawDocument) -> Result<Option<RawDocumentBuf>, bson::error::Error> {
     if lsid.get("txnUUID")?.is_none() || lsid.get("txnNumber")?.is_none() {
         return Ok(None);

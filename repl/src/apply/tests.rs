@@ -93,7 +93,7 @@ fn pre_images_go_with_the_oplog_and_when_the_set_says_so() {
     let times =
         || rows(&applier, |row| row.get_document("_id").unwrap().get_timestamp("ts").unwrap().time);
     applier.apply(&[create(1, "system.preimages", COLLECTION)]).unwrap();
-    // Two collections with images, one after the other in the order of rows.
+    // Two collections with pre-images, whose rows are adjacent.
     applier.apply(&[image(2, 7), image(3, 8), image(100, 7), image(101, 8)]).unwrap();
     applier.apply(&[noop(150)]).unwrap();
     assert_eq!(times(), [2, 100, 3, 101], "nothing is said about them");

@@ -1,12 +1,13 @@
-//! `applyOps`: many operations that take effect at one moment.
+//! `applyOps`: many operations that take effect at one timestamp.
 //!
 //! ```text
-//! an applyOps of its own                          applied at its ts
-//! partialTxn ... partialTxn ... last              beyond 16 MB: linked by prevOpTime, applied at the last one's ts
+//! a plain applyOps                                applied at its ts
+//! partialTxn ... partialTxn ... last              above 16 MB: linked by prevOpTime, applied at the last one's ts
 //! [partialTxn ...] prepare   commitTransaction    held from the prepare entry on, applied at commitTimestamp
 //! multiOpType: 1                                  several retryable writes in one entry; prevOpTime links no parts
 //! ```
-//! The parts of a chain are read back from our own oplog, one at a time: a transaction may be larger than memory.
+//! The parts of a chain are read back from our own oplog, one at a time, because a transaction may be larger than
+//! memory.
 
 use std::collections::HashMap;
 
@@ -50,7 +51,7 @@ impl Applier {
         }
     }
 
-    /// Of the parts of a chain only the first leaves a trace: where the transaction starts.
+    /// Only the first part of a chain has an effect: it records where the transaction starts.
     fn first_part(&self, batch: &mut Apply, entry: &OplogEntry<'_>) -> Result<(), ApplyError> {
         match entry.prev_op_time {
             Some(prev) if prev.is_null() => {
@@ -76,7 +77,7 @@ impl Applier {
         self.operations_at(batch, last, ops, ts, Place::of(last))
     }
 
-    /// The operations within one `applyOps`, the first of them at `place`. `entry` is the one that gives the moment.
+    /// Applies the operations of one `applyOps`, the first of them at `place`. `entry` determines the timestamp.
     fn operations_at(
         &self,
         batch: &mut Apply,
@@ -103,7 +104,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Where the parts before `last` stand, oldest first.
+    /// Timestamps of the parts before `last`, oldest first.
     fn earlier_parts(&self, last: &OplogEntry<'_>) -> Result<Vec<Timestamp>, ApplyError> {
         let mut parts = Vec::new();
         let mut prev = last.prev_op_time;
@@ -119,8 +120,8 @@ impl Applier {
         self.store.oplog().entry_written(ts)?.ok_or(ApplyError::ChainBroken { entry: last })
     }
 
-    /// During initial sync the documents may be ahead of the transaction, so a prepare leaves only its session row;
-    /// what is still undecided at the end is held then, see [`Applier::hold_prepared`].
+    /// Applies a prepare. During initial sync the documents may be ahead of the transaction, so a prepare only writes
+    /// its session row; undecided transactions are prepared at the end, see [`Applier::hold_prepared`].
     fn prepare(
         &self,
         batch: &mut Apply,
@@ -138,7 +139,7 @@ impl Applier {
         self.note_session(batch, entry, Some(start), Some(TxnState::Prepared))
     }
 
-    /// Holds the transaction whose prepare entry is at `prepared`, at the end of an initial sync.
+    /// Prepares the transaction whose prepare entry is at `prepared`, at the end of an initial sync.
     pub(super) fn hold_prepared(
         &self,
         batch: &mut Apply,
@@ -198,8 +199,8 @@ impl Applier {
     }
 }
 
-/// What a prepared transaction holds: documents as they will be, computed at prepare. The primary lets
-/// nobody else touch them until the decision.
+/// The writes of a prepared transaction: the resulting documents, computed at prepare. The primary lets nobody else
+/// change them until the decision.
 #[derive(Default)]
 struct Held {
     writes: Vec<PreparedWrite>,
@@ -280,7 +281,7 @@ fn apply_ops_of<'a>(entry: &OplogEntry<'a>) -> Result<ApplyOps<'a>, ApplyError> 
     }
 }
 
-/// Names a prepared transaction: its session and number.
+/// The id of a prepared transaction: its session and number.
 fn txn_id(entry: &OplogEntry<'_>) -> Result<TxnId, ApplyError> {
     let Some(session) = entry.session else {
         return Err(ApplyError::entry(entry.op_time, "a prepared transaction without session"));

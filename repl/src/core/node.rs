@@ -1,13 +1,13 @@
-//! The door: every event comes in here, every action goes out.
+//! The entry point of the decisions: all events come in here, all actions go out.
 //!
-//! N1 `on_event` never waits, locks or asks what time it is; the same events give the same actions.
-//! N2 Nothing is told to the set that the data plane has not told us.
+//! N1 `on_event` never waits, locks or reads a clock; the same events give the same actions.
+//! N2 The set is told only what the data plane has reported.
 //! N3 The data plane has one task at a time.
-//! N4 We never stand for election.
+//! N4 This node never runs for election.
 //!
-//! The files beside this one are parts of the same machine: `members` hears of the set and installs configs,
-//! `following` gives the data plane its tasks, `trouble` knows what keeps it out of service, `answers` replies to peers,
-//! `reconfig` takes forced configs, `status` shows it all.
+//! The files beside this one are parts of the same state machine: `members` tracks the set and installs configs,
+//! `following` gives the data plane its tasks, `trouble` knows what keeps the node out of service, `answers` replies
+//! to peers, `reconfig` handles forced configs, `status` builds replSetGetStatus.
 
 mod answers;
 mod following;
@@ -36,7 +36,7 @@ use crate::event::{
     Positions, Start,
 };
 
-/// A member of a replica set, without hands.
+/// A member of a replica set, without any I/O.
 #[derive(Debug)]
 pub struct Node {
     set_name: Arc<str>,
@@ -45,7 +45,7 @@ pub struct Node {
     profile: &'static Profile,
     profile_pinned: bool,
     profile_stored: bool,
-    /// What to tell the operator about a member of a release that we do not know.
+    /// A warning for the operator about a member of an unknown release.
     unknown_release: Option<String>,
 
     config: Option<Arc<ReplSetConfig>>,
@@ -53,10 +53,10 @@ pub struct Node {
     installing: Option<members::Installing>,
     self_search: members::SelfSearch,
     members: Vec<MemberData>,
-    /// Whom to ask: the other members, or, without a config, those who asked us.
+    /// Heartbeat schedules: for the other members, or, without a config, for hosts that contacted us.
     pings: BTreeMap<HostAndPort, Pings>,
     primary_index: Option<usize>,
-    /// Why we could not ask for a config, so that it is logged once.
+    /// Why we could not ask for a config; kept so that it is logged only once.
     config_refused: Option<String>,
 
     term: i64,
@@ -65,23 +65,23 @@ pub struct Node {
 
     mode: Mode,
     maintenance: u32,
-    /// Every source's oplog begins after our last entry.
+    /// Every possible source's oplog begins after our last entry.
     too_stale: bool,
-    /// Replication cannot go on, and why.
+    /// Why replication cannot continue.
     halt: Option<trouble::Halt>,
-    /// Entries up to here were acknowledged once, and the disk lost them.
+    /// The last entry that was acknowledged and then lost by the disk.
     lost_tail: Option<OpTime>,
-    /// A file of the store is damaged, and which.
+    /// The damaged file of the store, if any.
     damage: Option<String>,
 
     initial_sync_done: bool,
     initial_sync_status: Option<RawDoc>,
     positions: Positions,
-    /// The end of what we have, shown to the set or not.
+    /// Our last entry, whether the set may see it or not.
     fetched: OpTime,
     commit: CommitPoint,
     rbid: i32,
-    /// Positions count only if they were read under this rollback id.
+    /// Positions are accepted only if they were read under this rollback id.
     positions_rbid: i32,
 
     following: Following,
@@ -92,7 +92,7 @@ pub struct Node {
     actions: Vec<Action>,
 }
 
-/// What a follower does; what others see also depends on maintenance and trouble.
+/// What the node is doing; the visible state also depends on maintenance mode and trouble.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
     InitialSync,
@@ -101,7 +101,7 @@ enum Mode {
 }
 
 impl Node {
-    /// A node as it starts.
+    /// The node at start.
     pub fn new(now: Now, start: Start) -> Result<Self, StartError> {
         let mut node = Self {
             set_name: start.set_name.as_str().into(),
@@ -154,7 +154,7 @@ impl Node {
         Ok(node)
     }
 
-    /// The only door in.
+    /// Processes an event. The only way to change the node.
     pub fn on_event(&mut self, now: Now, event: Event) -> Vec<Action> {
         let before = self.fingerprint();
         match event {
@@ -184,7 +184,7 @@ impl Node {
         std::mem::take(&mut self.actions)
     }
 
-    /// What follows from the state alone: due heartbeats, a task for the data plane, a report.
+    /// Actions that follow from the state alone: due heartbeats, a task for the data plane, a report.
     fn drive(&mut self, now: Now) {
         self.settle_commit_point();
         self.find_self_again(now);
@@ -193,7 +193,7 @@ impl Node {
         self.send_report(now);
     }
 
-    /// When the next [`Event::Tick`] is wanted.
+    /// When the next [`Event::Tick`] is needed.
     pub fn next_wakeup(&self) -> Option<Duration> {
         let pings = self.pings.values().filter(|ping| ping.in_flight.is_none());
         let mut times: Vec<Duration> = pings.map(|ping| ping.next_at).collect();
@@ -205,7 +205,7 @@ impl Node {
         times.into_iter().min()
     }
 
-    /// The node as others in this process may see it.
+    /// The node's state for the rest of the process.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             profile: self.profile,
@@ -226,7 +226,7 @@ impl Node {
         }
     }
 
-    /// Our state, as everybody may know it.
+    /// Our visible state.
     pub fn state(&self) -> MemberState {
         match (&self.config, self.self_index) {
             (None, _) => MemberState::Startup,
@@ -241,7 +241,8 @@ impl Node {
         }
     }
 
-    /// Null during initial sync, and while we miss what we acknowledged or may miss it: we must not count in any majority then.
+    /// Our positions as others may see them: null during initial sync, and while acknowledged entries are missing or
+    /// may be missing, because we must not count in any majority then.
     fn shown_positions(&self) -> Positions {
         match self.mode {
             _ if self.lost_tail.is_some() || self.damage.is_some() => Positions::default(),
@@ -278,7 +279,7 @@ impl Node {
         self.actions.push(Action::Persist(crate::event::Persist::Profile(profile)));
     }
 
-    /// Before there is a config the profile is a guess.
+    /// Before there is a config the profile is only a guess.
     fn profile_known(&self) -> bool {
         self.profile_stored || self.config.is_some()
     }
@@ -288,7 +289,7 @@ impl Node {
             DataEvent::Progress { rbid, positions } if rbid == self.positions_rbid => {
                 self.progress(now, positions);
             }
-            // Read before a rollback: part of it is gone.
+            // The positions were read before a rollback, so part of them is gone.
             DataEvent::Progress { .. } => {}
             DataEvent::Fetched(last) => self.fetched = last,
             DataEvent::RollbackId(rbid) => self.rbid = rbid,
@@ -298,7 +299,7 @@ impl Node {
         }
     }
 
-    /// Writer and applier report independently, so each position advances by itself.
+    /// Writer and applier report independently, so each position advances separately.
     fn progress(&mut self, now: Now, heard: Positions) {
         if self.mode == Mode::InitialSync {
             return;
@@ -355,7 +356,7 @@ impl Node {
         self.actions.push(Action::Report { target, seq, body, timeout });
     }
 
-    /// The source hears of us as long as we follow it.
+    /// The target of position reports: the source, as long as we follow it.
     fn report_target(&self) -> Option<HostAndPort> {
         let reports = self.mode == Mode::Secondary
             && self.self_index.is_some()
@@ -392,7 +393,7 @@ impl Node {
         self.term = self.term.max(term);
     }
 
-    /// The last entry that we have: where fetching goes on.
+    /// Our last entry, after which fetching continues.
     fn last_fetched(&self) -> OpTime {
         match self.mode {
             Mode::InitialSync => OpTime::NULL,
@@ -416,7 +417,7 @@ impl Node {
 /// Why a node cannot start.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StartError {
-    /// What is stored as config is none.
+    /// The stored config is invalid.
     #[error(
         "the stored config cannot be read: {0}; if the disk is well, start with an empty data directory"
     )]
@@ -433,9 +434,9 @@ pub enum StartError {
     },
 }
 
-/// A report goes out at least this often, and each half election timeout.
+/// Maximum interval between reports; it is also at most half the election timeout.
 const KEEPALIVE_MAX: Duration = Duration::from_secs(30);
-/// After a report that failed.
+/// Pause after a failed report.
 const REPORT_PAUSE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

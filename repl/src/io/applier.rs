@@ -1,7 +1,7 @@
-//! The second stage: reads our own oplog from the mark on and makes its entries visible.
+//! The second stage: reads our own oplog after the applied mark and applies its entries.
 //!
-//! It runs in a thread of its own and never holds up the writer: what is written but not applied waits
-//! in the oplog, not in memory.
+//! It runs in its own thread and never blocks the writer: entries that are written but not applied wait in the oplog,
+//! not in memory.
 
 use std::{
     ops::Bound,
@@ -25,12 +25,12 @@ use crate::{
     },
 };
 
-/// Entries read ahead of the engine batches, at most.
+/// Maximum bytes of entries read at once.
 const READ_BYTES_MAX: usize = 8 << 20;
-/// The same in entries.
+/// Maximum number of entries read at once.
 const READ_ENTRIES_MAX: usize = 16_000;
 
-/// A running applier.
+/// A running applier thread.
 pub(crate) struct ApplierThread {
     stop: Arc<AtomicBool>,
     wake: Arc<Notify>,
@@ -38,7 +38,7 @@ pub(crate) struct ApplierThread {
 }
 
 impl ApplierThread {
-    /// Starts applying what is written; `failed` is told what stops it, an `Err` if that was a panic.
+    /// Starts applying what is written; `failed` gets the error that stops it, or an `Err` for a panic.
     pub(crate) fn start(
         store: Store,
         applier: Applier,
@@ -65,12 +65,12 @@ impl ApplierThread {
         Self { stop, wake, thread }
     }
 
-    /// True if something stopped it.
+    /// True if an error stopped it.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Ends it after the batch in hand.
+    /// Stops it after the current batch.
     pub(crate) async fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.wake.notify_one();
@@ -92,7 +92,7 @@ fn run(
     let mut written = store.watermarks().watch_written();
     let mut delays = delay.watch();
     while !stop.load(Ordering::Acquire) {
-        // Marked as seen before the look, so that what comes after the look wakes us.
+        // Marked as seen before reading, so that entries written after the read wake us.
         written.borrow_and_update();
         let state = *delays.borrow_and_update();
         let due_in = match apply_some(store, applier, state)? {
@@ -102,7 +102,7 @@ fn run(
         };
         runtime.block_on(async {
             tokio::select! {
-                // Behind an undue entry more entries change nothing.
+                // While the next entry is not due, further entries change nothing.
                 _ = written.changed(), if due_in.is_none() => {}
                 () = tokio::time::sleep(due_in.unwrap_or_default()), if due_in.is_some() => {}
                 _ = delays.changed() => {}
@@ -113,7 +113,7 @@ fn run(
     Ok(())
 }
 
-/// Applies everything that is written and due, and returns when nothing is left: recovery at start.
+/// Applies everything that is written and due, then returns; used for recovery at start.
 pub(crate) fn apply_all(
     store: &Store,
     applier: &Applier,
@@ -126,7 +126,7 @@ pub(crate) fn apply_all(
 enum Outcome {
     Applied,
     Nothing,
-    /// The next entry has its time still to come.
+    /// The next entry is not due yet.
     Undue(Timestamp),
 }
 
@@ -139,7 +139,7 @@ fn apply_some(store: &Store, applier: &Applier, delay: DelayState) -> Result<Out
     Ok(Outcome::Applied)
 }
 
-/// The next entries up to `until`, and the first one beyond it if they end there.
+/// The next entries up to `until`, and the timestamp of the first one after it if they end there.
 fn read_some(
     store: &Store,
     until: Timestamp,

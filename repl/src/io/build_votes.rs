@@ -1,8 +1,8 @@
 //! Tells the primary that our part of an index build is done.
 //!
-//! The primary commits a build when every voting member has said so. Without our word, as a voter,
-//! no index build on the set ever ends; so we repeat it, to whoever is primary, until it is
-//! taken or the primary knows of no such build.
+//! The primary commits a build when every voting member has voted. If we have a vote and do not send it, no index
+//! build on the set ever ends. So we repeat it to the current primary until it is accepted or the primary does not
+//! know the build.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use uuid::Uuid;
 
 use crate::{MemberSettings, Repl, apply::BuildReady, core::backoff::Backoff, io::peer::Peer};
 
-/// The vote is a majority write on the primary.
+/// Timeout of a vote, which is a majority write on the primary.
 const VOTE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Votes for every build that becomes ready, until the sender is gone.
+/// Votes for every build that becomes ready, until the sender is dropped.
 pub(crate) async fn run(
     mut ready: mpsc::UnboundedReceiver<BuildReady>,
     repl: Repl,
@@ -34,7 +34,8 @@ pub(crate) async fn run(
     }
 }
 
-/// A build may be ready before we know our config, and who has no vote yet may get one while the build goes on.
+/// Sends the vote for a build. A build may be ready before our config is known, and a member without a vote may get
+/// one during the build.
 async fn vote(
     build: Uuid,
     repl: Repl,
@@ -52,7 +53,7 @@ async fn vote(
                 Ok(Taken::No(why)) => {
                     tracing::info!(%build, %primary, %why, "the vote for an index build may be lost; trying again");
                 }
-                // It is committed or aborted without us.
+                // It was committed or aborted without us.
                 Err(error) if error.code() == Some(ErrorCode::NoSuchKey) => {
                     tracing::info!(%build, %primary, "the index build needs no vote any more");
                     return;
@@ -68,7 +69,7 @@ async fn vote(
 
 enum Taken {
     Yes,
-    /// The primary has it, a majority may not: with a failover it is gone.
+    /// The primary has the vote, but a majority may not: a failover could lose it.
     No(String),
 }
 

@@ -1,4 +1,4 @@
-//! The only clock.
+//! The only place that reads the clock.
 
 #![expect(clippy::disallowed_methods, reason = "this is where time comes from")]
 
@@ -11,7 +11,7 @@ use crate::event::Now;
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Both clocks, now.
+/// Reads both clocks.
 pub fn now() -> Now {
     Now { mono: START.elapsed(), wall: bson::DateTime::from_system_time(SystemTime::now()) }
 }

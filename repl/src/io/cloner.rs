@@ -1,8 +1,8 @@
-//! Copies databases and collections of a sync source.
+//! Copies databases and collections from a sync source.
 //!
-//! Several collections at a time, each over a connection of its own: the source streams documents by
-//! an exhaust cursor, a blocking thread loads them. A lost connection is taken up again where it broke, by the
-//! source's resume token.
+//! Several collections are cloned in parallel, each over its own connection: the source streams documents through an
+//! exhaust cursor, and a blocking thread loads them. After a lost connection the clone resumes with the source's
+//! resume token.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -28,33 +28,34 @@ use crate::{
     },
 };
 
-/// Collections cloned at the same time.
+/// Number of collections cloned in parallel.
 const WORKERS: usize = 3;
-/// Replies are asked for in about this size: mongod's own 16 MiB would be held four times, from socket to loader.
+/// Approximate size of the requested replies: mongod's default of 16 MiB would be held four times, from socket to
+/// loader.
 const REPLY_BYTES: u64 = 4 << 20;
-/// Smaller collections come in one reply or few, and are not worth a question about their size.
+/// Smaller collections come in a few replies, so their document size is not queried.
 const LARGE_COLLECTION: u64 = 10_000;
-/// Replies between the network and the loader, per collection.
+/// Maximum number of replies between network and loader, per collection.
 const BATCHES_AHEAD: usize = 1;
-/// A request of the clone that is not answered for this long has failed.
+/// Timeout of the clone's requests.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What is cloned, from whom and into what.
+/// What is cloned, from where and to where.
 #[derive(Clone)]
 pub(crate) struct Cloner {
     pub(crate) store: Store,
     pub(crate) peer: Peer,
     pub(crate) source: HostAndPort,
-    /// The moment that catalog entries of the clone get.
+    /// The timestamp of the clone's catalog entries.
     pub(crate) begin: OpTimeAndWall,
     pub(crate) build_indexes: bool,
     pub(crate) progress: Arc<Mutex<Progress>>,
-    /// How long one collection may be retried over lost connections.
+    /// How long one collection may be retried after lost connections.
     pub(crate) retry_period: Duration,
     pub(crate) jobs: Jobs,
 }
 
-/// A collection as the source lists it.
+/// A collection in the source's list.
 #[derive(Clone, Debug)]
 struct Listed {
     ns: Namespace,
@@ -64,7 +65,7 @@ struct Listed {
 }
 
 impl Cloner {
-    /// Clones everything but `local`.
+    /// Clones all databases except `local`.
     pub(crate) async fn run(&self) -> Result<(), SyncError> {
         let mut connection = self.connect().await?;
         let listed = self.list(&mut connection).await?;
@@ -117,7 +118,7 @@ impl Cloner {
         Ok(listed)
     }
 
-    /// Progress is shown against what the source says its data weighs.
+    /// Adds the source's data size, against which progress is shown.
     async fn note_size(&self, connection: &mut Connection, db: &str) -> Result<(), SyncError> {
         let stats = connection.run(db, rawdoc! { "dbStats": 1 }, REPLY_TIMEOUT).await?;
         self.progress.lock().total_bytes += number(&stats, "dataSize");
@@ -166,7 +167,7 @@ impl Cloner {
         Ok(())
     }
 
-    /// What there is to clone; `None` if the collection is gone. A lost connection is made again.
+    /// The collection's indexes and count; `None` if it no longer exists. Reconnects if the connection is lost.
     async fn look(
         &self,
         connection: &mut Option<Connection>,
@@ -208,7 +209,7 @@ impl Cloner {
         change(self.progress.lock().collection(listed.ns.db(), listed.ns.coll()));
     }
 
-    /// The index specs; `None` if the collection is gone.
+    /// The index specs; `None` if the collection no longer exists.
     async fn indexes(
         &self,
         connection: &mut Connection,
@@ -228,7 +229,7 @@ impl Cloner {
         }
     }
 
-    /// The catalog entries, before the first document. True if an index is still being built on the source.
+    /// Creates the catalog entries, before the first document. True if an index is still being built on the source.
     fn create(&self, listed: &Listed, indexes: &[RawDoc]) -> Result<bool, SyncError> {
         let ts = self.begin.op_time.ts;
         let mut batch = self.store.begin_apply();
@@ -254,7 +255,7 @@ impl Cloner {
         Ok(builds)
     }
 
-    /// Streams the documents into a loader on a blocking thread.
+    /// Streams the documents to a loader on a blocking thread.
     async fn load(
         &self,
         connection: &mut Option<Connection>,
@@ -265,7 +266,7 @@ impl Cloner {
         let received = self.receive(connection, listed, batch, &batches).await;
         drop(batches);
         let stored = loaded.await.map_err(|e| SyncError::Bug(e.to_string()))?;
-        // If the store failed, the receiver only saw a closed channel: the store's word counts.
+        // If the store failed, the receiver only saw a closed channel, so the store's error is returned.
         stored?;
         match received? {
             Received::All => Ok(()),
@@ -370,7 +371,7 @@ impl Cloner {
         Ok(Received::All)
     }
 
-    /// Hands the documents of a reply to the loader; returns the cursor id.
+    /// Passes the documents of a reply to the loader; returns the cursor id.
     async fn pass_on(
         &self,
         listed: &Listed,
@@ -398,15 +399,15 @@ impl Cloner {
     }
 }
 
-/// What is asked of a collection before its documents.
+/// What is queried about a collection before its documents.
 struct Shape {
     indexes: Vec<RawDoc>,
     count: u64,
-    /// Documents in a reply; `None` leaves it to the source.
+    /// Documents per reply; `None` leaves it to the source.
     batch: Option<i64>,
 }
 
-/// How far the documents of a collection have come.
+/// How far the documents of a collection were received.
 #[derive(Default)]
 struct Place {
     begun: bool,
@@ -414,17 +415,17 @@ struct Place {
 }
 
 impl Place {
-    /// True if the rest of the documents can be asked for after this error.
+    /// True if the remaining documents can still be fetched after this error.
     fn can_be_found_again(&self, error: &ClientError) -> bool {
         let lost = error.is_network() || error.code().is_some_and(is_lost_cursor);
         (lost && (self.resume.is_some() || !self.begun)) || error.code().is_some_and(is_lost_place)
     }
 }
 
-/// A lost connection is no reason to begin anew, for a time.
+/// Retries of one collection after lost connections, for a limited time.
 struct Retries {
     backoff: Backoff,
-    /// On the clock of `clock::now`.
+    /// Deadline, on the clock of `clock::now`.
     deadline: Duration,
 }
 
@@ -436,7 +437,7 @@ impl Retries {
         }
     }
 
-    /// Pauses, or gives the error back if the time is over.
+    /// Waits before the next attempt, or returns the error if the time is over.
     async fn wait(&mut self, listed: &Listed, error: ClientError) -> Result<(), SyncError> {
         if clock::now().mono >= self.deadline {
             return Err(SyncError::Source(error));
@@ -502,7 +503,7 @@ async fn count(connection: &mut Connection, listed: &Listed) -> Result<u64, Sync
     }
 }
 
-/// How many documents make a reply of [`REPLY_BYTES`]; `None` leaves it to the source.
+/// Number of documents in a reply of [`REPLY_BYTES`]; `None` leaves it to the source.
 async fn batch_size(
     connection: &mut Connection,
     listed: &Listed,
@@ -512,7 +513,7 @@ async fn batch_size(
     };
     let stats = match connection.run(listed.ns.db(), command, REPLY_TIMEOUT).await {
         Ok(stats) => stats,
-        // Renamed or dropped meanwhile: the clone goes by UUID, and finds out by itself.
+        // Renamed or dropped meanwhile: the clone uses the UUID and detects it by itself.
         Err(e) if e.code().is_some() => return Ok(None),
         Err(e) => return Err(e.into()),
     };
@@ -520,7 +521,7 @@ async fn batch_size(
     Ok(size.and_then(|documents| i64::try_from(documents.max(1)).ok()))
 }
 
-/// Every document of a cursor command.
+/// All documents of a cursor command.
 async fn all_documents(
     connection: &mut Connection,
     db: &str,
@@ -590,13 +591,14 @@ fn is_id_index(spec: &RawDocument) -> bool {
         || spec.get_bool("clustered").unwrap_or(false)
 }
 
-/// The last document that came is gone: the source cannot go on from there, and is asked from the beginning. The loader
-/// takes documents twice; of a capped collection none comes twice, since all before the one that is gone are gone too.
+/// The last received document was deleted, so the source cannot resume after it, and the clone restarts from the
+/// beginning. The loader accepts documents twice. For a capped collection none comes twice, because all documents
+/// before the deleted one are gone, too.
 fn is_lost_place(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::KeyNotFound | ErrorCode::CappedPositionLost)
 }
 
-/// The source has ended the cursor. That may be a drop or an operator: the next find tells.
+/// The source has closed the cursor, because of a drop or an operator: the next find will tell.
 fn is_lost_cursor(code: ErrorCode) -> bool {
     matches!(
         code,

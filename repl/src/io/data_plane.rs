@@ -1,7 +1,7 @@
-//! Carries out what the control plane decides about data: follow a source, sync initially, stop.
+//! Executes the control plane's decisions about data: follow a source, sync initially, stop.
 //!
-//! One task at a time. The writer lives as long as the process; the applier runs except during an initial sync,
-//! which applies by other rules.
+//! One task at a time. The writer lives as long as the process; the applier runs except during an initial sync, which
+//! applies entries by other rules.
 
 use std::sync::{
     Arc,
@@ -31,29 +31,29 @@ use crate::{
     },
 };
 
-/// Called with the reason when the process must end: the disk cannot be trusted any more.
+/// Called with the reason when the process must end because the disk cannot be trusted any more.
 pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How patient initial syncs are, as it is set now.
+/// Returns the current retry limits of initial syncs.
 pub type AskPatience = Arc<dyn Fn() -> Patience + Send + Sync>;
 
-/// How long to wait before the next attempt at an initial sync.
+/// Pause before the next attempt at an initial sync.
 const RETRY_INITIAL_SYNC_IN: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The data plane before it runs: the store is recovered, nothing is fetched yet.
+/// The data plane before it starts: the store is recovered, nothing is fetched yet.
 pub struct DataPlane {
     store: Store,
     fatal: Fatal,
     builds: Arc<IndexBuilds>,
     delay: Arc<Delay>,
     ready: mpsc::UnboundedReceiver<BuildReady>,
-    /// Why our own oplog could not be applied to its end.
+    /// Why our own oplog could not be applied completely.
     halted: Option<ApplyError>,
 }
 
 impl DataPlane {
-    /// Brings the store from its "applied through" mark to the end of its own oplog. An entry that cannot be applied
-    /// halts the node where it is: what it has stays readable.
+    /// Applies the store's own oplog from the "applied through" mark to its end. An entry that cannot be applied
+    /// halts the node: its data stays readable.
     pub fn recover(store: Store, fatal: Fatal) -> Result<Self, ApplyError> {
         let build_indexes = kept_build_indexes(&store)?;
         let delay = Arc::new(Delay::load(store.clone())?);
@@ -76,7 +76,7 @@ impl DataPlane {
         Ok(Self { store, fatal, builds, delay, ready, halted })
     }
 
-    /// Where the store stands, as the set may know.
+    /// The store's positions as the set may see them.
     pub fn positions(&self) -> Positions {
         positions(&self.store, &self.delay)
     }
@@ -153,11 +153,11 @@ struct Running {
     jobs: Jobs,
 }
 
-/// What a finished task leaves to be done here.
+/// What is left to do after a task has ended.
 enum Ended {
     Followed,
     InitialSync(TaskId, Result<protocol::OpTimeAndWall, String>),
-    /// Told to leave its source: not the fault of the attempt.
+    /// It was told to leave its source, which is not a failure of the attempt.
     InitialSyncStopped(TaskId),
 }
 
@@ -171,7 +171,7 @@ impl Running {
                 },
                 ended = finished(&mut self.current) => match ended {
                     Ok(ended) => self.note_ended(ended),
-                    // The control plane waits for an answer that will never come: better an end than a standstill.
+                    // The control plane would wait forever for an answer, so the process ends.
                     Err(error) => (self.fatal)(&format!("a replication task panicked: {error}")),
                 },
             }
@@ -296,7 +296,7 @@ impl Running {
                     why,
                     "initial sync failed"
                 );
-                // A mongod ends here too, and whoever looks after the process starts it again.
+                // A mongod ends here, too; its supervisor restarts it.
                 if self.failed_attempts >= attempts {
                     (self.fatal)(&format!(
                         "the initial sync failed for the last time: {why}; mend the cause and start the node again"
@@ -309,7 +309,7 @@ impl Running {
     }
 
     fn start_applier(&mut self, settings: &MemberSettings) {
-        // One that ended has told why; it may do better now.
+        // An applier that ended has reported why; it is started again, since it may succeed now.
         self.applier.take_if(|applier| applier.has_ended());
         if self.applier.is_some() {
             return;
@@ -343,7 +343,8 @@ impl Running {
     }
 }
 
-/// `buildIndexes` of our member entry, for the replay at the next start: it comes before the config is looked at.
+/// `buildIndexes` of our member entry, stored for the replay at the next start, which happens before the config is
+/// read.
 const BUILD_INDEXES: &str = "understudy.buildIndexes";
 
 fn kept_build_indexes(store: &Store) -> Result<bool, StorageError> {
@@ -379,13 +380,13 @@ fn is_fatal(error: &StorageError) -> bool {
 }
 
 fn positions(store: &Store, delay: &Delay) -> Positions {
-    // Read so that written is never older than the others.
+    // Read in this order, so that `written` is never older than the others.
     let marks = store.watermarks();
     let (applied, durable) = (marks.applied(), marks.durable());
     delay.state().shown(Positions { written: marks.written(), durable, applied })
 }
 
-/// Tells the node every move of our positions, except while the store is being cloned.
+/// Reports every change of our positions to the node, except while the store is being cloned.
 struct TellProgress {
     store: Store,
     repl: Repl,
@@ -417,7 +418,8 @@ impl TellProgress {
     }
 
     fn tell(&self) {
-        // Before the positions: those that a rollback takes back must not carry the id that it ends with.
+        // Read before the positions: positions that a rollback undoes must not have the id that the rollback ends
+        // with.
         let rbid = self.rbid.load(Ordering::Acquire);
         if self.delay.state().hides_tail() {
             self.repl.tell(DataEvent::Fetched(self.store.watermarks().written().op_time));

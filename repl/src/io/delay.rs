@@ -1,13 +1,13 @@
-//! The delayed member: `secondaryDelaySecs`, and the clock that an operator can stop.
+//! The delayed member: `secondaryDelaySecs`, and its clock, which an operator can stop.
 //!
 //! ```text
 //!   our oplog   ... applied | private tail ............ written        fetched and durable at once
 //!   the set sees        ^ written = durable = applied
 //! ```
-//! D1 Whatever lies after `applied` is private while there is a delay: it is in no position, vote or oplog read.
-//! D2 An entry is due when its second lies the delay behind the clock, as a mongod counts.
-//! D3 With the clock stopped nothing becomes due; with the tail cut nothing is fetched either, so that what was cut
-//!    does not come back. Both outlive the process.
+//! D1 Everything after `applied` is private while there is a delay: it is not in any position, vote or oplog read.
+//! D2 An entry is due when its second is at least the delay behind the clock, as in mongod.
+//! D3 While the clock is stopped nothing becomes due. After the tail was cut nothing is fetched either, so that the
+//!    cut entries do not come back. Both states survive the process.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -18,14 +18,14 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 
 use crate::Positions;
 
-/// What an operator lets the delayed moment do.
+/// The operator's setting for the delayed clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// It follows the present at its distance.
     Run,
-    /// It stands still; the tail grows.
+    /// It is stopped; the tail grows.
     Stop,
-    /// It stands still, the tail is thrown away and does not grow again.
+    /// It is stopped; the tail is dropped and does not grow again.
     Cut,
 }
 
@@ -52,25 +52,25 @@ impl FromStr for Clock {
     }
 }
 
-/// The longest wait before the clock is looked at again: it may have been set meanwhile.
+/// Maximum wait before the clock is read again, since it may have been changed meanwhile.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The delay as it is now.
+/// The current delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayState {
     /// `secondaryDelaySecs`.
     pub secs: u32,
-    /// What the operator said.
+    /// The operator's setting.
     pub clock: Clock,
 }
 
 impl DelayState {
-    /// D1.
+    /// True if the tail is private (D1).
     pub fn hides_tail(self) -> bool {
         self.secs > 0 || self.clock != Clock::Run
     }
 
-    /// Entries up to here are due.
+    /// Entries up to this timestamp are due.
     pub(crate) fn due_until(self, now: DateTime) -> Timestamp {
         if self.clock != Clock::Run {
             return Timestamp::NULL;
@@ -82,14 +82,15 @@ impl DelayState {
         Timestamp::new(u32::try_from(secs).unwrap_or(0), u32::MAX)
     }
 
-    /// How long to wait from `now` before asking again whether an entry is due; `None` if only a change of the state can make it due.
+    /// How long to wait before checking again whether an entry is due; `None` if only a change of the state can make
+    /// it due.
     pub(crate) fn due_in(self, ts: Timestamp, now: DateTime) -> Option<Duration> {
         let due = (i64::from(ts.secs()) + i64::from(self.secs)) * 1000;
         let left = u64::try_from(due - now.timestamp_millis()).unwrap_or(0);
         (self.clock == Clock::Run).then(|| Duration::from_millis(left).min(LOOK_EVERY))
     }
 
-    /// What the set may know of our positions.
+    /// Our positions as the set may see them.
     pub(crate) fn shown(self, mut positions: Positions) -> Positions {
         if self.hides_tail() {
             let applied = positions.applied;
@@ -103,19 +104,19 @@ impl DelayState {
     }
 }
 
-/// The delay of this node, shared by all who go by it.
+/// The delay of this node, shared by all that depend on it.
 pub struct Delay {
     store: Store,
     state: watch::Sender<DelayState>,
-    /// Held while entries are fetched: who has it knows that the end of our oplog stands still.
+    /// Held while entries are fetched: its holder knows that the end of our oplog does not change.
     fetching: Mutex<()>,
 }
 
-/// Where the delay is kept: recovery at the next start comes before the config is looked at.
+/// The stored delay: recovery at the next start happens before the config is read.
 const KEPT: &str = "understudy.delay";
 
 impl Delay {
-    /// As it was when the process ended.
+    /// Loads the delay of the last run.
     pub(crate) fn load(store: Store) -> Result<Self, StorageError> {
         let kept = store.meta(KEPT)?;
         let secs = kept.as_ref().and_then(|doc| doc.get_i64("secs").ok());
@@ -136,19 +137,19 @@ impl Delay {
         self.state.subscribe()
     }
 
-    /// Takes over what the config says.
+    /// Sets the delay from the config.
     pub(crate) fn configure(&self, secs: u32) -> Result<(), StorageError> {
         let was = self.state();
         if was.secs != secs {
             tracing::info!(from = was.secs, to = secs, "the delay of this member changes");
-            // Without a delay there is no tail that could be hidden, and no clock to stop.
+            // Without a delay there is no hidden tail and no clock to stop.
             let clock = if secs == 0 { Clock::Run } else { was.clock };
             self.change(DelayState { secs, clock })?;
         }
         Ok(())
     }
 
-    /// Stops the clock, lets it go on, or cuts the tail off; it is done when this returns.
+    /// Stops the clock, resumes it, or cuts the tail; done when this returns.
     pub async fn set_clock(&self, clock: Clock) -> Result<(), DelayError> {
         let was = self.state();
         if clock == was.clock {
@@ -175,11 +176,11 @@ impl Delay {
         Ok(())
     }
 
-    /// Waits while the tail is cut off, then lets the caller fetch as long as it holds the guard.
+    /// Waits while the tail is cut, then allows the caller to fetch as long as it holds the guard.
     pub(crate) async fn may_fetch(&self) -> MutexGuard<'_, ()> {
         let mut state = self.watch();
         loop {
-            // The sender is ours: it cannot be gone.
+            // The sender belongs to us, so it cannot be dropped.
             let _ = state.wait_for(|state| state.clock != Clock::Cut).await;
             let fetching = self.fetching.lock().await;
             if self.state().clock != Clock::Cut {
@@ -201,18 +202,18 @@ fn cut_tail(store: &Store) -> Result<(), StorageError> {
     store.oplog().truncate_after(applied.ts).map(|_| ())
 }
 
-/// Why the clock was not set.
+/// Why the clock was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DelayError {
-    /// There is nothing to stop.
+    /// There is no delay.
     #[error(
         "this node is not a delayed member: set secondaryDelaySecs in its entry of the config first"
     )]
     NotDelayed,
-    /// The process ends.
+    /// The process is ending.
     #[error("interrupted at shutdown")]
     Interrupted,
-    /// It could not be kept.
+    /// The setting could not be stored.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -236,7 +237,7 @@ mod tests {
             Some(Duration::from_millis(1))
         );
         assert_eq!(RUNNING.due_in(Timestamp::new(7, 5), now(100_999)), Some(Duration::ZERO));
-        // The clock was wrong by a day; nobody sleeps that long.
+        // The clock was wrong by a day; the wait is still short.
         assert_eq!(RUNNING.due_in(Timestamp::new(90_000, 1), now(100_999)), Some(LOOK_EVERY));
         let stopped = DelayState { clock: Clock::Stop, ..RUNNING };
         assert_eq!(stopped.due_until(now(100_999)), Timestamp::NULL);

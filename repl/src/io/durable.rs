@@ -1,4 +1,4 @@
-//! What of the node outlives the process: config, vote, the version that we show.
+//! The node's documents that survive the process: config, vote, the release that we show.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use protocol::{Profile, RawDoc};
 
 use crate::event::{LastVote, Persist};
 
-/// Keeps the node's documents. `save` returns after the sync that made them durable.
+/// Stores the node's documents. `save` returns after they were synced.
 pub trait Durable: Send + Sync + 'static {
-    /// What was kept.
+    /// Loads the stored documents.
     fn load(&self) -> Result<Kept, DurableError>;
 
-    /// Keeps something.
+    /// Stores a document.
     fn save(&self, what: &Persist) -> Result<(), DurableError>;
 }
 
-/// What an earlier process kept.
+/// What an earlier process stored.
 #[derive(Clone, Default, Debug)]
 pub struct Kept {
     /// The config as received.
     pub config: Option<RawDoc>,
     /// The last vote.
     pub last_vote: Option<LastVote>,
-    /// The version shown.
+    /// The release that we show.
     pub profile: Option<&'static Profile>,
-    /// Rollback id: 1 in a new store, higher by one after every rollback and every end that was not clean.
+    /// Rollback id: 1 in a new store, incremented after every rollback and every unclean shutdown.
     pub rbid: i32,
 }
 
-/// Why the node's documents cannot be read or kept. Nothing is tried again after it.
+/// Why the node's documents cannot be read or stored. There is no retry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DurableError(pub String);
 

@@ -1,4 +1,4 @@
-//! Reads the oplog of a sync source by an exhaust cursor.
+//! Reads the oplog of a sync source through an exhaust cursor.
 
 use std::{convert::Infallible, future::Future, time::Duration};
 
@@ -15,24 +15,25 @@ use crate::{
     io::peer::Peer,
 };
 
-/// What the source is asked for.
+/// The parameters of a fetch.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchFrom {
-    /// The last entry that we have; the first one to fetch if `keep_first`.
+    /// Our last entry; with `keep_first` the first one to fetch.
     pub(crate) start: OpTime,
-    /// True at the beginning of an initial sync, when the entry at `start` is wanted too.
+    /// True at the beginning of an initial sync, when the entry at `start` is needed, too.
     pub(crate) keep_first: bool,
-    /// The newest term that we know of.
+    /// The newest term that we know.
     pub(crate) term: i64,
-    /// Our commit point: the source wakes us when its own is newer.
+    /// Our commit point: the source replies at once when its own is newer.
     pub(crate) last_known_committed: OpTime,
-    /// Bounds how long a getMore waits.
+    /// Limits how long a getMore waits.
     pub(crate) election_timeout: Duration,
 }
 
-/// Takes what is fetched. An error ends the fetching.
+/// Receives the fetched entries. An error ends the fetch.
 pub(crate) trait Sink: Send {
-    /// `batch` may be empty: then only the commit point moved, or time passed. `last` is the last position fetched so far.
+    /// `batch` may be empty: then only the commit point advanced, or time passed. `last` is the last position fetched
+    /// so far.
     fn take(
         &mut self,
         batch: OplogBatch,
@@ -40,7 +41,7 @@ pub(crate) trait Sink: Send {
     ) -> impl Future<Output = Result<(), FetchError>> + Send;
 }
 
-/// Finds our place in the source's oplog and follows it until something fails.
+/// Finds our position in the source's oplog and follows it until an error occurs.
 pub(crate) async fn fetch_oplog(
     peer: &Peer,
     source: &HostAndPort,
@@ -89,13 +90,13 @@ pub(crate) async fn oldest_entry(
     Ok(batch.entries.first().and_then(|entry: &RawDoc| OpTime::from_raw(entry)).map(|at| at.ts))
 }
 
-/// A request that failed before anything was followed.
+/// The error of a request that failed before following began.
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 fn unusable(error: ClientError) -> FetchError {
     FetchError::Unusable(error.to_string())
 }
 
-/// A failed request as a reason to leave a source.
+/// The error of a failed request, as a reason to leave a source.
 pub(crate) fn failed(error: ClientError) -> FetchError {
     match error {
         ClientError::Command(refused) => {

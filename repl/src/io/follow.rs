@@ -1,4 +1,4 @@
-//! Steady state: from the source's oplog into ours, until something ends it.
+//! Steady state: copies the source's oplog into ours until something ends it.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Follows `source` and answers the task when it ends. What was fetched is durable by then.
+    /// Follows `source` and answers the task at the end. Everything fetched is durable by then.
     pub(crate) async fn run(self, task: TaskId, source: SyncSource, stop: CancellationToken) {
         tracing::info!(source = %source.host, after = %self.store.watermarks().written().op_time, "following the oplog of a sync source");
         let ended = self.follow_unless_cut(task, &source, &stop).await;
@@ -41,7 +41,7 @@ impl Follower {
         });
     }
 
-    /// Follows, but not while the private tail of a delayed member is cut off.
+    /// Follows, except while the private tail of a delayed member is cut.
     async fn follow_unless_cut(
         &self,
         task: TaskId,
@@ -58,7 +58,7 @@ impl Follower {
                 () = self.delay.is_cut() => None,
                 () = stop.cancelled() => Some(stopped()),
             };
-            // Never cut short: whoever follows next begins where our oplog ends.
+            // Never cancelled: the next follower begins where our oplog ends.
             if self.buffer.flush().await.is_err() {
                 tracing::warn!(
                     "the oplog writer stopped before the entries of {} were written",
@@ -110,7 +110,7 @@ fn stopped() -> FetchError {
     FetchError::Stopped("replication was told to leave the source".into())
 }
 
-/// Entries go to the writer, metadata to the node.
+/// Passes entries to the writer and metadata to the node.
 struct ToWriter<'a> {
     follower: &'a Follower,
     task: TaskId,

@@ -1,4 +1,4 @@
-//! [`Repl`]: what the server and the data plane hold of replication. Cheap to clone.
+//! [`Repl`]: the handle of replication for the server and the data plane. Cheap to clone.
 
 use std::sync::Arc;
 
@@ -26,32 +26,32 @@ pub struct Repl {
     pub(super) peer: Peer,
 }
 
-/// What reaches the runner's loop.
+/// A message to the runner's loop.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// For the node as it is.
+    /// An event for the node.
     Event(Event),
-    /// A request and where its answer goes.
+    /// A request with the channel for its answer.
     Ask(Request, oneshot::Sender<Answer>),
 }
 
 impl Repl {
-    /// The node as it is now.
+    /// The current state of the node.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshots.borrow().clone()
     }
 
-    /// Wakes at every change of the snapshot: positions, commit point, state, topology.
+    /// Notified of every change of the snapshot: positions, commit point, state, topology.
     pub fn watch(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.snapshots.clone()
     }
 
-    /// `topologyVersion.counter`; wakes when it moves. For awaitable `hello`.
+    /// `topologyVersion.counter`; notified when it changes. For awaitable `hello`.
     pub fn watch_topology(&self) -> watch::Receiver<i64> {
         self.topologies.clone()
     }
 
-    /// A connection of its own to whoever is primary now; `None` if nobody is known to be.
+    /// Opens a new connection to the current primary; `None` if none is known.
     pub async fn connect_to_primary(&self) -> Option<Result<Connection, ClientError>> {
         let snapshot = self.snapshot();
         let primary = snapshot.primary()?;
@@ -63,24 +63,24 @@ impl Repl {
         self.snapshots.borrow().state
     }
 
-    /// The version that we show.
+    /// The release that we show.
     pub fn profile(&self) -> &'static Profile {
         self.snapshots.borrow().profile
     }
 
-    /// For the data plane: what came of its task.
+    /// For the data plane: reports the result of its task.
     pub fn tell(&self, event: DataEvent) {
         self.send(Event::Data(event));
     }
 
-    /// For the server: a peer said hello with `internalClient`. Before there is a config, the version of
-    /// the set is learned from it; wait for [`Self::profile`] to change before the reply is built, or show
-    /// `max_wire_version` itself as the highest wire version.
+    /// For the server: a peer sent hello with `internalClient`. Before there is a config, the set's release is
+    /// learned from it; wait for [`Self::profile`] to change before building the reply, or show `max_wire_version`
+    /// itself as the highest wire version.
     pub fn internal_client_said_hello(&self, max_wire_version: i32) {
         self.send(Event::InternalClient { max_wire_version });
     }
 
-    /// Asks the node. The reply comes without `ok`, `$replData` and cluster time, which the server appends.
+    /// Sends a request to the node. The reply has no `ok`, `$replData` and cluster time, which the server appends.
     pub async fn ask(&self, request: Request) -> Answer {
         let (sender, receiver) = oneshot::channel();
         let stopped = || {
@@ -91,7 +91,7 @@ impl Repl {
         receiver.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// For the server: an operator changed something that may let a node that halted go on.
+    /// For the server: an operator changed something that may let a halted node continue.
     pub fn try_again(&self, because: &str) {
         self.send(Event::TryAgain { because: because.to_owned() });
     }
@@ -107,9 +107,10 @@ impl Repl {
     }
 }
 
-/// What the server writes into replies, all from one moment.
+/// What the server writes into replies, all from one snapshot.
 impl Snapshot {
-    /// The replica set's part of a `hello` reply (`hello` false: of `isMaster`), from `topologyVersion` to `lastWrite`.
+    /// The replica set's part of a `hello` reply (of `isMaster` if `hello` is false), from `topologyVersion` to
+    /// `lastWrite`.
     pub fn hello(&self, hello: bool) -> RawDocumentBuf {
         status::hello(self, hello)
     }
@@ -119,7 +120,7 @@ impl Snapshot {
         status::repl_data(self)
     }
 
-    /// The value of `$oplogQueryData`, likewise.
+    /// The value of `$oplogQueryData`, for replies to requests that have that field.
     pub fn oplog_query_data(&self) -> RawDocumentBuf {
         status::oplog_query_data(self)
     }

@@ -1,4 +1,4 @@
-//! Sends heartbeats and times the replies: one task and one connection for each member.
+//! Sends heartbeats and measures the round trip times: one task and one connection for each member.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 use super::{clock, handle::Message, peer::Peer};
 use crate::event::{Event, PeerError};
 
-/// The tasks that ask.
+/// The heartbeat tasks.
 pub(super) struct Heartbeats {
     peer: Peer,
     inbox: mpsc::UnboundedSender<Message>,
@@ -28,7 +28,7 @@ impl Heartbeats {
         Self { peer, inbox, targets: HashMap::new() }
     }
 
-    /// Asks a member; its answer comes as an event.
+    /// Sends a heartbeat; the result comes as an event.
     pub(super) fn send(
         &mut self,
         target: HostAndPort,
@@ -45,11 +45,11 @@ impl Heartbeats {
             tokio::spawn(asker.run(jobs));
             sender
         });
-        // The task ends only when this sender goes.
+        // The task ends only when this sender is dropped.
         let _ended = jobs.send(job);
     }
 
-    /// Forgets whom we have no more business with.
+    /// Ends the tasks of hosts that are no longer members.
     pub(super) fn retain(&mut self, members: &[HostAndPort]) {
         self.targets.retain(|host, _| members.contains(host));
     }
@@ -103,10 +103,10 @@ impl Asker {
     }
 }
 
-/// Asks every host who it is; tells which of them are this process.
+/// Asks every host for its id; reports which of them are this process.
 ///
-/// A process that has just started may ask before its own port is open: as long as none is found
-/// and somebody cannot be reached, it is tried again for a little while.
+/// A process that has just started may ask before its own port is open. So if none is found and some host is
+/// unreachable, the search is repeated for a short time.
 pub(super) async fn find_self(
     peer: Peer,
     process_id: ObjectId,
@@ -123,7 +123,7 @@ pub(super) async fn find_self(
     }
 }
 
-/// Who is us, and whether everybody answered. Once we are found, the silent ones are not waited for long.
+/// The hosts that are this process, and whether all replied. Once one is found, silent hosts are not waited for long.
 async fn ask_all(
     peer: &Peer,
     process_id: ObjectId,
@@ -152,7 +152,7 @@ async fn is_self(peer: &Peer, process_id: ObjectId, host: &HostAndPort) -> Resul
     Ok(reply.get_object_id("id").is_ok_and(|id| id == process_id))
 }
 
-/// A host that takes longer is not this one.
+/// A host that takes longer cannot be this process.
 const IS_SELF_TIMEOUT: Duration = Duration::from_secs(5);
 const IS_SELF_RETRY_FOR: Duration = Duration::from_secs(1);
 const IS_SELF_PAUSE: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! One attempt at an initial sync, from nothing to a consistent copy.
+//! One attempt at an initial sync, from an empty store to a consistent copy.
 
 use std::{ops::Bound, sync::Arc, time::Duration};
 
@@ -32,15 +32,15 @@ use crate::{
     },
 };
 
-/// A request outside the clone that is not answered for this long has failed.
+/// Timeout of requests outside of the clone.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
-/// `oplogFetcherInitialSyncMaxFetcherRestarts`: so often without getting any further.
+/// `oplogFetcherInitialSyncMaxFetcherRestarts`: maximum restarts without progress.
 const FETCH_RESTARTS_MAX: u32 = 10;
-/// How often progress is shown.
+/// Interval of progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
-/// Entries applied at a time after the clone.
+/// Maximum entries applied at once after the clone.
 const APPLY_ENTRIES_MAX: usize = 5_000;
-/// The same in bytes.
+/// Maximum bytes of entries applied at once.
 const APPLY_BYTES_MAX: usize = 16 << 20;
 
 /// Why an attempt failed.
@@ -92,8 +92,8 @@ pub(crate) struct InitialSync {
     pub(crate) jobs: Jobs,
 }
 
-/// Blocking work of an attempt holds a share of it: an attempt that is cut off leaves such work behind, and the next
-/// one must not begin before that has ended.
+/// Blocking work of an attempt holds a read lock: a cancelled attempt leaves such work running, and the next attempt
+/// must not begin before it has ended.
 pub(crate) type Jobs = Arc<RwLock<()>>;
 
 /// Where fetching and applying begin.
@@ -103,7 +103,7 @@ struct BeginPoints {
 }
 
 impl InitialSync {
-    /// The whole attempt. The store is durable and readable when it returns.
+    /// Runs the whole attempt. The store is durable and readable when it returns.
     pub(crate) async fn run(&self) -> Result<OpTimeAndWall, SyncError> {
         let _reporter = AbortOnDropHandle::new(tokio::spawn(self.clone().show_progress()));
         let stop = CancellationToken::new();
@@ -112,7 +112,7 @@ impl InitialSync {
     }
 
     async fn attempt(&self, stop: CancellationToken) -> Result<OpTimeAndWall, SyncError> {
-        // Nothing of an attempt before may reach the store any more.
+        // Wait until no work of an earlier attempt can change the store any more.
         drop(self.jobs.write().await);
         self.buffer.flush().await.map_err(|e| SyncError::Bug(e.to_string()))?;
         let mut connection = self.peer.connect(&self.source).await?;
@@ -122,7 +122,7 @@ impl InitialSync {
             move || {
                 builds.cancel_all();
                 store.begin_initial_sync()?;
-                // What comes is another copy: scans of the old one must not be resumed in it.
+                // The data becomes a different copy: scans of the old one must not be resumed.
                 store.remove_meta(INITIAL_SYNC_ID)
             }
         })
@@ -137,8 +137,8 @@ impl InitialSync {
             }
             result = self.clone_and_catch_up(&mut connection, &begin, &mut position, rbid, stop) => result?,
         };
-        // The fetcher is gone, but what it handed over last may still be on its way: whoever follows now begins where
-        // our oplog ends, and would fetch it again.
+        // The fetcher has ended, but its last entries may still be in the buffer. The next follower begins where our
+        // oplog ends and would fetch them again.
         self.buffer.flush().await.map_err(|e| SyncError::Bug(e.to_string()))?;
         Ok(stop)
     }
@@ -181,7 +181,7 @@ impl InitialSync {
         Ok(stop)
     }
 
-    /// Fetches the source's oplog into ours until the attempt ends. A cursor that breaks is opened again where it broke.
+    /// Fetches the source's oplog into ours until the attempt ends. A broken cursor is reopened where it broke.
     async fn fetch(self, start: OpTime, fetched: watch::Sender<OpTime>) -> Result<(), SyncError> {
         let mut sink = Fetched { buffer: self.buffer.clone(), fetched };
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
@@ -283,7 +283,7 @@ impl InitialSync {
         Ok(())
     }
 
-    /// Tells the node and the log how far we are, until aborted.
+    /// Reports progress to the node and the log until aborted.
     async fn show_progress(self) {
         let mut every = tokio::time::interval(PROGRESS_EVERY);
         loop {
@@ -310,7 +310,7 @@ impl InitialSync {
     }
 }
 
-/// Entries go to the writer; how far they reach is told to the attempt, until it ends.
+/// Passes entries to the writer and tells the attempt how far they reach.
 struct Fetched {
     buffer: Buffer,
     fetched: watch::Sender<OpTime>,

@@ -1,4 +1,4 @@
-//! The node's documents in the store: what `local.*` shows of replication.
+//! The node's documents in the store, some of which `local.*` shows.
 
 use bson::{RawBsonRef, rawdoc};
 use protocol::{Profile, RawDoc};
@@ -13,11 +13,11 @@ use crate::{
 pub const CONFIG: &str = "local.system.replset";
 /// `local.system.rollback.id`.
 pub const ROLLBACK_ID: &str = "local.system.rollback.id";
-/// `local.replset.initialSyncId`: names this copy of the data.
+/// `local.replset.initialSyncId`: identifies this copy of the data.
 pub const INITIAL_SYNC_ID: &str = "local.replset.initialSyncId";
-/// Stands while the process runs: who finds it at the start knows that the last end was not clean.
+/// Present while the process runs: if it exists at start, the last shutdown was unclean.
 const RUNNING: &str = "understudy.running";
-/// The MongoDB version that we show.
+/// The release that we show.
 const PROFILE: &str = "understudy.profile";
 
 impl Durable for Store {
@@ -62,7 +62,7 @@ fn last_vote(doc: &RawDoc) -> Result<LastVote, DurableError> {
     Ok(LastVote { term: number("term")?, candidate_index: number("candidateIndex")? })
 }
 
-/// The rollback id of a node that starts: whoever copies from us compares it before and after, and must begin anew
+/// The rollback id of a starting node. A member that copies from us compares it before and after, and must start over
 /// if we may have lost something in between.
 fn begin(store: &Store) -> Result<i32, StorageError> {
     let known = rollback_id(store)?;
@@ -86,7 +86,7 @@ fn begin(store: &Store) -> Result<i32, StorageError> {
     Ok(id)
 }
 
-/// The last thing that a process does with a store that it leaves in order.
+/// Marks a clean shutdown; the last action of a process on its store.
 pub fn end_cleanly(store: &Store) -> Result<(), StorageError> {
     store.remove_meta(RUNNING)
 }
@@ -95,7 +95,7 @@ fn rollback_id(store: &Store) -> Result<Option<i32>, StorageError> {
     Ok(store.meta(ROLLBACK_ID)?.and_then(|doc| doc.get_i32("rollbackId").ok()))
 }
 
-/// On disk when it returns.
+/// Synced when it returns.
 pub(crate) fn set_rollback_id(store: &Store, id: i32) -> Result<(), StorageError> {
     store.put_meta(ROLLBACK_ID, &rawdoc! { "_id": "rollbackId", "rollbackId": id })
 }

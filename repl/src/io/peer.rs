@@ -1,4 +1,4 @@
-//! How we present ourselves to other members.
+//! Connections to other members.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::{Snapshot, event::PeerError};
 
-/// Makes connections to members of the set, as a member of the version that we show.
+/// Connects to members of the set, as a member of the release that we show.
 #[derive(Clone, Debug)]
 pub struct Peer {
     snapshots: watch::Receiver<Arc<Snapshot>>,
@@ -19,7 +19,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A peer that follows the node's version; `options` say how to encrypt, compress and authenticate.
+    /// A peer that follows the node's release; `options` determine encryption, compression and authentication.
     pub fn new(snapshots: watch::Receiver<Arc<Snapshot>>, options: ConnectOptions) -> Self {
         Self { snapshots, options }
     }
@@ -31,7 +31,7 @@ impl Peer {
             name: "MongoDB Internal Client".to_owned(),
             version: profile.version.to_owned(),
         };
-        // The lower end stays open: a set in the middle of an upgrade has members of two versions.
+        // The minimum is 0, because a set in the middle of an upgrade has members of two releases.
         let wire_versions = WireVersions { min: 0, max: profile.wire_version };
         let options = ConnectOptions {
             driver,

@@ -1,4 +1,4 @@
-//! Tells the sync source how far we are. The node sees to it that one report is under way at a time.
+//! Sends position reports to the sync source. The node ensures that only one report is in flight.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::{sync::mpsc, time::timeout};
 use super::{handle::Message, peer::Peer};
 use crate::event::{Event, PeerError};
 
-/// A report to be sent.
+/// A report to send.
 pub(super) struct Job {
     pub(super) target: HostAndPort,
     pub(super) seq: u64,
@@ -17,7 +17,7 @@ pub(super) struct Job {
     pub(super) within: Duration,
 }
 
-/// Starts the task that reports; it ends when the sender is dropped.
+/// Starts the reporting task; it ends when the sender is dropped.
 pub(super) fn start(
     peer: Peer,
     inbox: mpsc::UnboundedSender<Message>,
@@ -38,7 +38,7 @@ impl Reporter {
         let mut next = jobs.recv().await;
         while let Some(Job { target, seq, body, within }) = next.take() {
             let sending = timeout(within, self.send(&target, body, within));
-            // A newer job means that the source has changed: the answer of the old one is of no use.
+            // A newer job means that the source has changed: the reply to the old one is not needed.
             let (result, newer) = tokio::select! {
                 result = sending => (result.unwrap_or(Err(PeerError::TimedOut(within))), None),
                 newer = jobs.recv() => (Err(PeerError::Network("the source changed".to_owned())), Some(newer)),

@@ -1,4 +1,4 @@
-//! The event loop: owns the node, hands it events, does what it says.
+//! The event loop: owns the node, passes it events, executes its actions.
 //!
 //! ```text
 //!  Repl::ask, Repl::tell, heartbeats, reporter --inbox--> loop: Node::on_event --> snapshot published
@@ -6,8 +6,8 @@
 //!                                                           |        persist (synced) | answer | heartbeat | report
 //!                                                           '-- next_wakeup: Tick     '--> DataAction channel
 //! ```
-//! L1 A snapshot is published before the actions of its event: who is told of a change can see it.
-//! L2 What is to be persisted is durable before the actions after it are done. If it cannot be, the loop ends.
+//! L1 A snapshot is published before the actions of its event: whoever is told of a change can see it.
+//! L2 A persist is durable before the following actions are executed. If it fails, the loop ends.
 
 use protocol::Profile;
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -36,46 +36,46 @@ use crate::{
     event::{Action, Answer, DataAction, Event, Log, LogLevel, Persist, Positions, Start},
 };
 
-/// What the node is started with, apart from what it kept.
+/// The settings of the node, besides what it has stored.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `--replSet`.
     pub set_name: String,
-    /// Identifies this process; the server answers `_isSelf` with it.
+    /// Unique id of this process; the server's reply to `_isSelf`.
     pub process_id: ObjectId,
-    /// Shows this version instead of the set's.
+    /// Show this release instead of the set's.
     pub pinned_profile: Option<&'static Profile>,
-    /// Where the store stands; null if it holds nothing.
+    /// The store's positions; null if it is empty.
     pub positions: Positions,
-    /// True if a finished initial sync is in the store.
+    /// True if the store contains a finished initial sync.
     pub initial_sync_done: bool,
-    /// What the store's disk lost of what was acknowledged.
+    /// The last entry that was acknowledged and then lost by the disk.
     pub lost_tail: Option<OpTime>,
-    /// What is known to be damaged in the store, and what to do.
+    /// Known damage of the store, and what to do.
     pub damage: Option<String>,
-    /// Encryption, compression and authentication towards other members.
+    /// Encryption, compression and authentication for connections to other members.
     pub connect: ConnectOptions,
 }
 
-/// A node that runs.
+/// A running node.
 pub struct Started {
-    /// What everybody holds of it.
+    /// The handle for everybody.
     pub repl: Repl,
-    /// For the data plane.
+    /// The instructions for the data plane.
     pub actions: mpsc::UnboundedReceiver<DataAction>,
     /// How the data plane connects to members.
     pub peer: Peer,
-    /// Ends when [`Repl::shut_down`] was called, or with the reason why the process must end.
+    /// Ends after [`Repl::shut_down`], or with the reason why the process must end.
     pub running: JoinHandle<Result<(), DurableError>>,
 }
 
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// What was kept cannot be read.
+    /// What was stored cannot be read.
     #[error(transparent)]
     Durable(#[from] DurableError),
-    /// What was kept does not fit.
+    /// What was stored does not fit.
     #[error(transparent)]
     Start(#[from] StartError),
 }
@@ -211,7 +211,7 @@ impl Runner {
                     (self.peer.clone(), self.inbox.clone(), self.process_id);
                 tokio::spawn(async move {
                     let hosts = find_self(peer, process_id, hosts).await;
-                    // Nobody to tell: the node has stopped.
+                    // If this fails, the node has stopped.
                     let _stopped = inbox.send(Message::Event(Event::SelfFound { seq, hosts }));
                 });
             }
@@ -223,7 +223,7 @@ impl Runner {
             Action::Persist(what) => self.persist(what).await?,
             Action::Answer { id, answer } => {
                 if let Some(sender) = self.questions.remove(&id) {
-                    // The asker may have gone; then nobody wants the answer.
+                    // The requester may be gone; then the answer is dropped.
                     let _gone = sender.send(answer);
                 }
             }
@@ -237,7 +237,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Off the runtime's threads: a sync takes its time.
+    /// Runs on a blocking thread, since a sync takes time.
     async fn persist(&self, what: Persist) -> Result<(), DurableError> {
         let durable = self.durable.clone();
         let saved = tokio::task::spawn_blocking(move || durable.save(&what)).await;
@@ -254,7 +254,7 @@ fn log(Log { level, text }: &Log) {
     }
 }
 
-/// Without anything to wait for.
+/// Pause when there is nothing to wait for.
 const IDLE_PAUSE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The private tail of a delayed member when the source's history contradicts it.
+//! Handles a private tail of a delayed member that contradicts the source's history.
 //!
-//! Nobody has seen the tail, so that what parts from the set is cut off without a rollback.
+//! Nobody has seen the tail, so the diverging part is cut without a rollback.
 
 use std::ops::Bound;
 
@@ -16,8 +16,8 @@ use crate::{
     },
 };
 
-/// Cuts what the source does not have. False if our history parts from the source's before the tail begins: then it
-/// takes a rollback.
+/// Cuts the entries that the source does not have. False if our history diverged before the tail: then a rollback is
+/// needed.
 pub(crate) async fn cut_parted(
     store: &Store,
     peer: &Peer,
@@ -31,7 +31,7 @@ pub(crate) async fn cut_parted(
         .map_err(kept)?;
     let mut connection = peer.connect(source).await.map_err(failed)?;
     let oldest = oldest_entry(&mut connection).await?.unwrap_or(Timestamp::MAX);
-    // Entries up to some point are shared, and none after it.
+    // Binary search: entries up to some point are shared, none after it.
     let (mut shared, mut end) = (0, tail.len());
     while shared < end {
         let middle = shared + (end - shared) / 2;

@@ -1,10 +1,10 @@
-//! The first of the two stages: fetched entries into our oplog, many entries to one sync.
+//! The first of the two stages: writes fetched entries to our oplog, many entries per sync.
 //!
 //! ```text
 //! fetcher --> buffer (bounded in bytes) --> writer thread: append, append, ..., sync --> `durable` moves
 //! ```
-//! Only what the sync covered is durable, and only that is ever reported so. A sync that fails ends the
-//! process: what the file system holds is then unknown, and a second sync would hide it.
+//! Only what a sync covered is durable, and only that is reported as durable. A failed sync ends the process: what
+//! the file system holds is then unknown, and a second sync would hide it.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -15,12 +15,12 @@ use protocol::RawDoc;
 use storage::{StorageError, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-/// Entries waiting for the writer take at most this much memory; then the source has to wait.
+/// Maximum memory of entries waiting for the writer; above it the source has to wait.
 const BUFFER_KIB_MAX: u32 = 16 << 10;
-/// Entries appended before a sync, at most: a steady stream must not put the sync off forever.
+/// Maximum appends before a sync: a steady stream must not postpone the sync forever.
 const APPENDS_PER_SYNC_MAX: usize = 16;
 
-/// The way into the writer.
+/// The queue into the writer.
 #[derive(Clone)]
 pub(crate) struct Buffer {
     room: Arc<Semaphore>,
@@ -32,13 +32,13 @@ enum Message {
     Flush(oneshot::Sender<()>),
 }
 
-/// The writer has ended: the process is shutting down.
+/// The writer has ended because the process is shutting down.
 #[derive(Debug, thiserror::Error)]
 #[error("the oplog writer has stopped")]
 pub(crate) struct WriterGone;
 
 impl Buffer {
-    /// Hands entries over; waits while the buffer is full.
+    /// Passes entries to the writer; waits while the buffer is full.
     pub(crate) async fn push(&self, entries: Vec<RawDoc>) -> Result<(), WriterGone> {
         let bytes: usize = entries.iter().map(|entry| entry.len()).sum();
         let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).clamp(1, BUFFER_KIB_MAX);
@@ -54,7 +54,7 @@ impl Buffer {
     }
 }
 
-/// Starts the writer thread. It ends when the last [`Buffer`] is gone.
+/// Starts the writer thread. It ends when the last [`Buffer`] is dropped.
 pub(crate) fn start(store: Store, fatal: impl Fn(String) + Send + 'static) -> Buffer {
     let (queue, messages) = mpsc::unbounded_channel();
     let room = Arc::new(Semaphore::new(BUFFER_KIB_MAX as usize));
@@ -88,7 +88,7 @@ fn run(store: &Store, mut messages: mpsc::UnboundedReceiver<Message>) -> Result<
             store.oplog().sync()?;
         }
         for done in flushed {
-            // Whoever asked may have given up.
+            // The requester may have given up.
             let _ = done.send(());
         }
     }

@@ -1,4 +1,4 @@
-//! The real node, with a data plane that keeps its log in memory and loses on a crash what it has not synced.
+//! The real node, with a data plane that keeps its log in memory and loses unsynced entries in a crash.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct OurNode {
     pub(super) node: Node,
     pub(super) disk: Disk,
-    /// What the data plane has told the node: nothing beyond it may leave the node.
+    /// What the data plane has reported to the node: the node must not tell the set more.
     pub(super) told: Positions,
     pub(super) task: Option<Task>,
     /// How often a task was given while another was still open.
@@ -84,7 +84,7 @@ impl OurNode {
         }
     }
 
-    /// Hands an event to the node and does what concerns the disk and the data plane; returns the rest.
+    /// Passes an event to the node and executes actions for the disk and the data plane; returns the other actions.
     pub(super) fn event(&mut self, now: Now, event: Event) -> Vec<Action> {
         let actions = self.node.on_event(now, event);
         let mut rest = Vec::new();
@@ -133,7 +133,7 @@ impl OurNode {
         moved.then_some(DataEvent::Progress { rbid: self.disk.rbid, positions })
     }
 
-    /// One step of the open task; what it has to tell.
+    /// One step of the open task; returns its report.
     pub(super) fn step(
         &mut self,
         set: &FakeSet,

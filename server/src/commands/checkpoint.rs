@@ -1,4 +1,4 @@
-//! checkpoint: writes a backup of the store into a directory on this machine, while everything goes on.
+//! checkpoint: writes a backup of the store to a directory on this machine, while the server keeps running.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::{
     auth::action::action,
     context::{Call, Outcome},
     error::Failure,
-    read::blocking,
+    read::{blocking, surroundings},
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -44,7 +44,7 @@ fn run(call: &Call) -> Outcome {
     };
     let shown = wanted.into.display().to_string();
     tracing::info!(target: "STORAGE", ctx = call.client.name(), path = shown, "Backup begins");
-    let go_on = || blocking::check(call).is_ok();
+    let go_on = || surroundings::check(call).is_ok();
     let report = call.node().store()?.checkpoint(&wanted, &go_on).map_err(|error| {
         tracing::warn!(target: "STORAGE", ctx = call.client.name(), path = shown, %error,
             "Backup failed");
@@ -90,7 +90,7 @@ fn reply(path: &str, report: &CheckpointReport) -> RawDocumentBuf {
 
 fn failure(call: &Call, error: &BackupError) -> Failure {
     let code = match error {
-        BackupError::Cancelled => match blocking::check(call) {
+        BackupError::Cancelled => match surroundings::check(call) {
             Err(reason) => return reason.into(),
             Ok(()) => ErrorCode::Interrupted,
         },

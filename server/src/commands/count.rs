@@ -1,4 +1,4 @@
-//! count: how many documents match.
+//! count: the number of matching documents.
 
 use std::sync::Arc;
 
@@ -17,8 +17,12 @@ use crate::{
     context::{Call, Node, Outcome},
     error::Failure,
     read::{
-        blocking, collation, first_batch::while_running, moment::ReadTime, opened::Opened,
-        target::Target, views,
+        blocking, collation,
+        first_batch::while_running,
+        moment::ReadTime,
+        opened::{Named, Opened},
+        surroundings,
+        target::Target,
     },
 };
 
@@ -43,11 +47,11 @@ const KNOWN: &[&str] = &[
     "querySettings",
 ];
 
-/// What is asked for.
+/// The parsed arguments.
 pub(super) struct Asked {
     pub(super) query: Option<RawDoc>,
     pub(super) skip: u64,
-    /// 0: no limit.
+    /// 0 means no limit.
     pub(super) limit: u64,
     pub(super) collation: Option<RawDoc>,
     pub(super) hint: Option<RawDoc>,
@@ -59,7 +63,7 @@ impl Asked {
         fields.only(KNOWN)?;
         let query = fields.optional("query")?.map(|query| query.document()).transpose()?;
         let collation = fields.optional("collation")?.map(|spec| spec.document()).transpose()?;
-        // A negative limit means the same as its amount.
+        // A negative limit means its absolute value.
         let limit = match fields.get("limit")? {
             None => 0,
             Some(limit) if !is_number(limit.raw()) => {
@@ -88,7 +92,7 @@ impl Asked {
         })
     }
 
-    /// The query as the planner takes it.
+    /// The request for the planner.
     pub(super) fn request(
         &self,
         node: &Node,
@@ -109,7 +113,14 @@ impl Asked {
         Ok(request)
     }
 
-    /// The collation of what is counted.
+    /// The query as a pipeline over a view.
+    pub(super) fn pipeline(&self) -> aggregate::Asked {
+        let empty = RawDoc::from(rawdoc! {});
+        let query = self.query.as_ref().unwrap_or(&empty);
+        aggregate::Asked::of_filter(query, self.collation.as_ref(), self.hint.as_ref())
+    }
+
+    /// The collation of the count.
     pub(super) fn collator(&self, opened: &Opened) -> Result<Option<Arc<Collator>>, Failure> {
         collation::of_collection(self.collation.as_ref(), opened.collection.as_deref())
     }
@@ -130,7 +141,7 @@ fn is_number(value: RawBsonRef<'_>) -> bool {
     )
 }
 
-/// How many there are in all is known without a look at them.
+/// The total count is known without reading documents, so only a query must wait for prepared transactions.
 fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> {
     Ok(Asked::parse(call)?.query.is_some() && Target::parse(call)?.is_held(view, until)?)
 }
@@ -138,12 +149,9 @@ fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> 
 fn run(call: &Call, time: ReadTime) -> Outcome {
     let asked = Asked::parse(call)?;
     let target = Target::parse(call)?;
-    let view = call.node().store()?.view(time.at)?;
-    let all = if target.collection(&view)?.is_none() && views::exists(&view, target.name()?)? {
-        of_view(call, view, &target, &asked)?
-    } else {
-        let opened = Opened::target(call, view, &target, asked.query.as_deref())?;
-        of_collection(call, &opened, &asked, opened.namespace(&target)?)?
+    let all = match Opened::target(call, time, &target, asked.query.as_deref())? {
+        Named::Here(opened) => of_collection(call, &opened, &asked, opened.namespace(&target)?)?,
+        Named::View(view) => of_view(call, view, &target, &asked)?,
     };
     Ok(rawdoc! { "n": sizes::number(asked.cut(all)) }.into())
 }
@@ -154,12 +162,12 @@ fn of_collection(
     asked: &Asked,
     ns: &Namespace,
 ) -> Result<u64, Failure> {
-    // Without a query no text is compared; but what is no collation is refused all the same.
+    // Without a query no text is compared, but an invalid collation is still refused.
     let collator = asked.collator(opened)?;
     if asked.query.is_none() && asked.hint.is_none() {
         return Ok(opened.source().count()?);
     }
-    let mut context = blocking::query_context(call);
+    let mut context = surroundings::query_context(call);
     context.collator.clone_from(&collator);
     let request = asked.request(call.node(), opened, collator)?;
     let planned = opened.plan(request, &context)?;
@@ -173,12 +181,8 @@ fn of_collection(
 }
 
 fn of_view(call: &Call, view: View, target: &Target, asked: &Asked) -> Result<u64, Failure> {
-    let empty = RawDoc::from(rawdoc! {});
-    let query = asked.query.as_ref().unwrap_or(&empty);
-    let pipeline =
-        aggregate::Asked::of_filter(query, asked.collation.as_ref(), asked.hint.as_ref());
     let mut n = 0;
-    aggregate::each(call, view, target, &pipeline, |_, _| {
+    aggregate::each(call, view, target, &asked.pipeline(), |_, _| {
         n += 1;
         Ok(())
     })?;

@@ -1,8 +1,11 @@
-//! distinct: the values of a field, each once.
+//! distinct: the distinct values of a field.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
 
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, raw::cstr, rawdoc};
+use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc, Timestamp};
 use query::{
     collation::Collator,
@@ -17,8 +20,13 @@ use crate::{
     context::{Call, Node, Outcome, Reply},
     error::Failure,
     read::{
-        batch::BATCH_BYTES_MAX, blocking, collation, first_batch::while_running, moment::ReadTime,
-        opened::Opened, target::Target, views,
+        batch::BATCH_BYTES_MAX,
+        blocking, collation,
+        first_batch::while_running,
+        moment::ReadTime,
+        opened::{Named, Opened},
+        surroundings,
+        target::Target,
     },
 };
 
@@ -30,7 +38,7 @@ pub(super) const COMMAND: Command = Command {
     ..Command::READ
 };
 
-/// What is asked for.
+/// The parsed arguments.
 pub(super) struct Asked {
     key: String,
     pub(super) query: RawDoc,
@@ -48,7 +56,7 @@ const KNOWN: &[&str] = &[
     "includeQueryStatsMetrics",
     "querySettings",
 ];
-/// Before 8.0 it took no hint.
+/// Before 8.0 it does not accept a hint.
 const KNOWN_ON_5_0: &[&str] = &["distinct", "key", "query", "collation"];
 
 impl Asked {
@@ -70,7 +78,12 @@ impl Asked {
         })
     }
 
-    /// The query as the planner takes it, and the collation of the values.
+    /// The query as a pipeline over a view.
+    pub(super) fn pipeline(&self) -> aggregate::Asked {
+        aggregate::Asked::of_filter(&self.query, self.collation.as_ref(), self.hint.as_ref())
+    }
+
+    /// The request for the planner, and the collation of the values.
     pub(super) fn request(
         &self,
         node: &Node,
@@ -85,7 +98,7 @@ impl Asked {
         let mut request = Request::new(filter);
         let hint = self.hint.as_ref();
         opened.restrict_or_hint(node, &mut request, hint, collator.as_deref())?;
-        // Where an index holds the values, what is missing is null.
+        // If an index provides the values, a missing field is null.
         let path = self.key.as_bytes().to_vec();
         request.needed = planner::held_by_keys(&path).then(|| vec![path.clone()]);
         let collation = collator.as_ref().map(|collator| collator.spec().clone());
@@ -102,19 +115,18 @@ fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> 
 fn run(call: &Call, time: ReadTime) -> Outcome {
     let asked = Asked::parse(call)?;
     let target = Target::parse(call)?;
-    let view = call.node().store()?.view(time.at)?;
     let mut values = Values::new(&asked.key);
-    if target.collection(&view)?.is_none() && views::exists(&view, target.name()?)? {
-        let (collation, hint) = (asked.collation.as_ref(), asked.hint.as_ref());
-        let pipeline = aggregate::Asked::of_filter(&asked.query, collation, hint);
-        aggregate::each(call, view, &target, &pipeline, |doc, collator| {
-            values.take(doc, collator)
-        })?;
-        return Ok(reply(values, time));
-    }
-    let opened = Opened::target(call, view, &target, Some(&asked.query))?;
+    let opened = match Opened::target(call, time, &target, Some(&asked.query))? {
+        Named::Here(opened) => opened,
+        Named::View(view) => {
+            aggregate::each(call, view, &target, &asked.pipeline(), |doc, collator| {
+                values.take(doc, collator)
+            })?;
+            return Ok(reply(values, time));
+        }
+    };
     let (request, collator) = asked.request(call.node(), &opened)?;
-    let mut context = blocking::query_context(call);
+    let mut context = surroundings::query_context(call);
     context.collator.clone_from(&collator);
     let ns = opened.namespace(&target)?;
     if request.filter.text().is_some() && opened.collection.is_none() {
@@ -128,26 +140,26 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
 }
 
 fn reply(values: Values<'_>, time: ReadTime) -> Reply {
-    let mut body = rawdoc! { "values": values.list };
+    let mut body = rawdoc! { "values": values.found.into_values().collect::<RawArrayBuf>() };
     if let Some(ts) = time.snapshot {
         body.append(cstr!("atClusterTime"), bson::Timestamp::from(ts));
     }
     body.into()
 }
 
-/// The values found so far, in the order in which they were met.
+/// The values found so far.
 struct Values<'a> {
     path: Vec<&'a str>,
-    /// Keys that compare as the values do: 1 and 1.0 are the same.
-    seen: BTreeSet<Vec<u8>>,
-    list: RawArrayBuf,
+    /// By keys that compare like the values, so that 1 equals 1.0: of equal values the first is kept. As in mongod,
+    /// this order is that of the reply.
+    found: BTreeMap<Vec<u8>, RawBson>,
     bytes: usize,
 }
 
 impl<'a> Values<'a> {
     fn new(key: &'a str) -> Self {
         let path = key.split('.').collect();
-        Self { path, seen: BTreeSet::new(), list: RawArrayBuf::new(), bytes: 0 }
+        Self { path, found: BTreeMap::new(), bytes: 0 }
     }
 
     fn take(&mut self, doc: &RawDocument, collator: Option<&Collator>) -> Result<(), Failure> {
@@ -155,7 +167,7 @@ impl<'a> Values<'a> {
         self.walk(RawBsonRef::Document(doc), &path, collator)
     }
 
-    /// Follows the path; an array on the way, or at its end, counts element by element.
+    /// Follows the path; an array on it, or at its end, is expanded.
     fn walk(
         &mut self,
         value: RawBsonRef<'_>,
@@ -169,7 +181,7 @@ impl<'a> Values<'a> {
                 _ => Ok(()),
             },
             RawBsonRef::Array(array) => {
-                // A number is a place in the array, never a field of its elements.
+                // A number is an array index, never a field of the elements.
                 if name.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() {
                     return match name.parse().ok().map(|at| array.get(at)) {
                         Some(Ok(Some(element))) => self.walk(element, rest, collator),
@@ -200,16 +212,13 @@ impl<'a> Values<'a> {
             Some(value) => keystring::append(&mut key, value, false, collator)?,
             None => key = keystring::encode_raw(value)?,
         }
-        let len = key.len();
-        if !self.seen.insert(key) {
-            return Ok(());
-        }
-        self.bytes += len;
+        let Entry::Vacant(place) = self.found.entry(key) else { return Ok(()) };
+        self.bytes += place.key().len();
         if self.bytes > BATCH_BYTES_MAX {
             let text = "distinct too big, 16mb cap";
             return Err(Failure::said(ErrorCode::from_code(17217), text));
         }
-        self.list.push(bson::RawBson::from(value));
+        place.insert(RawBson::from(value));
         Ok(())
     }
 }

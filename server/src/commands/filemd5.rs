@@ -1,4 +1,4 @@
-//! filemd5: the checksum of a GridFS file, chunk after chunk.
+//! filemd5: the MD5 checksum of a GridFS file.
 
 use bson::{RawBsonRef, rawdoc};
 use md5::{Digest, Md5};
@@ -17,7 +17,7 @@ use crate::{
     auth::{action::action, privilege::Target},
     context::{Call, Outcome},
     error::Failure,
-    read::{blocking, moment::ReadTime, opened::Opened, target},
+    read::{blocking, moment::ReadTime, opened::Opened, surroundings, target},
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -52,7 +52,7 @@ fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> 
 fn run(call: &Call, time: ReadTime) -> Outcome {
     let ns = chunks(call)?;
     if matches!(call.body.get_bool("partialOk"), Ok(true)) {
-        // The state between two calls is that of mongod's own library.
+        // The intermediate state would have to be that of mongod's own MD5 library.
         let text = "filemd5 with partialOk is not supported";
         return Err(Failure::said(ErrorCode::CommandNotSupported, text));
     }
@@ -60,7 +60,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     let (mut md5, mut n) = (Md5::new(), 0);
     if let Some(collection) = view.catalog().collection(&ns) {
         let opened = Opened::collection(view, collection)?;
-        let context = blocking::query_context(call);
+        let context = surroundings::query_context(call);
         let planned = opened.plan(request(call, opened.source())?, &context)?;
         opened.each(call, planned, &context, |chunk| {
             md5.update(data(chunk, n)?);
@@ -72,7 +72,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     Ok(rawdoc! { "numChunks": sizes::number(n), "md5": sum }.into())
 }
 
-/// The chunks of the file in their order. mongod insists on the index that drivers make for them.
+/// The chunks of the file in order. mongod requires the index that drivers create for them.
 fn request(call: &Call, source: &dyn Source) -> Result<Request, Failure> {
     let id = call.body.get(&call.name).ok().flatten().unwrap_or(RawBsonRef::Null);
     let mut filter = bson::RawDocumentBuf::new();

@@ -1,4 +1,4 @@
-//! mapReduce: understood and checked, but there is no JavaScript here. What mongod says without scripting is said.
+//! mapReduce: parsed and checked, but there is no JavaScript, so it returns mongod's error for disabled scripting.
 
 use bson::{RawBsonRef, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc, Timestamp};
@@ -16,7 +16,13 @@ use crate::{
     auth::writes,
     context::{Call, Outcome},
     error::Failure,
-    read::{blocking, collation, moment::ReadTime, opened::Opened, target::Target, views},
+    read::{
+        blocking, collation,
+        moment::ReadTime,
+        opened::{Named, Opened},
+        surroundings,
+        target::Target,
+    },
 };
 
 pub(super) const COMMAND: Command = Command {
@@ -60,16 +66,14 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     fields.only(KNOWN)?;
     let inline = check(&fields)?;
     let ns = target.name()?.clone();
-    let view = call.node().store()?.view(time.at)?;
-    if view.catalog().collection(&ns).is_none() && views::exists(&view, &ns)? {
+    let Named::Here(opened) = Opened::target(call, time, &target, None)? else {
         let text = "mapReduce on a view is not supported";
         return Err(Failure::said(ErrorCode::CommandNotSupportedOnView, text));
-    }
-    let opened = Opened::target(call, view, &target, None)?;
+    };
     let request = request(call, &fields, &opened)?;
-    let context = blocking::query_context(call);
+    let context = surroundings::query_context(call);
     let mut planned = opened.plan(request, &context)?;
-    // The first document would be mapped.
+    // The first document would have to be mapped.
     let any = planned.pipeline.next(&mut Input::new(opened.source(), &context))?.is_some();
     if inline && !any { Ok(nothing()) } else { Err(no_engine(&ns.to_string())) }
 }
@@ -86,7 +90,7 @@ fn no_engine(ns: &str) -> Failure {
     Failure::said(ErrorCode::from_code(31_264), text)
 }
 
-/// Whether the parts are of the right kinds, and whether the results are to be the reply.
+/// Checks the types of the arguments; true if the results are to be returned inline.
 fn check(fields: &Fields<'_>) -> Result<bool, Failure> {
     for name in ["map", "reduce"] {
         check_code(name, fields.required(name)?.raw())?;
@@ -150,6 +154,6 @@ fn request(call: &Call, fields: &Fields<'_>, opened: &Opened) -> Result<Request,
     let sort = document("sort")?.filter(|sort| !sort.is_empty());
     let parse = |sort: RawDoc| SortPattern::parse(&sort, collator.clone()).map_err(within);
     request.sort = sort.map(parse).transpose()?;
-    blocking::check(call)?;
+    surroundings::check(call)?;
     Ok(request)
 }

@@ -371,7 +371,9 @@ impl Random {
                 command.insert("collation", collation);
             }
         }
-        Case { command, order: Order::Set }
+        // Values of a collection come in their order, those of a view in that of a hash table.
+        let order = if coll == "v" { Order::Set } else { Order::Exact };
+        Case { command, order }
     }
 
     fn aggregate(&mut self) -> Case {

@@ -241,7 +241,7 @@ impl Node {
         Ok(reply)
     }
 
-    /// Maintenance mode is a counter; any state other than SECONDARY refuses it.
+    /// Maintenance mode is a counter: each request with `true` must be matched by one with `false`.
     fn answer_maintenance(&mut self, doc: &RawDocument) -> Answer {
         let on = bool_or(doc, "replSetMaintenance", false);
         if on {

@@ -1,7 +1,7 @@
-//! Gives the data plane its tasks: initial sync, following, rollback; one at a time (N3).
+//! Gives the data plane its tasks, one at a time (N3): initial sync, following, rollback.
 //!
-//! F1 A task begins only when the one before has answered.
-//! F2 An answer counts only for the task it names.
+//! F1 A task begins only after the previous one has answered.
+//! F2 An answer is accepted only for the task that it names.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::{
     event::{Action, DataAction, DataEvent, LogLevel, Now, Positions, Remedy, SyncSource, TaskId},
 };
 
-/// What the data plane does, and what the next choice depends on.
+/// The data plane's task, and what the next choice depends on.
 #[derive(Debug, Default)]
 pub(super) struct Following {
-    /// Whom we sync from, as the set may know.
+    /// Our sync source, as the set may see it.
     pub(super) source: Option<SyncSource>,
     pub(super) commit_told: CommitPoint,
     /// The target of `replSetSyncFrom`, until it is used.
@@ -33,13 +33,13 @@ pub(super) struct Following {
     roll_back_to: Option<SyncSource>,
     denylist: Denylist,
     next_choice_at: Duration,
-    /// Till then a choice waits for members that were not heard of yet.
+    /// Until then a choice waits for members that have not replied yet.
     patient_until: Duration,
     next_nearness_check_at: Duration,
     quick_failures: u32,
-    /// Somebody's oplog begins after our last entry, and nobody's was found that does not.
+    /// Some member's oplog begins after our last entry, and no usable one was found.
     met_too_stale: bool,
-    /// Nobody would do: every heartbeat reply is a reason to look again.
+    /// No member was suitable: every heartbeat reply is a reason to choose again.
     waiting: bool,
 }
 
@@ -60,13 +60,13 @@ enum Kind {
 }
 
 impl Following {
-    /// The source whose oplog we follow right now.
+    /// The source whose oplog we currently follow.
     pub(super) fn followed(&self) -> Option<&SyncSource> {
         let task = self.task.as_ref().filter(|task| task.kind == Kind::Follow && !task.stopping)?;
         Some(&task.source)
     }
 
-    /// Old grudges don't outlive the config they were formed under.
+    /// The denylist is cleared when the config changes.
     pub(super) fn config_changed(&mut self, now: Now, config: &ReplSetConfig) {
         self.patient_until = now.mono + PATIENCE;
         self.denylist.clear();
@@ -78,14 +78,14 @@ impl Following {
         self.next_choice_at = at;
     }
 
-    /// Takes the task off if it is the one that `id` names.
+    /// Removes the task if it is the one that `id` names.
     fn end(&mut self, id: TaskId) -> Option<Task> {
         self.task.take_if(|task| task.id == id)
     }
 }
 
 impl Node {
-    /// `replSetSyncFrom`: the one under way is left, grudges are forgotten.
+    /// `replSetSyncFrom`: leaves the current source and clears the denylist.
     pub(super) fn force_source(&mut self, now: Now, target: HostAndPort) {
         self.following.forced = Some(target);
         self.following.denylist.clear();
@@ -93,14 +93,14 @@ impl Node {
         self.try_again(now, "an operator names another source");
     }
 
-    /// Somebody was heard of: who would not do before may do now.
+    /// There is news about a member: one that was unsuitable before may be suitable now.
     pub(super) fn look_again(&mut self, now: Now) {
         if self.following.waiting {
             self.following.next_choice_at = now.mono;
         }
     }
 
-    /// Stops a task that must not go on, and gives the next one.
+    /// Stops a task that must not continue, and starts the next one.
     pub(super) fn give_task(&mut self, now: Now) {
         if let Some(why) = self.reason_to_stop() {
             self.stop_task(why);
@@ -181,7 +181,7 @@ impl Node {
         }
         if !self.following.waiting {
             self.following.waiting = true;
-            // What we know of the others may be as old as the heartbeat interval.
+            // What we know about the others may be as old as the heartbeat interval.
             self.pings.values_mut().for_each(|pings| pings.hurry(now.mono));
             let why: Vec<String> =
                 rejected.iter().map(|(host, why)| format!("{host}: {why}")).collect();
@@ -220,7 +220,7 @@ impl Node {
         Some(SyncSource { host: member.host.clone(), member_id: member.id })
     }
 
-    /// Looks at the set as a chooser of sources does; `None` if we are not in it.
+    /// Builds the view that a choice of source needs; `None` if we are not in the config.
     fn with_view<T>(
         &self,
         now: Now,
@@ -362,7 +362,7 @@ impl Node {
         self.stop_task(why.to_owned());
     }
 
-    /// If there is nobody else, the rest is short: a source that was restarted is all we have.
+    /// Denylists a host. If there is no other member, only briefly: a source that was restarted is all we have.
     fn leave_alone(&mut self, now: Now, host: HostAndPort) {
         self.following.denylist.add(host.clone(), now.mono + DENYLIST_FOR_FAULT);
         let choice = self.with_view(now, |view, forced| view.choose(forced));
@@ -398,7 +398,7 @@ impl Node {
         }
     }
 
-    /// The first retry is at once; a source that fails again and again is given a rest.
+    /// The first retry is immediate; a source that fails repeatedly is denylisted for a while.
     fn retry_later(&mut self, now: Now, task: &Task, why: &str) {
         let host = &task.source.host;
         self.info(format!("lost sync source {host}: {why}"));
@@ -438,24 +438,24 @@ impl Node {
     }
 }
 
-/// mongod waits as long when nobody will do.
+/// mongod's pause when no member is suitable.
 const CHOICE_PAUSE: Duration = Duration::from_secs(1);
-/// How long a choice waits for members that neither answer nor refuse.
+/// How long a choice waits for members that do not reply.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Before everybody has answered or failed once.
+/// Pause before every member has replied or failed once.
 const HEARING_PAUSE: Duration = Duration::from_millis(50);
-/// After a source failed soon after it was chosen; doubles.
+/// Pause after a source failed soon after it was chosen; doubles each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const QUICK_FAILURE: Duration = Duration::from_secs(2);
 const QUICK_FAILURES_MAX: u32 = 4;
 const DENYLIST_FOR_RETRIES: Duration = Duration::from_secs(3);
-/// mongod's: a source that sent something wrong, and one whose oplog begins after ours ends.
+/// mongod's denylist periods: for a source that sent invalid data, and for one whose oplog begins after ours ends.
 const DENYLIST_FOR_FAULT: Duration = Duration::from_secs(10);
 const DENYLIST_FOR_STALENESS: Duration = Duration::from_secs(60);
-/// Looking for a nearer source: at most three changes an hour.
+/// Interval of the search for a nearer source: at most three changes an hour.
 const NEARNESS_PAUSE: Duration = Duration::from_secs(20 * 60);
 const PINGS_FOR_NEARNESS: u64 = 5;
 
-/// What an operator is told.
+/// Text for the operator.
 pub(super) const TOO_STALE: &str = "this node is too stale: every member's oplog begins after our last entry. \
     Let it sync from a member with a longer oplog (replSetSyncFrom), or start it with an empty data directory";

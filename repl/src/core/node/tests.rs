@@ -8,7 +8,7 @@ const PRIMARY: &str = "p:1";
 const OTHER: &str = "s:1";
 const ME: &str = "me:1";
 
-/// A node and a peer's hand at its door.
+/// Test harness: a node and the actions it has emitted.
 struct Bench {
     node: Node,
     now: Now,
@@ -147,7 +147,7 @@ impl Bench {
         self.event(Event::SelfFound { seq, hosts });
     }
 
-    /// Answers the open heartbeat to `host`, waiting for it if need be.
+    /// Replies to the open heartbeat to `host`, waiting for it if necessary.
     fn reply(&mut self, host: &str, result: Result<RawDocumentBuf, PeerError>) {
         let target: HostAndPort = host.parse().unwrap();
         for _ in 0..20 {
@@ -192,7 +192,7 @@ impl Bench {
         self.node.state()
     }
 
-    /// The task given last.
+    /// The last task that was given.
     fn task(&self) -> (TaskId, &DataAction) {
         self.data
             .iter()
@@ -333,8 +333,8 @@ fn after_a_restart_it_follows_at_once_and_reports_what_it_has() {
     assert!(bench.trail.is_empty(), "nothing new to persist: {:?}", bench.trail);
 }
 
-/// What the node does in an hour in which the primary dies and comes back, with a clock on the wall that is set wrong by
-/// `jump` milliseconds again and again.
+/// The node's actions in an hour in which the primary dies and returns, while the wall clock jumps by `jump`
+/// milliseconds again and again.
 fn an_hour_with_a_clock_that_jumps(jump: i64) -> Vec<String> {
     let mut bench = Bench::following();
     let mut seen = Vec::new();
@@ -631,7 +631,7 @@ fn a_node_whose_store_is_damaged_is_recovering_without_vote_and_position() {
     assert_eq!(bench.state(), MemberState::Recovering);
 }
 
-/// A node whose rollback cannot be done.
+/// A node whose rollback failed permanently.
 fn halted() -> (Bench, TaskId) {
     let mut bench = Bench::following();
     let (task, _) = bench.task();

@@ -1,9 +1,10 @@
-//! What keeps the node out of service: entries that its disk lost, and replication that cannot go on.
+//! What keeps the node out of service: entries that its disk lost, and replication that cannot continue.
 //!
-//! T1 A node that misses what it once acknowledged has no vote and shows no position until it has applied it again.
-//!    One whose store is damaged does not know what it misses: it stays so until it is started with other data.
-//! T2 A node that halts tries again when something changes that may help: the config, the primary, the source that an
-//!    operator names, a parameter. It stays in RECOVERING until a source has shown that our history is its own.
+//! T1 A node that lacks entries it once acknowledged has no vote and shows no position until it has applied them
+//!    again. A node whose store is damaged does not know what it lacks: it stays in this state until it is started
+//!    with other data.
+//! T2 A halted node tries again when something changes that may help: the config, the primary, a source chosen by an
+//!    operator, a parameter. It stays in RECOVERING until a source has shown that it shares our history.
 
 use protocol::OpTime;
 
@@ -13,11 +14,11 @@ use crate::{
     event::{LogLevel, Now},
 };
 
-/// Why replication does not go on.
+/// Why replication has stopped.
 #[derive(Debug)]
 pub(super) struct Halt {
     pub(super) why: String,
-    /// Something changed since: tasks are given again (T2).
+    /// Something changed since, so tasks are given again (T2).
     pub(super) trying_again: bool,
 }
 
@@ -29,7 +30,7 @@ impl Node {
             || self.damage.is_some()
     }
 
-    /// Replication cannot go on; what there is can be read by those who ask for a moment of the past.
+    /// True if replication cannot continue; reads of past timestamps are still served.
     pub(super) fn stands_still(&self) -> bool {
         self.too_stale || self.halt.is_some()
     }
@@ -53,14 +54,14 @@ impl Node {
         self.info(format!("replication is tried again, because {because}"));
     }
 
-    /// A source has our last entry, or we went back to an entry that it has.
+    /// A source has our last entry, or we rolled back to an entry that it has.
     pub(super) fn history_is_shared(&mut self) {
         if self.halt.take_if(|halt| halt.trying_again).is_some() {
             self.info("replication goes on".to_owned());
         }
     }
 
-    /// What an operator reads in our status.
+    /// The message for the operator in our status.
     pub(super) fn trouble(&self) -> Option<&str> {
         let lost = self.lost_tail.map(|_| LOST_TAIL);
         self.damage
@@ -79,7 +80,7 @@ impl Node {
         }
     }
 
-    /// T1: after `applied` moved.
+    /// T1: checks whether the lost entries are applied again; called after `applied` advanced.
     pub(super) fn look_for_lost_tail(&mut self) {
         let applied = self.positions.applied.op_time;
         if let Some(lost) = self.lost_tail.take_if(|lost| applied >= *lost) {
@@ -88,7 +89,7 @@ impl Node {
         }
     }
 
-    /// T1.
+    /// T1: the vote of a node that lacks acknowledged entries.
     pub(super) fn refuse_without_tail(&self) -> Option<Vote> {
         if self.damage.is_some() {
             let reason = "my data are damaged: what I had acknowledged may be gone".to_owned();

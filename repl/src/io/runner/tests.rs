@@ -1,4 +1,4 @@
-//! The loop over real sockets: a listener that plays primary, and one that serves our node.
+//! Tests the loop over real sockets: one listener acts as the primary, another one serves our node.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -50,7 +50,7 @@ fn at(secs: u32) -> OpTimeAndWall {
     OpTimeAndWall { op_time, wall: bson::DateTime::from_millis(i64::from(secs) * 1000) }
 }
 
-/// Keeps in memory, and counts.
+/// Stores documents in memory, and counts them.
 #[derive(Default)]
 struct Memory(Mutex<Vec<Persist>>);
 
@@ -90,7 +90,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Our node behind a listener that knows just enough commands.
+/// Serves our node with just the needed commands.
 fn our_handler(repl: Repl, process_id: ObjectId) -> Handler {
     Arc::new(move |body| {
         let repl = repl.clone();
@@ -112,7 +112,7 @@ fn our_handler(repl: Repl, process_id: ObjectId) -> Handler {
     })
 }
 
-/// A primary that gives its config to whoever has none, and counts the reports.
+/// A primary that sends its config to a node without one, and counts the reports.
 fn primary_handler(config: RawDoc, reports: Arc<AtomicU32>) -> Handler {
     Arc::new(move |body| {
         let (config, reports) = (config.clone(), reports.clone());

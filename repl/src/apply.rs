@@ -1,18 +1,19 @@
-//! Turns oplog entries into effects on the store.
+//! Applies oplog entries to the store.
 //!
 //! ```text
 //!  entries (in order) -----------+--> crud.rs          one document
 //!                              +--> ddl.rs           the catalog
-//!                              +--> transactions.rs  applyOps: one moment for many operations
+//!                              +--> transactions.rs  applyOps: one timestamp for many operations
 //!                              |        |
 //!                              |        v
-//!                              +--> derived.rs       rows that the oplog does not carry
+//!                              +--> derived.rs       rows that the oplog does not contain
 //! ```
 //!
-//! A1 Entries take effect in the order of the oplog, each at its own timestamp, never twice: what is
-//!    committed carries the "applied through" mark in the same batch.
-//! A2 Nothing is skipped. What cannot be applied stops the applier with the entry's position.
-//! A3 During initial sync the clone may already hold the effect of an entry, so every operation there is idempotent.
+//! A1 Entries take effect in oplog order, each at its own timestamp, never twice: a commit contains the "applied
+//!    through" mark in the same batch.
+//! A2 Nothing is skipped. An entry that cannot be applied stops the applier, which reports the entry's position.
+//! A3 During initial sync the clone may already contain the effect of an entry, so every operation is idempotent
+//!    there.
 
 mod capped;
 mod crud;
@@ -42,42 +43,41 @@ use uuid::Uuid;
 pub use self::error::ApplyError;
 pub use self::index_builds::{BuildReady, IndexBuilds};
 
-/// Under which rules entries are applied.
+/// The rules by which entries are applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Our data is the primary's as of the entry before: every entry must fit.
+    /// Our data equals the primary's as of the previous entry: every entry must fit.
     Steady,
-    /// Our data is a clone that may be ahead of the entry: entries are made to fit.
+    /// Our data is a clone that may be ahead of the entry: misfits are tolerated.
     InitialSync,
 }
 
-/// How often an entry did not fit our data. Anything but zero makes the node suspect.
+/// How often an entry did not fit our data. Any value but zero is suspicious.
 #[derive(Debug, Default)]
 pub struct Misfits {
     missing_documents: AtomicU64,
 }
 
 impl Misfits {
-    /// Updates whose document was not there.
+    /// Number of updates whose document was missing.
     pub fn missing_documents(&self) -> u64 {
         self.missing_documents.load(Ordering::Relaxed)
     }
 }
 
-/// An engine batch is committed when its effects reach this size, so that memory stays bounded and
-/// readers see progress.
+/// A batch is committed when its effects reach this size, so that memory stays bounded and readers see progress.
 const BATCH_BYTES_MAX: u64 = 8 << 20;
-/// Operations in one engine batch.
+/// Maximum operations in one engine batch.
 const BATCH_OPS_MAX: usize = 2_000;
-/// With so many entries at once we are behind: documents are read ahead.
+/// With this many entries at once the node is behind, so documents are read ahead.
 const READ_AHEAD_FROM: usize = 200;
-/// Documents that are read ahead for one engine batch.
+/// Maximum documents read ahead for one engine batch.
 const READ_AHEAD_MAX: usize = 8_000;
 
-/// Entries that can be applied.
+/// Parsed entries, ready to be applied.
 struct Ready<'a> {
     entries: Vec<OplogEntry<'a>>,
-    /// What is wrong with the entry after them.
+    /// The error of the entry after them, if it is bad.
     bad: Option<ApplyError>,
     rows: Option<ReadAhead>,
 }
@@ -90,11 +90,11 @@ pub struct Applier {
     builds: Arc<IndexBuilds>,
     misfits: Arc<Misfits>,
     names: Names,
-    /// When pre-images are looked at next, in milliseconds by the clock of the entries.
+    /// When pre-images are checked next, in milliseconds by the clock of the entries.
     next_expiry: AtomicI64,
 }
 
-/// The collections with derived rows.
+/// The collections of derived rows.
 struct Names {
     transactions: Namespace,
     images: Namespace,
@@ -102,7 +102,7 @@ struct Names {
 }
 
 impl Applier {
-    /// An applier of `store`. `build_indexes: false` keeps `_id` indexes alone.
+    /// An applier for `store`. With `build_indexes: false` only `_id` indexes are kept.
     pub fn new(store: Store, mode: Mode, build_indexes: bool, builds: Arc<IndexBuilds>) -> Self {
         let names = Names {
             transactions: Namespace::new("config", "transactions"),
@@ -113,13 +113,13 @@ impl Applier {
         Self { store, mode, build_indexes, builds, misfits, names, next_expiry }
     }
 
-    /// How well the entries fitted so far.
+    /// The misfits so far.
     pub fn misfits(&self) -> Arc<Misfits> {
         self.misfits.clone()
     }
 
-    /// Applies `entries`, which follow what is applied, in as few engine batches as the limits allow. While some are
-    /// applied, another thread parses the next and reads their documents.
+    /// Applies `entries`, which must follow what is already applied, in as few engine batches as the limits allow.
+    /// While one part is applied, another thread parses the next one and reads its documents.
     pub fn apply(&self, entries: &[RawDoc]) -> Result<(), ApplyError> {
         let (first, rest) = entries.split_at(entries.len().min(BATCH_OPS_MAX));
         let first = self.make_ready(first)?;
@@ -130,7 +130,7 @@ impl Applier {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 for some in rest.chunks(BATCH_OPS_MAX) {
-                    // Nobody waits for it any more: what was applied has failed.
+                    // The receiver is gone because applying has failed.
                     if ready.send(self.make_ready(some)).is_err() {
                         return;
                     }
@@ -141,7 +141,7 @@ impl Applier {
         })
     }
 
-    /// What comes before a bad entry takes effect.
+    /// Entries before a bad one take effect.
     fn apply_ready(&self, ready: Ready<'_>) -> Result<(), ApplyError> {
         self.apply_parsed(&ready.entries, ready.rows)?;
         ready.bad.map_or(Ok(()), Err)
@@ -206,7 +206,7 @@ impl Applier {
         }
     }
 
-    /// An entry with a batch of its own, and what must come before and after it.
+    /// Applies an entry in its own batch, with what must happen before and after it.
     fn apply_alone(&self, entry: &OplogEntry<'_>) -> Result<(), ApplyError> {
         self.before(entry)?;
         let mut batch = self.store.begin_apply();
@@ -216,7 +216,7 @@ impl Applier {
         Ok(())
     }
 
-    /// At the end of an initial sync: takes hold of the transactions that are prepared and undecided.
+    /// At the end of an initial sync: restores the undecided prepared transactions.
     pub fn hold_prepared_transactions(&self, through: OpTimeAndWall) -> Result<(), ApplyError> {
         let prepared = self.prepared_rows()?;
         let mut batch = self.store.begin_apply();
@@ -247,8 +247,8 @@ impl Applier {
     }
 }
 
-/// The documents that an operation changes, or those within an `applyOps`: from 8.0 on one holds many inserts. What is
-/// wrong with one shows when it is applied.
+/// Collects the documents that an operation changes, including those inside an `applyOps`: since 8.0 one may contain
+/// many inserts. Errors are ignored here; they are reported when the entry is applied.
 fn note_documents<'a>(
     ahead: &ReadAhead,
     op: &ReplOperation<'a>,
@@ -271,8 +271,8 @@ fn note_documents<'a>(
     }
 }
 
-/// Index builds read the store beside us, and a transaction in many entries may be larger than memory, which only
-/// a batch at one timestamp can put into the store in parts: these share a batch with nobody.
+/// True for entries that need a batch of their own: index builds read the store concurrently, and a transaction of
+/// many entries may exceed memory, so it must be written in parts, which requires a single timestamp.
 fn stands_alone(entry: &OplogEntry<'_>) -> bool {
     match &entry.op.kind {
         OpKind::Command(
@@ -290,8 +290,8 @@ fn stands_alone(entry: &OplogEntry<'_>) -> bool {
     }
 }
 
-/// A retryable write that came with a chunk from another shard changes no data here, but a retry must find it. Images of
-/// find-and-modify are no-ops of a session too, and tell nothing about it.
+/// True for a retryable write that came with a migrated chunk: it changes no data here, but a retry must find it.
+/// Images of find-and-modify are also no-ops with a session, but do not count.
 fn tells_of_migrated_write(entry: &OplogEntry<'_>) -> bool {
     let sentinel = || entry.op.o.get("$wouldChangeOwningShard").is_ok_and(|it| it.is_some());
     entry.op.from_migrate && entry.op.o2.is_some_and(|o2| o2.iter().next().is_some() || sentinel())
@@ -306,24 +306,25 @@ fn position(entry: &OplogEntry<'_>) -> OpTimeAndWall {
     OpTimeAndWall { op_time: entry.op_time, wall: entry.wall }
 }
 
-/// The collection of an operation, in the store's type of UUID.
+/// The collection UUID of an operation, in the store's UUID type.
 fn uuid_of(op: &ReplOperation<'_>) -> Option<Uuid> {
     op.ui.map(|uuid| Uuid::from_bytes(uuid.bytes()))
 }
 
-/// When an operation takes effect, and where it stands.
+/// When an operation takes effect, and its position.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     ts: Timestamp,
     place: Place,
 }
 
-/// Where an operation stands in the oplog: of a transaction in many entries each operation has its own entry's place.
+/// The position of an operation in the oplog: in a transaction of many entries each operation has the position of its
+/// own entry.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     ts: Timestamp,
     wall: bson::DateTime,
-    /// Place within the `applyOps`; 0 for an entry of its own.
+    /// Index within the `applyOps`; 0 for a plain entry.
     index: i64,
 }
 

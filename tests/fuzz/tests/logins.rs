@@ -1,20 +1,10 @@
-//! Random logins: does from a seed what the fuzz target `sasl` does, without a fuzzer.
+//! Random logins: nobody is let in but by the right proof.
 //!
 //! `SEED=n` replays a run, `LOGINS=n` changes the number of connections.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    unreachable_pub,
-    reason = "a test: a panic is its answer, and what it shares with the fuzz target is public there"
-)]
 
 use std::env;
 
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
-
-#[path = "../../tests/fuzz/src/sasl.rs"]
-mod sasl;
 
 #[test]
 fn nobody_is_let_in_but_by_the_right_proof() {
@@ -27,7 +17,7 @@ fn nobody_is_let_in_but_by_the_right_proof() {
     for _ in 0..connections {
         let mut bytes = vec![0; random.random_range(..60)];
         random.fill_bytes(&mut bytes);
-        let walked = sasl::walk(&bytes);
+        let walked = fuzz::walk(&bytes);
         begun += walked.begun;
         let_in += walked.let_in;
     }

@@ -8,15 +8,19 @@
 
 mod archive;
 pub mod at;
+mod changes;
 pub mod diff;
 pub mod drops;
+mod earlier;
 pub mod export;
 pub mod log;
+mod reach;
 pub mod restore;
 pub mod serve;
 mod source;
 pub mod verify;
 
+pub(crate) use source::long;
 pub use source::{Node, Past};
 
 use bson::{Bson, doc};

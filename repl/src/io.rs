@@ -1,4 +1,4 @@
-//! Effects: what the decisions of [`core`](crate::core) ask for.
+//! Effects: executes what the decisions of [`core`](crate::core) ask for.
 
 mod applier;
 mod build_votes;
