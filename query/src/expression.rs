@@ -58,10 +58,11 @@ pub(crate) use levels::check_levels;
 pub(crate) use object::merge;
 pub(crate) use operator::Operator;
 pub use parse::Scope;
-pub(crate) use parse::{NO_SCORES, no_scores};
+pub(crate) use parse::{CURRENT, NO_SCORES, no_scores};
 pub use percentile::Percentile;
 pub(crate) use percentile::number as percentile_number;
-pub(crate) use stats::{Spread, Sum, average};
+pub use special::Special;
+pub(crate) use stats::{Spread, Sum, average, mean};
 
 use crate::{
     collation::Collator,
@@ -95,8 +96,8 @@ pub enum Expr {
     Call(Call),
     /// An operator with named arguments.
     Named(NamedCall),
-    /// An operator with its own evaluation rules.
-    Special(Box<special::Special>),
+    /// An operator with a way of its own.
+    Special(Box<Special>),
 }
 
 /// A path: its start and its names.
@@ -299,7 +300,22 @@ impl Expr {
         }
     }
 
-    /// The constant, if the expression is one.
+    /// The path and the constants of an `{$in: ["$path", [constants]]}`.
+    pub(crate) fn as_membership(&self) -> Option<(Vec<u8>, Value<'_>)> {
+        let Self::Call(call) = self else { return None };
+        let [Self::Path(path), Self::Literal(list)] = call.args.as_slice() else { return None };
+        path.from_root().filter(|_| call.row.is_membership).map(|path| (path, list.get()))
+    }
+
+    /// The operator that it is, if it does not evaluate each argument once.
+    pub(crate) fn as_special(&self) -> Option<&Special> {
+        match self {
+            Self::Special(special) => Some(special),
+            _ => None,
+        }
+    }
+
+    /// The constant that it is, if it is one.
     pub fn as_literal(&self) -> Option<Value<'_>> {
         match self {
             Self::Literal(value) => Some(value.get()),

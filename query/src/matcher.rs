@@ -15,6 +15,7 @@ pub(crate) mod operands;
 mod parse;
 mod predicate;
 mod regex;
+mod rewrite;
 
 pub use json_schema::Schema;
 pub(crate) use predicate::TypeSet;

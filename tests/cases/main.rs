@@ -27,6 +27,7 @@ macro_rules! on_each_version {
 }
 
 mod acks;
+mod answers;
 mod backup;
 mod bad_input;
 mod bad_sources;

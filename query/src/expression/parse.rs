@@ -17,7 +17,10 @@ use crate::{
 
 type Parsed = Result<Expr, QueryError>;
 
-/// Maximum nesting; BSON in a command nests no deeper.
+/// The variable that paths without another begin at.
+pub(crate) const CURRENT: &[u8] = b"CURRENT";
+
+/// Deeper expressions are refused; BSON itself nests no deeper in a command.
 const DEPTH_MAX: usize = 200;
 
 /// The variables that an expression may use, with their slots.
@@ -225,6 +228,12 @@ impl Scope {
         self.names.truncate(mark);
     }
 
+    /// What the query has bound CURRENT to, if it has.
+    pub(super) fn current(&self) -> Option<Expr> {
+        let base = Base::Slot(self.slot(CURRENT)?);
+        Some(Expr::Path(FieldPath { base, names: Vec::new() }))
+    }
+
     fn slot(&self, name: &[u8]) -> Option<usize> {
         self.names.iter().rev().find(|(known, _)| **known == *name).map(|(_, slot)| *slot)
     }
@@ -422,8 +431,10 @@ pub(super) fn path(text: &[u8], scope: &mut Scope) -> Parsed {
             return Err(QueryError::location(16_872, "'$' by itself is not a valid FieldPath"));
         }
         field_path::check_below_root(dotted)?;
-        scope.reads_document = true;
-        return Ok(Expr::Path(FieldPath { base: Base::Root, names: split(dotted) }));
+        // `$a` is short for `$$CURRENT.a`, and CURRENT may be a variable that the query binds.
+        let base = scope.slot(CURRENT).map_or(Base::Root, Base::Slot);
+        scope.reads_document |= base == Base::Root;
+        return Ok(Expr::Path(FieldPath { base, names: split(dotted) }));
     };
     if variable.is_empty() {
         return Err(QueryError::failed_to_parse("empty variable names are not allowed"));
@@ -433,7 +444,7 @@ pub(super) fn path(text: &[u8], scope: &mut Scope) -> Parsed {
     let name = names.remove(0);
     let base = match &*name {
         b"ROOT" => Base::Root,
-        b"CURRENT" => scope.slot(b"CURRENT").map_or(Base::Current, Base::Slot),
+        CURRENT => scope.slot(CURRENT).map_or(Base::Current, Base::Slot),
         b"NOW" => Base::Now,
         b"CLUSTER_TIME" => Base::ClusterTime,
         b"REMOVE" => Base::Remove,
