@@ -165,11 +165,11 @@ enum Command {
     Inspect(Inspect),
 }
 
-/// What the exit code says.
+/// The result of a command, which determines the exit code.
 enum Answer {
-    /// 0.
+    /// Exit code 0.
     Fine,
-    /// 1: there are differences.
+    /// Exit code 1: there are differences.
     Differs,
 }
 
