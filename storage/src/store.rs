@@ -23,7 +23,7 @@ use crate::{
         prepared::{self, TxnId},
     },
     catalog::{Catalog, Collection},
-    checkpoint,
+    checkpoint, count_log,
     engine::{
         Batch, Engine, EngineKind, Keyspace, Slice, Snapshot, Sync,
         faulty::{Faults, Faulty},
@@ -297,7 +297,7 @@ impl Store {
             })),
             ring: Mutex::default(),
             batch_bytes: AtomicU64::new(0),
-            counts: Mutex::new(read_counts(&*snapshot)?),
+            counts: Mutex::new(count_log::read_counts(&*snapshot)?),
             next_table: AtomicU32::new(next_table),
             built: Mutex::default(),
             watchers: Watchers::default(),
@@ -735,19 +735,6 @@ pub(crate) fn read_position(
         })
     })();
     read.ok_or_else(|| StorageError::corrupt("meta", format!("the mark {name}")))
-}
-
-fn read_counts(snapshot: &dyn Snapshot) -> Result<HashMap<TableId, Counts>, StorageError> {
-    let (from, to) = prefix_range(b"c");
-    snapshot
-        .range(Keyspace::Meta, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
-        .map(|item| {
-            let (key, value) = item?;
-            let row =
-                (|| Some((TableId(Bytewise(key.get(1..)?).u32()?), Counts::parse(&value)?)))();
-            row.ok_or_else(|| StorageError::corrupt("meta", "a row of counts"))
-        })
-        .collect()
 }
 
 #[cfg(test)]
