@@ -1,7 +1,8 @@
-//! Round trips of `ping` per second against a real mongod's in the same run, and what idle connections cost.
+//! Measures `ping` round trips per second, compared with a real mongod in the same run, and the memory of idle
+//! connections.
 //!
-//! `cargo bench -p server --bench round_trips` (`ROUNDS`, `IDLE` change the defaults). Servers take turns, so that
-//! a noisy machine is noisy to both; the figure is the median of the rounds.
+//! Run it with `cargo bench -p server --bench round_trips` (`ROUNDS`, `IDLE` change the defaults). The servers take
+//! turns, so that a busy machine affects both; the figure is the median of the rounds.
 
 use std::{
     io::{Read, Write},
@@ -63,10 +64,11 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates.get(rates.len() / 2).copied().unwrap_or_default()
 }
 
-/// Threads that drive the connections. The machine runs them beside the server, so there are few.
+/// Threads that drive the connections: few, since they run on the same machine as the server.
 const CLIENT_THREADS: usize = 2;
 
-/// Round trips per second over this many connections: each thread asks on all of its own, then reads the answers.
+/// Round trips per second over this many connections: each thread sends on all of its connections, then reads the
+/// replies.
 fn round(port: u16, connections: usize) -> Result<f64> {
     let stop = Arc::new(AtomicBool::new(false));
     let threads = connections.min(CLIENT_THREADS);
@@ -134,7 +136,7 @@ impl Pinger {
     }
 }
 
-/// Connections that have said hello once and are silent now.
+/// Opens connections that send one hello and are then idle.
 fn hold_idle(port: u16, count: usize) -> Result<Vec<Pinger>> {
     (0..count)
         .map(|_| {

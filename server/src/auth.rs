@@ -1,14 +1,14 @@
-//! Who a client is, and what it may do.
+//! Authentication and authorization.
 //!
 //! ```text
 //!   saslStart, hello --> conversation --> login --> Who, per request --> may(target, action)
 //!                            |                       |
 //!                key file: __system            users: admin.system.users and system.roles, as applied
 //! ```
-//! A1 While access control is on, no command runs before its [`crate::commands::Auth`] was checked, and only those
-//!    that need nothing run for nobody.
-//! A2 What a request may do is decided by the documents of now, also on a connection that was opened long ago and
-//!    for a read of the past.
+//! A1 If access control is enabled, no command runs before its [`crate::commands::Auth`] was checked, and
+//!    unauthenticated clients may only run commands that require nothing.
+//! A2 A request is authorized by the current user and role documents, also on an old connection and for a read of the
+//!    past.
 
 pub mod action;
 pub mod builtin;
@@ -39,26 +39,26 @@ use users::Users;
 
 /// Access control, one per process.
 pub struct Access {
-    /// Commands are refused to those who may not run them.
+    /// Whether access control is enabled.
     required: bool,
     mode: ClusterAuthMode,
     member_credentials: Vec<Credentials>,
     users: Users,
-    /// Turns of those who log in.
+    /// Limits concurrent logins.
     attempts: Arc<Semaphore>,
-    /// TLS, where it is used.
+    /// TLS, if it is used.
     pub tls: Option<Arc<Tls>>,
 }
 
-/// mongod's rounds for the credentials of members and, by default, of users.
+/// mongod's iteration counts for members' credentials and, by default, for users'.
 const ITERATIONS_SHA_256: u32 = 15_000;
 const ITERATIONS_SHA_1: u32 = 10_000;
-/// 28 bytes are what mongod takes for SCRAM-SHA-256, 16 for SCRAM-SHA-1.
+/// mongod's salt lengths for SCRAM-SHA-256 and SCRAM-SHA-1.
 const SALT_LEN_SHA_256: usize = 28;
 const SALT_LEN_SHA_1: usize = 16;
-/// Logins that are worked on at one time. Nobody knows yet who these clients are: however many there are, most threads
-/// are left to those who have logged in. What a conversation keeps between its messages is bounded too, and there is
-/// one for a connection.
+/// Maximum number of logins processed concurrently. These clients are not authenticated yet, so most threads are
+/// reserved for those that are. The state of a conversation between its messages is bounded, too, and each connection
+/// has at most one.
 const ATTEMPTS_MAX: usize = 8;
 
 impl Access {
@@ -84,7 +84,7 @@ impl Access {
         Ok(Self { required, mode, member_credentials, tls, ..Self::off() })
     }
 
-    /// None: everything is open to everybody.
+    /// Access control disabled: everything is allowed to everybody.
     pub fn off() -> Self {
         Self {
             required: false,
@@ -96,22 +96,22 @@ impl Access {
         }
     }
 
-    /// Whether anything is refused to anybody.
+    /// True if access control is enabled.
     pub fn required(&self) -> bool {
         self.required
     }
 
-    /// How members prove themselves.
+    /// How members authenticate.
     pub fn mode(&self) -> ClusterAuthMode {
         self.mode
     }
 
-    /// A turn to work on a login, in the order of asking.
+    /// Waits for a turn to process a login, in the order of requests.
     pub async fn turn(&self) -> OwnedSemaphorePermit {
         self.attempts.clone().acquire_owned().await.expect("it is never closed")
     }
 
-    /// The user as it is now: a member by its key, others by their documents.
+    /// The current user: a member by its key, others by their documents.
     pub fn find(&self, node: &Node, name: &UserName) -> Result<Option<Arc<User>>, Failure> {
         let profile = node.profile();
         if *name == UserName::system() {
@@ -119,14 +119,14 @@ impl Access {
             let known = !credentials.is_empty();
             return Ok(known.then(|| self.member(profile)));
         }
-        // What lives in `local` is not replicated: nobody but members is kept there.
+        // The database `local` is not replicated, so it has no users except members.
         if name.db == "local" {
             return Ok(None);
         }
         Ok(self.users.find(node.store()?, profile, name)?)
     }
 
-    /// A member of the set.
+    /// The user that represents a member of the set.
     pub fn member(&self, profile: &Profile) -> Arc<User> {
         let credentials = self.credentials_of_members(profile);
         Arc::new(User::member(UserName::system(), builtin::of(profile), credentials))
@@ -143,37 +143,37 @@ impl Access {
     }
 }
 
-/// Who makes a request, and what is open to them at this moment.
+/// Who makes a request, and what they may do now.
 #[derive(Clone)]
 pub struct Who {
     restricted: bool,
     users: Vec<Arc<User>>,
-    /// The localhost exception: there is nobody yet who could log in.
+    /// The localhost exception applies: there is no user yet who could log in.
     first: bool,
 }
 
 impl Who {
-    /// Somebody on a server without access control, logged in or not.
+    /// A client of a server without access control, logged in or not.
     pub fn unrestricted(users: Vec<Arc<User>>) -> Self {
         Self { restricted: false, users, first: false }
     }
 
-    /// Somebody on a server with access control.
+    /// A client of a server with access control.
     pub fn restricted(users: Vec<Arc<User>>, first: bool) -> Self {
         Self { restricted: true, users, first }
     }
 
-    /// Whether anything could be refused.
+    /// True if access control applies.
     pub fn is_restricted(&self) -> bool {
         self.restricted
     }
 
-    /// Those who are logged in; with 4.4 and 5.0 there may be several.
+    /// The authenticated users; on 4.4 and 5.0 there may be several.
     pub fn users(&self) -> &[Arc<User>] {
         &self.users
     }
 
-    /// Somebody, or nobody where that is as good.
+    /// True if the client is authenticated or need not be.
     pub fn is_known(&self) -> bool {
         !self.restricted || self.first || !self.users.is_empty()
     }
@@ -185,22 +185,22 @@ impl Who {
             || self.first && first_privileges(target, action)
     }
 
-    /// True if anything at all is allowed on the target.
+    /// True if any action is allowed on the target.
     pub fn may_touch(&self, target: Target<'_>) -> bool {
         self.any_privileges(|privileges| privileges.touch(target))
     }
 
-    /// True if anything at all is allowed within the database.
+    /// True if any action is allowed within the database.
     pub fn may_touch_within(&self, db: &str) -> bool {
         self.any_privileges(|privileges| privileges.touch_within(db))
     }
 
-    /// Whose its sessions are.
+    /// The user digest in the client's sessions.
     pub fn digest(&self) -> Digest {
         UserName::digest(self.users.first().map(|user| &user.name))
     }
 
-    /// The names of those who are logged in.
+    /// The names of the authenticated users.
     pub fn names(&self) -> Vec<UserName> {
         self.users.iter().map(|user| user.name.clone()).collect()
     }
@@ -210,7 +210,8 @@ impl Who {
     }
 }
 
-/// What somebody on the same machine may do while there are no users: make the first, and the set.
+/// The privileges of the localhost exception while there are no users: creating the first user, and initiating the
+/// set.
 fn first_privileges(target: Target<'_>, wanted: Action) -> bool {
     use action::action;
     match target {
@@ -224,7 +225,7 @@ fn first_privileges(target: Target<'_>, wanted: Action) -> bool {
     }
 }
 
-/// Whether the localhost exception is for this client.
+/// True if the localhost exception applies to this client.
 fn is_first(node: &Node, remote: SocketAddr) -> Result<bool, StorageError> {
     if !remote.ip().to_canonical().is_loopback() || !node.parameters.localhost_auth_bypass() {
         return Ok(false);

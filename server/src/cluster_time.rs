@@ -1,8 +1,8 @@
-//! Cluster times that prove themselves: a member of the cluster has seen them.
+//! Signed cluster times: the signature proves that a member of the cluster issued the time.
 //!
-//! A time is signed with a key of `admin.system.keys`, which is replicated like any other collection. Signatures are
-//! the same for 65,536 times in a row, as in mongod, so that one is computed now and then and not for each reply.
-//! Where there is no access control, nothing is signed and everything believed.
+//! A time is signed with a key of `admin.system.keys`, which is replicated like any other collection. As in mongod,
+//! 65,536 consecutive times share a signature, so it is not computed for each reply. Without access control nothing
+//! is signed and every time is accepted.
 
 use std::ops::Bound;
 
@@ -17,14 +17,14 @@ use subtle::ConstantTimeEq;
 
 use crate::error::Failure;
 
-/// Signs and checks.
+/// Signs and verifies cluster times.
 #[derive(Default)]
 pub struct Signer(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     keys: Vec<Key>,
-    /// Where the keys were read last: there is nothing new before something is applied.
+    /// The applied position at which the keys were last read: they cannot have changed if it is the same.
     read_at: OpTime,
     last: Option<(u64, Signature)>,
 }
@@ -36,11 +36,11 @@ struct Key {
     expires: Timestamp,
 }
 
-/// Times that differ in these bits alone have the same signature.
+/// Times that differ only in these bits have the same signature.
 const SAME_SIGNATURE: u64 = 0xffff;
 
 impl Signer {
-    /// The signature of a time; `None` before there is a key for it.
+    /// The signature of a time; `None` if there is no key for it yet.
     pub fn sign(&self, store: &Store, time: Timestamp) -> Result<Option<Signature>, StorageError> {
         let range = time.as_u64() | SAME_SIGNATURE;
         if let Some((of, signature)) = self.0.lock().last
@@ -55,7 +55,7 @@ impl Signer {
         Ok(Some(signature))
     }
 
-    /// Refuses a time whose signature is not the cluster's.
+    /// Fails if the signature of a time is invalid.
     pub fn check(
         &self,
         store: &Store,
@@ -80,7 +80,7 @@ impl Signer {
         Err(Failure::said(ErrorCode::TimeProofMismatch, text))
     }
 
-    /// The first key to expire of those that fit; if none does, after a look at what was applied meanwhile.
+    /// The first key to expire that satisfies `fits`; if there is none, the keys are read again.
     fn key(&self, store: &Store, fits: impl Fn(&Key) -> bool) -> Result<Option<Key>, StorageError> {
         let applied = store.watermarks().applied().op_time;
         {
@@ -127,7 +127,7 @@ fn read(store: &Store) -> Result<Vec<Key>, StorageError> {
 mod tests {
     use super::*;
 
-    /// What a real 8.2 signed.
+    /// A signature made by a real 8.2 server.
     #[test]
     fn a_signature_of_a_real_member() {
         let secret = b":>\xda\xe2\xa7]%\xd4\xc1\xcb\xc9\xb9\x8f\xba\xf64\xc2\x070f".to_vec();

@@ -1,7 +1,7 @@
-//! Every command, in one table.
+//! The table of all commands.
 //!
-//! Dispatch, listCommands, the counters of serverStatus and COMMANDS.md read it. Each command has a file of its
-//! own; those that only a primary runs stand together in [`refused`].
+//! Dispatch, listCommands, the counters of serverStatus and COMMANDS.md use it. Each command has its own file; those
+//! that only a primary runs are together in [`refused`].
 
 mod aggregate;
 mod authenticate;
@@ -87,62 +87,62 @@ use crate::{
 pub struct Command {
     /// Its name.
     pub name: &'static str,
-    /// Other spellings.
+    /// Other names.
     pub aliases: &'static [&'static str],
-    /// One sentence.
+    /// A description in one sentence.
     pub help: &'static str,
-    /// What a client must be allowed to do.
+    /// The privileges that a client needs.
     pub auth: Auth,
-    /// Which members answer it.
+    /// In which member states it is answered.
     pub on: On,
-    /// Only the database `admin` has it.
+    /// It runs only on the database `admin`.
     pub admin_only: bool,
-    /// Which fields it takes.
+    /// The fields it accepts.
     pub fields: Fields,
-    /// Whether the stable API has it.
+    /// Whether it is part of the stable API.
     pub api: Api,
     /// The first release that has it.
     pub since: Release,
     /// The last release that has it.
     pub until: Release,
-    /// Read and write concerns are not refused.
+    /// It accepts read and write concerns.
     pub takes_concerns: bool,
-    /// Of read concerns it takes `local`, and a snapshot at a named moment: that is ours.
+    /// It accepts the read concern `local`, and a snapshot at an explicit timestamp, which mongod does not.
     pub newest_only: bool,
-    /// OP_QUERY serves it in every version.
+    /// OP_QUERY can carry it in every release.
     pub by_op_query: bool,
-    /// Its duration says nothing about the server's speed.
+    /// Its duration is not a sign of slowness, because it waits on purpose.
     pub waits_on_purpose: bool,
-    /// What opcounters counts it as.
+    /// Its class in opcounters.
     pub class: Option<OpClass>,
     /// The handler.
     pub run: Run,
 }
 
-/// What a client must be allowed to do.
+/// The privileges that a command requires.
 #[derive(Clone, Copy)]
 pub enum Auth {
-    /// Nothing: it comes before authentication.
+    /// None: it runs before authentication.
     None,
-    /// A login from 8.0 on, nothing before.
+    /// Authentication since 8.0, nothing before.
     NewerUser,
-    /// Anybody who is logged in; the handler looks closer where that is not all.
+    /// An authenticated user; the handler may check more.
     User,
-    /// This, on the cluster.
+    /// This action on the cluster.
     Cluster(Action),
-    /// This, on the database.
+    /// This action on the database.
     Database(Action),
-    /// This, on the collection that the command names first.
+    /// This action on the collection that the command names first.
     Collection(Action),
-    /// What the body says, in words and as a check.
+    /// Depends on the body: a description and the check.
     Body(&'static str, fn(&Call) -> Result<(), Failure>),
 }
 
-/// To be a member of the set.
+/// The client must be a member of the set.
 pub const MEMBER: Auth = Auth::Cluster(action("internal"));
 
 impl Auth {
-    /// Whether it comes before authentication.
+    /// True if it runs before authentication.
     pub fn is_open(self, profile: &Profile) -> bool {
         match self {
             Self::None => true,
@@ -151,7 +151,7 @@ impl Auth {
         }
     }
 
-    /// Refuses whoever may not do it.
+    /// Fails if the client is not authorized.
     pub fn check(self, call: &Call) -> Result<(), Failure> {
         if !call.who.is_restricted() {
             return Ok(());
@@ -169,38 +169,38 @@ impl Auth {
     }
 }
 
-/// Which members answer a command.
+/// In which member states a command is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum On {
-    /// All, in every state.
+    /// In every state.
     Always,
-    /// Primaries and secondaries, whatever the client's read preference.
+    /// As primary or secondary, whatever the read preference.
     Serving,
-    /// Primaries, and secondaries whose client is content with one.
+    /// As primary, or as secondary if the client allows it.
     Readable,
-    /// Primaries alone: we refuse it.
+    /// Only as primary, so we refuse it.
     Primary,
 }
 
-/// Which fields a command takes.
+/// The fields that a command accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fields {
-    /// Any: it ignores what it does not know.
+    /// Any: unknown fields are ignored.
     Any,
-    /// These, and those of every command.
+    /// These, and the generic fields.
     Only(&'static [&'static str]),
 }
 
-/// Whether the stable API has a command.
+/// Whether a command is part of the stable API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
-    /// It has not.
+    /// The command is not part of it.
     None,
-    /// Version 1 has it.
+    /// The command is part of version 1.
     V1,
 }
 
-/// What opcounters counts a command as.
+/// The classes of opcounters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "MongoDB documents them")]
 pub enum OpClass {
@@ -213,29 +213,29 @@ pub enum OpClass {
 }
 
 impl OpClass {
-    /// How many there are.
+    /// Number of classes.
     pub const COUNT: usize = 6;
 
-    /// Its place in an array of [`Self::COUNT`].
+    /// Its index in an array of [`Self::COUNT`].
     pub fn index(self) -> usize {
         self as usize
     }
 }
 
-/// A future of a handler that waits.
+/// The future of an asynchronous handler.
 pub type Waiting = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// A handler.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// It answers at once.
+    /// A synchronous handler, which answers at once.
     Now(fn(&Call) -> Outcome),
-    /// It waits for something.
+    /// An asynchronous handler.
     Waiting(fn(Call) -> Waiting),
 }
 
 impl Command {
-    /// What most commands are: for anybody, in every state, any fields.
+    /// The defaults: for everybody, in every state, any fields.
     const DEFAULT: Self = Self {
         name: "",
         aliases: &[],
@@ -255,7 +255,7 @@ impl Command {
         run: Run::Now(refused::unreachable),
     };
 
-    /// What commands that read documents have in common.
+    /// The defaults of commands that read documents.
     const READ: Self = Self {
         auth: Auth::Collection(action("find")),
         on: On::Readable,
@@ -269,7 +269,7 @@ impl Command {
         (self.since..=self.until).contains(&release)
     }
 
-    /// The class of its latency: reads, writes, commands.
+    /// Its latency class: reads, writes, commands.
     pub fn latency_class(&self) -> usize {
         match (self.on, self.class) {
             (On::Primary, _) => 1,
@@ -284,7 +284,7 @@ pub fn all() -> &'static [Command] {
     &COMMANDS
 }
 
-/// The command of this name or alias, and its place in the table.
+/// The command with this name or alias, and its index in the table.
 pub fn find(name: &str) -> Option<(usize, &'static Command)> {
     static BY_NAME: LazyLock<HashMap<&'static str, usize>> = LazyLock::new(|| {
         let names = |command: &Command| -> Vec<&'static str> {

@@ -1,13 +1,13 @@
-//! From the command line and mongod's YAML file to settled values, in two steps.
+//! Parses the command line and mongod's YAML file to settings, in two steps.
 //!
 //! ```text
 //!   argv ---------+
 //!                 +--> given: "net.port" -> "27018"  --> Settings, typed and checked
 //!   --config file-+          (flags win over the file)
 //! ```
-//! Step one knows names only: [`options`] lists every option of mongod with its flag and its dotted name
-//! in the file, and whether we have it. Step two ([`settings`]) knows meanings. An option that mongod has
-//! and we don't is refused by name; one that only tunes WiredTiger is taken, and a warning says so.
+//! The first step knows only names: [`options`] lists every option of mongod with its flag, its dotted name in the
+//! file, and whether we support it. The second step ([`settings`]) interprets the values. An option that mongod has
+//! and we do not support is refused by name; one that only tunes WiredTiger is accepted with a warning.
 
 mod file;
 mod flags;
@@ -29,54 +29,62 @@ use options::Given;
 pub enum Asked {
     /// Run with these settings.
     Run(Box<Settings>),
-    /// Print this text and leave with success.
+    /// Print this text and exit successfully.
     Print(String),
 }
 
-/// Why a command line or config file can't be used. The texts are mongod's.
+/// Why a command line or config file is invalid. The texts are mongod's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A flag that mongod doesn't have either, or one without its argument.
+    /// An unknown flag, or one without its argument.
     #[error("Error parsing command line: {0}")]
     CommandLine(String),
-    /// A key of the file that mongod doesn't have either.
+    /// An unknown key in the file.
     #[error("Unrecognized option: {0}")]
     UnknownKey(String),
-    /// The config file isn't readable.
+    /// The config file cannot be read.
     #[error("Error opening config file '{path}': {reason}")]
     Open {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// The config file isn't YAML.
+    /// The config file is not valid YAML.
     #[error("Error parsing YAML config file: {0}")]
     Yaml(String),
     /// A value of the wrong type.
     #[error("Error parsing option \"{name}\" as {kind}: {reason}")]
     Type {
-        /// Flag or key, as it was written.
+        /// Flag or key, as written.
         name: String,
-        /// The type it should have.
+        /// The expected type.
         kind: &'static str,
         /// What is wrong.
         reason: &'static str,
     },
-    /// A value out of its range.
+    /// A value out of range.
     #[error("{0}")]
     Value(String),
-    /// An option of mongod that this server does not have.
+    /// More than one error.
+    #[error("{}", listed(.0))]
+    Several(Vec<ConfigError>),
+    /// An option of mongod that this server does not support.
     #[error("Option '{name}' is an option of mongod that this server does not support: {why}")]
     Unsupported {
-        /// Flag or key, as it was written.
+        /// Flag or key, as written.
         name: String,
         /// What to do instead.
         why: &'static str,
     },
 }
 
-/// Reads the command line, and the file it names.
+/// All errors, one per line.
+fn listed(wrong: &[ConfigError]) -> String {
+    wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Parses the command line and the config file that it names.
 pub fn parse(argv: &[String]) -> Result<Asked, ConfigError> {
     let flags = match flags::parse(argv)? {
         flags::Flags::Print(text) => return Ok(Asked::Print(text)),

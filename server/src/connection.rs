@@ -1,11 +1,10 @@
-//! One client: frames in, replies out, one request at a time.
+//! One client connection: frames in, replies out, one request at a time.
 //!
-//! C1 A connection that waits for its next request holds no buffer: ten thousand idle ones cost a few
-//!    kilobytes each.
-//! C2 A request is not read before the reply to the one before is written: a client that stops reading holds
-//!    at most one reply, and nobody else.
-//! C3 A client that goes away while its request waits (an awaitable hello, a tailing cursor) ends the wait; one with TLS
-//!    may have to be answered first.
+//! C1 A connection that waits for its next request holds no buffer: ten thousand idle ones cost a few kilobytes each.
+//! C2 A request is read only after the reply to the previous one was written: a client that stops reading holds at
+//!    most one reply and blocks nobody else.
+//! C3 If a client disconnects while its request waits (an awaitable hello, a tailable cursor), the wait ends. With
+//!    TLS a reply may be sent first.
 
 use std::{io, sync::Arc};
 
@@ -29,29 +28,29 @@ pub enum End {
     /// The client closed it between two messages.
     #[error("the client closed the connection")]
     Closed,
-    /// The client closed it, or it broke, within a message or a reply.
+    /// The client closed it, or it broke, in the middle of a message or reply.
     #[error("connection broke: {0}")]
     Broken(#[from] io::Error),
-    /// Bytes that can't be cut into messages.
+    /// The bytes cannot be split into messages.
     #[error("{0}")]
     Frame(#[from] FrameError),
-    /// A message after which nothing can be trusted.
+    /// An invalid message after which the connection must be closed.
     #[error("{0}")]
     Message(ParseError),
-    /// TLS where it is not spoken, none where it is required, or a handshake that failed.
+    /// TLS where it is disabled, no TLS where it is required, or a failed handshake.
     #[error("{0}")]
     Refused(io::Error),
-    /// A reply that can't be sent.
+    /// A reply cannot be sent.
     #[error("{0}")]
     Encode(#[from] protocol::EncodeError),
-    /// The server closes it.
+    /// The server shut down.
     #[error("the server is shutting down")]
     Shutdown,
 }
 
-/// Serves a client until it leaves.
+/// Serves a client until it disconnects.
 pub async fn serve(mut stream: Socket, client: Arc<Client>) -> End {
-    // Neither an idle client, nor one that does not read, nor a stream of hellos holds up the server's end.
+    // Neither an idle client, nor one that does not read, nor a stream of hellos may delay the shutdown.
     let served = tokio::select! {
         biased;
         () = client.node.shutdown.ended() => return End::Shutdown,
@@ -63,7 +62,7 @@ pub async fn serve(mut stream: Socket, client: Arc<Client>) -> End {
     }
 }
 
-/// What mongod tells a browser.
+/// mongod's reply to an HTTP request.
 const HTTP_ANSWER: &[u8] = b"HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 85\r\n\r\nIt looks like you are trying to access MongoDB over HTTP on the native driver port.\r\n";
 
 async fn serve_all(stream: &mut Socket, client: &Arc<Client>) -> Result<(), End> {
@@ -82,7 +81,7 @@ async fn serve_all(stream: &mut Socket, client: &Arc<Client>) -> Result<(), End>
     }
 }
 
-/// The next whole message; between messages no memory is held (C1).
+/// The next whole message; no memory is held between messages (C1).
 async fn next_frame(stream: &mut Socket, framing: &mut Framing) -> Result<Frame, End> {
     loop {
         if let Some(frame) = framing.next_frame()? {
@@ -122,7 +121,7 @@ async fn serve_one(stream: &mut Socket, client: &Arc<Client>, frame: Frame) -> R
     serve_message(stream, client, message).await
 }
 
-/// The answer to a message that is whole and cannot be understood.
+/// The reply to a complete message that cannot be parsed.
 fn refusal(client: &Client, header: Header, error: &ParseError) -> Message {
     let op = if header.op_code == op_code::QUERY {
         let text = format!("Client Error: bad object in message: {error}");
@@ -197,7 +196,7 @@ async fn serve_message(
             msg.flags = msg.flags.with(MsgFlags::MORE_TO_COME, true);
         }
         if let Err(end) = send(stream, client, reply).await {
-            // Nobody is there to ask for the rest.
+            // Nobody will ask for the rest, so the cursor is killed.
             if let Some(Ok((name, RawBsonRef::Int64(id)))) = next.as_raw().iter().next()
                 && name == "getMore"
             {
@@ -212,7 +211,7 @@ async fn serve_message(
     }
 }
 
-/// The command of an OP_QUERY, or the reply that refuses it.
+/// The command in an OP_QUERY, or the reply that refuses it.
 fn from_query(query: &OpQuery, client: &Client) -> Result<Incoming, OpReply> {
     let profile = client.node.profile();
     let Some(db) = query.command_db() else { return Err(no_longer_supported()) };
@@ -223,7 +222,7 @@ fn from_query(query: &OpQuery, client: &Client) -> Result<Incoming, OpReply> {
         Failure::said(ErrorCode::from_code(16979), text).append_to(&mut body, profile);
         return Err(OpReply::command(&body.into()));
     }
-    // Where commands go by OP_QUERY, one may be wrapped: `{$query: {...}, $readPreference: {...}}`.
+    // Where OP_QUERY can carry commands, one may be wrapped: `{$query: {...}, $readPreference: {...}}`.
     let first = query.query.as_raw().iter().next().and_then(Result::ok);
     let inner = match first {
         Some((name, RawBsonRef::Document(inner)))
@@ -239,7 +238,7 @@ fn from_query(query: &OpQuery, client: &Client) -> Result<Incoming, OpReply> {
     Ok(Incoming { body, sequences: Vec::new(), exhaust_allowed: false, by_query })
 }
 
-/// Queries by OP_QUERY ended with 5.1, and nobody we serve sends them.
+/// The reply to a legacy query, which releases since 5.1 do not support.
 fn no_longer_supported() -> OpReply {
     let text = "OP_QUERY is no longer supported. The client driver may require an upgrade. For more \
                 details see https://dochub.mongodb.org/core/legacy-opcode-removal";
@@ -248,7 +247,7 @@ fn no_longer_supported() -> OpReply {
     OpReply { flags: QUERY_FAILURE, ..OpReply::command(&body) }
 }
 
-/// Replies up to this length are written from one buffer; longer ones without copying.
+/// Replies up to this length are copied to one buffer; longer ones are written without copying.
 const COPY_LEN_MAX: usize = 16 * 1024;
 
 async fn send(stream: &mut Socket, client: &Client, reply: Message) -> Result<(), End> {

@@ -1,9 +1,9 @@
-//! What a command's handler may touch.
+//! What command handlers can access.
 //!
 //! ```text
 //!   Node     one per process: settings, log, counters, sessions, replication
-//!    `- Client   one per connection: who it is and what its handshake agreed on
-//!        `- Call     one per request: the client and what it asks
+//!    `- Client   one per connection: its identity and the result of its handshake
+//!        `- Call     one per request: the client and the command
 //! ```
 
 use std::{
@@ -18,7 +18,7 @@ use std::{
 use bson::{RawDocumentBuf, oid::ObjectId, rawdoc};
 use parking_lot::Mutex;
 use protocol::{Compressor, Compressors, DocSequence, ErrorCode, Profile, RawDoc, Timestamp};
-use repl::{Repl, io::delay::Delay};
+use repl::{MemberState, Repl, io::delay::Delay};
 use storage::Store;
 use uuid::Uuid;
 
@@ -44,15 +44,15 @@ use crate::{
 
 /// The server as a whole.
 pub struct Node {
-    /// What it was started with.
+    /// The settings.
     pub settings: Settings,
-    /// Its log.
+    /// The log.
     pub log: Log,
-    /// Names this process: `topologyVersion.processId` and the answer to `_isSelf`.
+    /// Unique id of this process, for `topologyVersion.processId` and the reply to `_isSelf`.
     pub process_id: ObjectId,
     /// `host:port` as serverStatus shows it.
     pub host: String,
-    /// When it started.
+    /// Start time.
     pub started: Instant,
     /// Counters.
     pub metrics: Metrics,
@@ -60,11 +60,11 @@ pub struct Node {
     pub sessions: Sessions,
     /// Server parameters.
     pub parameters: Arc<Parameters>,
-    /// Who may do what.
+    /// Access control.
     pub auth: Access,
     /// Signs cluster times.
     pub signer: Signer,
-    /// The end, when it comes.
+    /// The state of the shutdown.
     pub shutdown: Shutdown,
     max_connections: usize,
     compressors: Compressors,
@@ -75,22 +75,22 @@ pub struct Node {
     store: Option<Store>,
     /// Open cursors.
     pub cursors: Cursors,
-    /// Moments that connections are pinned to.
+    /// Timestamps that connections are pinned to.
     pub pins: Pins,
-    /// Requests that run.
+    /// Running requests.
     pub operations: Operations,
-    /// How often each index was used.
+    /// Usage counts of indexes.
     pub index_use: IndexUse,
-    /// Which indexes queries may use.
+    /// The index filters.
     pub index_filters: IndexFilters,
-    /// Memory for large replies.
+    /// Buffers for large replies.
     pub reply_buffers: Arc<ReplyBuffers>,
-    /// What is known of scrubs.
+    /// The state of scrubs.
     pub scrubs: Scrubs,
 }
 
 impl Node {
-    /// A node that has not begun to listen.
+    /// A node that does not listen yet.
     pub fn new(
         settings: Settings,
         log: Log,
@@ -131,31 +131,31 @@ impl Node {
         }
     }
 
-    /// The same with the delay of a member.
+    /// Adds the member's delay.
     #[must_use]
     pub fn with_delay(mut self, delay: Option<Arc<Delay>>) -> Self {
         self.delay = delay;
         self
     }
 
-    /// The delay of a member.
+    /// The member's delay.
     pub fn delay(&self) -> Option<&Delay> {
         self.delay.as_deref()
     }
 
-    /// Replication, unless the server runs alone.
+    /// Replication, unless the server is a standalone.
     pub fn repl(&self) -> Option<&Repl> {
         self.repl.as_ref()
     }
 
-    /// The data.
+    /// The store.
     pub fn store(&self) -> Result<&Store, Failure> {
         self.store.as_ref().ok_or_else(|| {
             Failure::said(ErrorCode::InternalError, "the server runs without a store")
         })
     }
 
-    /// The version that is shown.
+    /// The release that is shown.
     pub fn profile(&self) -> &'static Profile {
         if let Some(pinned) = self.settings.impersonate {
             return pinned;
@@ -163,22 +163,30 @@ impl Node {
         self.repl.as_ref().map_or_else(Profile::newest_tested, |repl| repl.profile())
     }
 
-    /// How many connections may be open: the setting, or four fifths of the file descriptors.
+    /// Maximum number of connections: the setting, or four fifths of the file descriptors.
     pub fn max_connections(&self) -> usize {
         self.max_connections
     }
 
-    /// The compressors of the settings.
+    /// The configured compressors.
     pub fn compressors(&self) -> Compressors {
         self.compressors
     }
 
-    /// True where no write could ever succeed: alone, without a set to follow.
+    /// True if no write can ever succeed, which is the case for a standalone.
     pub fn is_read_only(&self) -> bool {
         self.repl.is_none()
     }
 
-    /// `topologyVersion.counter`. The quiesce before the end is the last change.
+    /// True if clients get time to disconnect before the server stops. As in mongod, only a secondary waits: drivers
+    /// do not use a node that has no config or no data yet.
+    pub fn quiesces(&self) -> bool {
+        let secondary =
+            self.repl.as_ref().is_some_and(|repl| repl.snapshot().state == MemberState::Secondary);
+        secondary && self.profile().quiesces
+    }
+
+    /// `topologyVersion.counter`. The start of the shutdown is its last change.
     pub fn topology_counter(&self) -> i64 {
         let counter = self.repl.as_ref().map_or(0, |repl| repl.snapshot().topology_counter);
         counter + i64::from(self.repl.is_some() && self.shutdown.phase() != Phase::Running)
@@ -189,33 +197,33 @@ impl Node {
         rawdoc! { "processId": self.process_id, "counter": self.topology_counter() }
     }
 
-    /// Returns when the topology counter is no longer `known`.
+    /// Returns when the topology counter differs from `known`.
     pub async fn topology_change(&self, known: i64) {
         let Some(repl) = &self.repl else {
-            // Alone, only the end is a change.
+            // A standalone's topology changes only at shutdown.
             self.shutdown.begun().await;
             return;
         };
         let mut counters = repl.watch_topology();
         let changed = counters.wait_for(|counter| *counter != known);
         tokio::select! {
-            // The node having stopped is a change too.
+            // A stopped node counts as a change, too.
             _ = changed => {}
             _ = self.shutdown.begun() => {}
         }
     }
 
-    /// A number for the next message that is sent.
+    /// An id for the next message.
     pub fn next_request_id(&self) -> i32 {
         self.request_ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The newest cluster time that was heard of.
+    /// The newest known cluster time.
     pub fn cluster_time(&self) -> Timestamp {
         Timestamp::from_u64(self.cluster_time.load(Ordering::Relaxed))
     }
 
-    /// Takes a cluster time that somebody gossiped.
+    /// Advances the cluster time to one received from another node or a client.
     pub fn advance_cluster_time(&self, to: Timestamp) {
         self.cluster_time.fetch_max(to.as_u64(), Ordering::Relaxed);
     }
@@ -223,77 +231,77 @@ impl Node {
 
 /// One connection.
 pub struct Client {
-    /// The server it is connected to.
+    /// The server.
     pub node: Arc<Node>,
     /// `connectionId`.
     pub id: i32,
     /// Its address.
     pub remote: SocketAddr,
-    /// The address it came to.
+    /// The local address of the connection.
     pub local: SocketAddr,
-    /// What connectionStatus shows.
+    /// The UUID that connectionStatus shows.
     pub uuid: Uuid,
-    /// Whom its certificate names.
+    /// The subject of its certificate.
     pub subject: Option<Subject>,
-    /// Who is logged in.
+    /// Its login.
     pub login: Login,
     handshake: Mutex<Handshake>,
 }
 
-/// What the first hello of a connection settled.
+/// The result of a connection's first hello.
 #[derive(Debug, Clone, Default)]
 pub struct Handshake {
-    /// There was a hello already: what a client says of itself it says in the first.
+    /// There was a hello already: client metadata is only taken from the first one.
     pub greeted: bool,
-    /// The client knows the words `hello` and `primary`.
+    /// The client understands `hello` and `primary`.
     pub hello_ok: bool,
-    /// The client says that it is a member of a set, or a router, and which wire version it speaks.
+    /// The wire version of a client that identifies itself as a member or a router.
     pub internal: Option<i32>,
-    /// Envelopes that it may send.
+    /// Compressors that it may use.
     pub compressors: Compressors,
     /// The `client` document: application, driver and system.
     pub metadata: Option<RawDoc>,
-    /// The moment that its appName asks for.
+    /// The timestamp that its appName pins it to.
     pub pin: Option<Arc<Pin>>,
 }
 
 impl Client {
-    /// A connection that has said nothing yet.
+    /// A connection before its first message.
     pub fn new(node: Arc<Node>, id: i32, remote: SocketAddr, local: SocketAddr) -> Self {
         let (login, handshake) = (Login::default(), Mutex::default());
         let (uuid, subject) = (Uuid::new_v4(), None);
         Self { node, id, remote, local, uuid, subject, login, handshake }
     }
 
-    /// With the certificate that it has shown.
+    /// Adds the subject of its certificate.
     #[must_use]
     pub fn with_subject(mut self, subject: Option<Subject>) -> Self {
         self.subject = subject;
         self
     }
 
-    /// What is settled so far.
+    /// The result of the handshake so far.
     pub fn handshake(&self) -> Handshake {
         self.handshake.lock().clone()
     }
 
-    /// Envelopes that it may send.
+    /// Compressors that it may use.
     pub fn compressors(&self) -> Compressors {
         self.handshake.lock().compressors
     }
 
-    /// True for a client that knows the word `primary`.
+    /// True if the client understands the word `primary`.
     pub fn hello_ok(&self) -> bool {
         self.handshake.lock().hello_ok
     }
 
-    /// True for a member of a set or a router; where members must prove it, for one that did.
+    /// True for a member of the set or a router; with access control, only if it has authenticated as one.
     pub fn is_internal(&self) -> bool {
         let says_so = self.handshake.lock().internal.is_some();
         says_so && (!self.node.auth.required() || self.login.is_member())
     }
 
-    /// A member has said hello and, where it must, proven to be one: its version is the set's.
+    /// A member has sent hello and authenticated if necessary: its release is the set's.
     pub fn member_is_known(&self) {
         let wire_version = self.handshake.lock().internal;
         if let (Some(repl), Some(wire_version)) = (self.node.repl(), wire_version) {
@@ -301,12 +309,12 @@ impl Client {
         }
     }
 
-    /// The moment that all its reads see, if it is pinned to one.
+    /// The timestamp that its reads are pinned to, if any.
     pub fn pinned(&self) -> Option<Timestamp> {
         self.handshake.lock().pin.as_ref().map(|pin| pin.ts)
     }
 
-    /// Keeps the moment that it is pinned to readable, once it is somebody: who is not let in holds no history.
+    /// Keeps the pinned timestamp readable, once the client is authenticated: others must not hold history.
     pub fn hold_pin(&self, who: &Who) -> Result<(), Failure> {
         let pin = self.handshake.lock().pin.clone();
         match pin.filter(|_| !who.is_restricted() || !who.users().is_empty()) {
@@ -315,12 +323,12 @@ impl Client {
         }
     }
 
-    /// Changes what is settled.
+    /// Changes the result of the handshake.
     pub fn settle(&self, change: impl FnOnce(&mut Handshake)) {
         change(&mut self.handshake.lock());
     }
 
-    /// `conn12`, as the log names it.
+    /// The name in the log, such as `conn12`.
     pub fn name(&self) -> String {
         format!("conn{}", self.id)
     }
@@ -329,7 +337,7 @@ impl Client {
 /// One request.
 #[derive(Clone)]
 pub struct Call {
-    /// Who asks.
+    /// The client.
     pub client: Arc<Client>,
     /// The command document.
     pub body: RawDoc,
@@ -337,27 +345,27 @@ pub struct Call {
     pub name: String,
     /// The database.
     pub db: String,
-    /// Arrays of the command that travelled beside it.
+    /// Document sequences of the command.
     pub sequences: Vec<DocSequence>,
     /// The reply may be the first of many.
     pub exhaust_allowed: bool,
-    /// The client is content with a secondary.
+    /// The client allows reading from a secondary.
     pub secondary_ok: bool,
-    /// What is open to whoever asks.
+    /// The client's identity and privileges.
     pub who: Who,
     /// The session.
     pub lsid: Option<SessionId>,
-    /// `maxTimeMS`, unless it is without limit.
+    /// `maxTimeMS`, unless it is unlimited.
     pub max_time: Option<Duration>,
-    /// When it came.
+    /// When it arrived.
     pub started: Instant,
-    /// What currentOp shows and killOp ends.
+    /// The operation that currentOp shows and killOp kills.
     pub operation: Arc<Operation>,
-    /// Set when nobody waits for the answer any more.
+    /// Set when nobody waits for the reply any more.
     pub abandoned: Arc<AtomicBool>,
-    /// The cursor that a getMore goes on with: whoever kills it ends the command.
+    /// The cursor of a getMore: killing it ends the command.
     pub cursor: Option<i64>,
-    /// Set while it is tried beside the async tasks, where nothing may take long.
+    /// Set while the command is tried on an async thread, where it must not take long.
     pub leash: Option<Arc<Leash>>,
 }
 
@@ -367,17 +375,17 @@ impl Call {
         &self.client.node
     }
 
-    /// The version that is shown.
+    /// The release that is shown.
     pub fn profile(&self) -> &'static Profile {
         self.client.node.profile()
     }
 
-    /// Refuses unless the action on the target is allowed.
+    /// Fails unless the action on the target is allowed.
     pub fn require(&self, target: Target<'_>, action: Action) -> Result<(), Failure> {
         if self.who.may(target, action) { Ok(()) } else { Err(self.unauthorized()) }
     }
 
-    /// The refusal, with the command as mongod shows it.
+    /// The authorization error, with the command as mongod shows it.
     pub fn unauthorized(&self) -> Failure {
         Failure::Unauthorized {
             db: self.db.clone(),
@@ -386,31 +394,31 @@ impl Call {
     }
 }
 
-/// What a handler gives back: the reply's body without `ok`, and what follows it.
+/// The result of a handler: the reply's body without `ok`, and what follows it.
 #[derive(Debug, Default)]
 pub struct Reply {
     /// The fields before `ok`.
     pub body: RawDocumentBuf,
-    /// What follows.
+    /// What the connection does after the reply.
     pub then: Then,
-    /// When what it wrote elsewhere took effect.
+    /// The timestamp at which its writes on another node took effect.
     pub operation_time: Option<Timestamp>,
 }
 
-/// What follows a reply.
+/// What the connection does after a reply.
 #[derive(Debug, Default)]
 pub enum Then {
-    /// The next request of the client.
+    /// Wait for the client's next request.
     #[default]
     Wait,
-    /// This request, without being asked again: an exhaust stream.
+    /// Run this request without being asked: an exhaust stream.
     Again(RawDoc),
-    /// The end of the connection.
+    /// Close the connection.
     Close,
 }
 
 impl Reply {
-    /// A reply of nothing but `ok`.
+    /// A reply with only `ok`.
     pub fn empty() -> Self {
         Self::default()
     }
@@ -422,5 +430,5 @@ impl From<RawDocumentBuf> for Reply {
     }
 }
 
-/// What a handler gives back.
+/// The result of a handler.
 pub type Outcome = Result<Reply, Failure>;

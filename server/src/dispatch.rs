@@ -1,5 +1,5 @@
-//! From a request to its reply: the table entry, the fields that every command understands, the gates, the
-//! handler, and what every reply ends with.
+//! Processes a request: looks up the command, parses the generic fields, checks the preconditions, runs the handler,
+//! and completes the reply.
 //!
 //! ```text
 //!   body --> name --> entry --> generic fields --> gates (database, API version, member state) --> run
@@ -30,19 +30,19 @@ use crate::{
 use generic::Generic;
 pub use generic::is_database;
 
-/// A request as the connection hands it over.
+/// A request from a connection.
 pub struct Incoming {
     /// The command document.
     pub body: RawDoc,
-    /// Arrays that travelled beside it.
+    /// Its document sequences.
     pub sequences: Vec<DocSequence>,
     /// The reply may be the first of many.
     pub exhaust_allowed: bool,
-    /// It came by OP_QUERY: the database of its namespace, and its secondaryOk bit.
+    /// For a request by OP_QUERY: its database and secondaryOk bit.
     pub by_query: Option<ByQuery>,
 }
 
-/// What an OP_QUERY says beside its document.
+/// What an OP_QUERY contains besides its document.
 pub struct ByQuery {
     /// The database of its namespace.
     pub db: String,
@@ -50,15 +50,15 @@ pub struct ByQuery {
     pub secondary_ok: bool,
 }
 
-/// A finished reply.
+/// A complete reply.
 pub struct Answer {
     /// The whole document.
     pub body: RawDocumentBuf,
-    /// What follows it.
+    /// What the connection does after the reply.
     pub then: Then,
 }
 
-/// Answers one request. Never fails: a failure is an answer.
+/// Answers one request. Never fails: an error is a reply, too.
 pub async fn answer(client: &Arc<Client>, incoming: Incoming) -> Answer {
     let node = &client.node;
     node.metrics.requests.up();
@@ -88,7 +88,7 @@ async fn execute(
     }
     let operation = Running::begin(client, &incoming.body, command, started);
     let prepared = prepare(client, incoming, command, generic, &operation.0);
-    // Whoever was refused names collections as they like: they leave no trace.
+    // The usage of collections is counted only if the command ran, since refused clients could name anything.
     let ran = matches!(prepared, Ok(Prepared::Run(_)));
     let outcome = match prepared {
         Ok(Prepared::Run(call)) => run(command, call).await,
@@ -110,7 +110,7 @@ enum Prepared {
     Answered(Reply),
 }
 
-/// Everything that is the same for all commands, before the handler runs.
+/// Everything common to all commands before the handler runs.
 fn prepare(
     client: &Arc<Client>,
     incoming: Incoming,
@@ -154,7 +154,7 @@ fn prepare(
     let (open, in_set) = (command.auth.is_open(profile), node.repl().is_some());
     statement.check_fields(open, generic.lsid.is_some(), in_set)?;
     generic.check_concerns(command, &name, profile)?;
-    // Nobody has no sessions.
+    // An unauthenticated client has no sessions.
     let lsid = generic.lsid.filter(|_| !who.is_restricted() || !who.users().is_empty());
     let lsid = lsid.map(|lsid| lsid.of(&who)).transpose()?;
     let call = Call {
@@ -187,7 +187,7 @@ fn prepare(
     Ok(Prepared::Run(call))
 }
 
-/// Whoever asks, as the documents of now have them; what is open to everybody needs no look at them.
+/// The client's identity from the current documents; commands open to everybody do not need to read them.
 fn who(client: &Client, command: &Command) -> Result<Who, Failure> {
     let required = client.node.auth.required();
     match command.auth.is_open(client.node.profile()) {
@@ -216,7 +216,7 @@ fn refuse_duplicates(incoming: &Incoming) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the handler. One that waits is dropped when killOp names it, and what it left on a blocking thread ends.
+/// Runs the handler. An asynchronous one is dropped by killOp, and its work on a blocking thread then ends.
 async fn run(command: &'static Command, call: Call) -> Outcome {
     let run = match command.run {
         Run::Now(run) => return run(&call),
@@ -246,16 +246,15 @@ impl Drop for Running {
     }
 }
 
-/// Who may be asked for this: a primary, a readable member, or anybody.
+/// Checks whether this member may answer the command in its present state.
 ///
-/// `local` belongs to each member alone and is served in every state. Where replication stands still for good, who
-/// names a moment of the past is served.
+/// `local` is served in every state. If replication has stopped permanently, reads of past timestamps are served.
 fn gate(call: &Call, command: &Command, generic: &Generic) -> Result<(), Failure> {
     let (client, db) = (&call.client, &call.db);
     let Some(repl) = client.node.repl() else {
         return match command.on {
             On::Always | On::Serving | On::Readable => Ok(()),
-            // Alone, we are what mongod is in read-only mode.
+            // A standalone behaves like a mongod in read-only mode.
             On::Primary => {
                 let text = "Cannot execute a write operation in read-only mode";
                 Err(Failure::said(ErrorCode::IllegalOperation, text))
@@ -280,17 +279,18 @@ fn gate(call: &Call, command: &Command, generic: &Generic) -> Result<(), Failure
     }
 }
 
-/// True for a request that sees one moment, and for those that go on with an earlier one.
+/// True for a request that reads at a timestamp, and for a getMore.
 fn reads_past(call: &Call) -> bool {
     let at = call.body.get_document("readConcern").ok();
     let at = at.and_then(|concern| concern.get("atClusterTime").ok().flatten());
     call.client.pinned().is_some() || at.is_some() || call.name == "getMore"
 }
 
-/// A clock that is a year ahead would poison the whole set's; mongod refuses it too.
+/// Maximum distance of a cluster time into the future: a clock a year ahead would corrupt the whole set's; mongod
+/// refuses it, too.
 const CLUSTER_TIME_AHEAD_SECS_MAX: i64 = 365 * 24 * 60 * 60;
 
-/// Takes a time that is newer than ours: from a member as it is, from others if the cluster has signed it.
+/// Accepts a newer cluster time: from a member without a signature, from others if the signature is valid.
 fn take_cluster_time(call: &Call, time: &ClusterTime) -> Result<(), Failure> {
     let (node, profile) = (call.node(), call.profile());
     if time.time <= node.cluster_time() {
@@ -298,7 +298,7 @@ fn take_cluster_time(call: &Call, time: &ClusterTime) -> Result<(), Failure> {
     }
     if !call.who.may(Target::Cluster, action("advanceClusterTime")) {
         let unsigned = time.signature.is_none_or(|signature| signature.hash == [0; 20]);
-        // Nobody's unsigned time is no attempt at anything.
+        // An unsigned time of an unauthenticated client is ignored.
         if unsigned && call.who.users().is_empty() {
             return Ok(());
         }
@@ -357,7 +357,7 @@ fn finish(client: &Client, generic: &Generic, outcome: Outcome) -> Answer {
     }
 }
 
-/// The first field's name.
+/// The name of the first field.
 fn command_name(body: &RawDoc) -> &str {
     match body.as_raw().iter().next() {
         Some(Ok((name, _))) => name.as_str(),

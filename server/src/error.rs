@@ -1,4 +1,4 @@
-//! The single map from failures to what the wire shows.
+//! Maps all errors to replies on the wire.
 
 use std::sync::Arc;
 
@@ -12,32 +12,32 @@ use storage::StorageError;
 
 use protocol::Profile;
 
-/// Why a command gives no result. The texts are mongod's.
+/// Why a command failed. The texts are mongod's.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
-    /// No such command.
+    /// Unknown command.
     #[error("no such command: '{0}'")]
     UnknownCommand(String),
-    /// A command by OP_QUERY, which serves the handshake alone.
+    /// A command by OP_QUERY, which only supports the handshake.
     #[error(
         "Unsupported OP_QUERY command: {0}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal"
     )]
     OpQueryCommand(String),
-    /// The command belongs to `admin`.
+    /// The command runs only on `admin`.
     #[error("{0} may only be run against the admin database.")]
     AdminOnly(&'static str),
-    /// The mechanism is none that we have.
+    /// An unsupported mechanism.
     #[error("Received authentication for mechanism {0} which is not enabled")]
     MechanismUnavailable(String),
-    /// Nobody is logged in.
+    /// The client is not authenticated.
     #[error("{} {command} requires authentication", if *.capital { "Command" } else { "command" })]
     LoginRequired {
-        /// What was asked for.
+        /// The command.
         command: &'static str,
-        /// Newer versions begin their sentence as one.
+        /// Newer releases begin the text with a capital letter.
         capital: bool,
     },
-    /// Somebody is logged in, and that is not enough.
+    /// The client is authenticated but not authorized.
     #[error("not authorized on {db} to execute command {command}")]
     Unauthorized {
         /// The database.
@@ -45,66 +45,66 @@ pub enum Failure {
         /// The command, without its secrets.
         command: String,
     },
-    /// A field that is missing, mistyped or unknown.
+    /// A field is missing, has the wrong type or is unknown.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// A write, or anything else that only a primary does.
+    /// A write, or another command for primaries only.
     #[error("{}", if *.hello_ok { "not primary" } else { "not master" })]
     NotWritablePrimary {
-        /// The client knows the word `primary`.
+        /// The client understands the word `primary`.
         hello_ok: bool,
-        /// What a driver may do about it.
+        /// The error label for drivers.
         label: Option<&'static str>,
     },
-    /// A read without leave to read from a secondary.
+    /// A read that does not allow a secondary.
     #[error("{}", if *.hello_ok { "not primary and secondaryOk=false" } else { "not master and slaveOk=false" })]
     NotPrimaryNoSecondaryOk {
-        /// The client knows the word `primary`.
+        /// The client understands the word `primary`.
         hello_ok: bool,
     },
-    /// A read while we are neither primary nor secondary.
+    /// A read while the member is neither primary nor secondary.
     #[error("{0}")]
     NotPrimaryOrSecondary(&'static str),
-    /// A command of replica sets to a server that runs alone.
+    /// A replica set command to a standalone.
     #[error("{0}")]
     NoReplication(&'static str),
-    /// getLog, getParameter and setParameter: old versions give no code.
+    /// Errors of getLog, getParameter and setParameter, which have no code in old releases.
     #[error("{message}")]
     Parameter {
-        /// The code of newer versions.
+        /// The code in newer releases.
         code: ErrorCode,
         /// What is wrong.
         message: String,
     },
-    /// The server is going down.
+    /// The server is shutting down.
     #[error("The server is in quiesce mode and will shut down")]
     Quiescing {
         /// How long it will still answer.
         remaining_millis: i64,
     },
-    /// A read that only a primary could confirm.
+    /// A linearizable read, which only a primary can serve.
     #[error("cannot satisfy linearizable read concern on non-primary node")]
     Linearizable,
-    /// The store cannot read.
+    /// An error of the store.
     #[error("{}", .0.text_for_clients())]
     Storage(Arc<StorageError>),
-    /// The query makes no sense, or cannot go on.
+    /// An error of the query language.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// The primary refused a write that a pipeline asked for.
+    /// The primary refused a write of a pipeline.
     #[error("{message}")]
     OnPrimary {
-        /// Its code.
+        /// The error code.
         code: ErrorCode,
         /// What is wrong.
         message: String,
-        /// `keyPattern` and its like.
+        /// Further fields such as `keyPattern`.
         details: RawDocumentBuf,
     },
-    /// Anything else, in mongod's words.
+    /// Any other error, with mongod's text.
     #[error("{message}")]
     Said {
-        /// Its code.
+        /// The error code.
         code: ErrorCode,
         /// What is wrong.
         message: String,
@@ -112,27 +112,27 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// A failure with mongod's code and words.
+    /// An error with mongod's code and text.
     pub fn said(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::Said { code, message: message.into() }
     }
 
-    /// All that somebody who fails to log in needs to know.
+    /// The error for any failed login, without details.
     pub fn authentication_failed() -> Self {
         Self::said(ErrorCode::AuthenticationFailed, "Authentication failed.")
     }
 
-    /// A message that is none of this login.
+    /// The error for a message that does not belong to the login.
     pub fn sasl(message: &str) -> Self {
         Self::said(ErrorCode::ProtocolError, message)
     }
 
-    /// A field that must be there.
+    /// A missing required field.
     pub fn missing(path: impl Into<String>) -> Self {
         FieldError::Missing { path: path.into() }.into()
     }
 
-    /// A field nobody knows.
+    /// An unknown field.
     pub fn unknown_field(path: impl Into<String>) -> Self {
         FieldError::Unknown { path: path.into() }.into()
     }
@@ -147,7 +147,7 @@ impl Failure {
         FieldError::Type { path: path.into(), found, expected }.into()
     }
 
-    /// The code on the wire, if this version gives one.
+    /// The code on the wire, if this release sends one.
     pub fn wire_code(&self, profile: &Profile) -> Option<ErrorCode> {
         match self {
             Self::Parameter { .. } if !profile.parameter_errors_have_codes => None,
@@ -155,7 +155,7 @@ impl Failure {
         }
     }
 
-    /// The code of a release.
+    /// The code in a release.
     fn code_on(&self, release: Release) -> ErrorCode {
         match self {
             Self::Field(FieldError::OutOfBounds { .. }) if release <= Release::V5_0 => {
@@ -166,7 +166,7 @@ impl Failure {
         }
     }
 
-    /// The code of the newest release.
+    /// The code in the newest release.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::UnknownCommand(_) => ErrorCode::CommandNotFound,
@@ -190,7 +190,7 @@ impl Failure {
         }
     }
 
-    /// The same as an error of the query language.
+    /// Converts it to an error of the query language.
     pub fn into_query_error(self) -> QueryError {
         match self {
             Self::Query(error) => error,
@@ -198,7 +198,7 @@ impl Failure {
         }
     }
 
-    /// `errorLabels`, for drivers.
+    /// The value of `errorLabels`.
     pub fn label(&self) -> Option<&'static str> {
         match self {
             Self::NotWritablePrimary { label, .. } => *label,
@@ -206,7 +206,7 @@ impl Failure {
         }
     }
 
-    /// True where the reply tells the topology: the driver's picture of it was wrong.
+    /// True if the reply contains the topology version, because the driver's view of it was wrong.
     pub fn shows_topology(&self) -> bool {
         let code = self.code();
         code.is(ErrorCategory::NotPrimaryError) || matches!(self, Self::Quiescing { .. })
@@ -243,7 +243,7 @@ impl From<repl::CommandError> for Failure {
     }
 }
 
-/// Names that a version has not given yet are `Location` and the number.
+/// The code's name; codes that a release has no name for are `Location` and the number.
 fn code_name(code: ErrorCode, profile: &Profile) -> String {
     let idl = matches!(code.code(), 40413..=40415);
     if idl && !profile.idl_codes_have_names {

@@ -1,41 +1,41 @@
-//! How much past is kept: `--historyWindow`, and the parameter of that name.
+//! How much history is kept: `--historyWindow`, and the parameter of that name.
 //!
 //! ```text
-//!   24h          that long, whatever it takes          24h,20GB    that long, and never more than that
-//!   20GB         as long as it fits                    24h,half    that long, at most half as large as the data
+//!   24h          that long, whatever its size          24h,20GB    that long, and never more than that
+//!   20GB         as long as it fits                    24h,half    that long, at most half the size of the data
 //!   0            only what a rollback may need         (default)   24h,half
 //! ```
-//! Collections that were dropped are part of the past. `half` is about old versions alone: what was dropped stays for
-//! the whole time.
+//! Dropped collections are part of the history. `half` limits only old versions: dropped collections are kept for the
+//! whole time.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use storage::Store;
 
-/// The bounds of history.
+/// The limits of history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryWindow {
-    /// By time; `None` has no end.
+    /// Limit by time; `None` for no limit.
     pub length: Option<Duration>,
-    /// By size.
+    /// Limit by size.
     pub size: SizeBound,
 }
 
-/// A bound by size.
+/// A limit by size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeBound {
-    /// None.
+    /// No limit.
     Unbounded,
-    /// Half of what the documents of all collections take, but never less than [`HALF_MIN`].
+    /// Half of the size of all documents, but at least [`HALF_MIN`].
     HalfOfData,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
 }
 
-/// Below this the past costs too little to be cut.
+/// Below this size history is not worth trimming.
 pub const HALF_MIN: u64 = 256 << 20;
 
-/// From here on a warning says that the size is about to cut the time.
+/// At this share of the limit a warning says that the size is about to shorten the time.
 const WARN_AT_PERCENT: u64 = 90;
 
 impl Default for HistoryWindow {
@@ -44,7 +44,7 @@ impl Default for HistoryWindow {
     }
 }
 
-/// A text that is no window.
+/// An invalid history window.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("historyWindow '{0}' is not like 24h, 90m, 3600s, 20GB, '24h,20GB', '24h,half' or 0")]
 pub struct WindowError(String);
@@ -100,7 +100,7 @@ impl fmt::Display for HistoryWindow {
 }
 
 impl HistoryWindow {
-    /// The bound by size for this much data.
+    /// The size limit for this much data.
     pub fn bytes_max(&self, data_bytes: u64) -> Option<u64> {
         match self.size {
             SizeBound::Unbounded => None,
@@ -109,7 +109,7 @@ impl HistoryWindow {
         }
     }
 
-    /// What of the past the bound by size is about.
+    /// The size of the history to which the size limit applies.
     fn bounded_bytes(&self, store: &Store) -> u64 {
         match self.size {
             SizeBound::Bytes(_) => store.history_bytes(),
@@ -117,19 +117,19 @@ impl HistoryWindow {
         }
     }
 
-    /// Tells the store, which trims by it from now on.
+    /// Sets the window in the store.
     pub fn set(&self, store: &Store) {
         let length = self.length.unwrap_or(Duration::from_secs(u64::from(u32::MAX)));
-        // Told to keep nothing, the store would forget what a rollback to the stable point needs, too.
+        // With a length of zero the store would also drop what a rollback to the stable point needs.
         let length = length.max(Duration::from_secs(1));
-        // A number of bytes is never exceeded. The default must not cut off the one large collection whose drop it is
-        // there to undo.
+        // A limit in bytes is never exceeded. The default must not drop a large collection, because undoing its drop
+        // is what history is for.
         let dropped_too = matches!(self.size, SizeBound::Bytes(_));
         store.set_history_window(length, self.bytes_max(store.data_bytes()), dropped_too);
     }
 }
 
-/// Says once, and again after it was better, that the size is about to cut the time.
+/// Warns when the size is about to shorten the time; once, and again after the situation had improved.
 #[derive(Debug, Default)]
 pub struct Warner {
     warned: bool,
@@ -137,7 +137,7 @@ pub struct Warner {
 }
 
 impl Warner {
-    /// To be called every now and then.
+    /// Called periodically.
     pub fn look(&mut self, window: &HistoryWindow, store: &Store) {
         self.look_at_dropped(window, store);
         let Some(max) = window.bytes_max(store.data_bytes()) else { return };
@@ -157,7 +157,7 @@ impl Warner {
 }
 
 impl Warner {
-    /// Says once that what was dropped takes more than what is there.
+    /// Warns once when dropped collections take more space than the present data.
     fn look_at_dropped(&mut self, window: &HistoryWindow, store: &Store) {
         let (dropped, data) = (store.dropped_bytes(), store.data_bytes());
         let bounded = matches!(window.size, SizeBound::Bytes(_));

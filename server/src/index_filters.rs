@@ -1,4 +1,4 @@
-//! Index filters: which indexes queries of a shape may use. They live as long as the process, as in mongod.
+//! Index filters: the indexes that queries of a shape may use. As in mongod, they are not persistent.
 
 use std::collections::HashMap;
 
@@ -17,12 +17,12 @@ use uuid::Uuid;
 #[derive(Debug, Default)]
 pub struct IndexFilters(Mutex<HashMap<Uuid, Vec<IndexFilter>>>);
 
-/// One of them, as it was set.
+/// An index filter.
 #[derive(Debug, Clone)]
 pub struct IndexFilter {
-    /// The shape of its queries.
+    /// The query shape.
     pub shape: Vec<u8>,
-    /// A query of the shape.
+    /// An example query of the shape.
     pub query: RawDoc,
     /// Its sort.
     pub sort: RawDoc,
@@ -35,7 +35,7 @@ pub struct IndexFilter {
 }
 
 impl IndexFilter {
-    /// What planCacheListFilters shows: key patterns before names.
+    /// The document for planCacheListFilters: key patterns before names.
     pub fn shown(&self) -> RawDocumentBuf {
         let mut doc = RawDocumentBuf::new();
         doc.append(cstr!("query"), self.query.as_raw().to_owned());
@@ -59,7 +59,7 @@ impl IndexFilter {
 }
 
 impl IndexFilters {
-    /// Sets a filter in place of any other of its shape.
+    /// Sets a filter, replacing the one with the same shape.
     pub fn set(&self, collection: Uuid, filter: IndexFilter) {
         let mut all = self.0.lock();
         let own = all.entry(collection).or_default();
@@ -67,7 +67,7 @@ impl IndexFilters {
         own.push(filter);
     }
 
-    /// Takes the filter of a shape away, or all of a collection.
+    /// Removes the filter of a shape, or all of a collection.
     pub fn clear(&self, collection: Uuid, shape: Option<&[u8]>) {
         let mut all = self.0.lock();
         if let Some(own) = all.get_mut(&collection) {
@@ -78,13 +78,13 @@ impl IndexFilters {
         }
     }
 
-    /// The filters of a collection, the newest first.
+    /// The filters of a collection, newest first.
     pub fn of(&self, collection: Uuid) -> Vec<IndexFilter> {
         let own = self.0.lock().get(&collection).cloned().unwrap_or_default();
         own.into_iter().rev().collect()
     }
 
-    /// Holds a query to the indexes of the filter of its shape, if there is one: then a hint counts for nothing.
+    /// Restricts a query to the indexes of its shape's filter, if there is one: then a hint is ignored.
     pub fn restrict(
         &self,
         collection: Uuid,

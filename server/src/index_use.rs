@@ -1,4 +1,4 @@
-//! How often each index was chosen, for `$indexStats`, and how often none was, for `$collStats`.
+//! Counts how often each index was used, for `$indexStats`, and how often a collection was scanned, for `$collStats`.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use query::{
 };
 use uuid::Uuid;
 
-/// Uses of indexes since the start. No index has the empty name: there are the scans of the whole collection.
+/// Usage counts since the start. The empty name counts collection scans, since no index has it.
 #[derive(Debug, Default)]
 pub struct IndexUse(Mutex<HashMap<(Uuid, String), i64>>);
 
 impl IndexUse {
-    /// Notes what [`names`] gave.
+    /// Counts the indexes that [`names`] returned.
     pub fn note(&self, collection: Uuid, names: Vec<String>) {
         let mut uses = self.0.lock();
         for name in names {
@@ -22,12 +22,12 @@ impl IndexUse {
         }
     }
 
-    /// How often the whole collection was read.
+    /// Number of collection scans.
     pub fn scans(&self, collection: Option<Uuid>) -> i64 {
         collection.map_or(0, |collection| self.of(collection, ""))
     }
 
-    /// How often an index was used.
+    /// Number of uses of an index.
     pub fn of(&self, collection: Uuid, name: &str) -> i64 {
         self.0.lock().get(&(collection, name.to_owned())).copied().unwrap_or(0)
     }

@@ -1,25 +1,25 @@
-//! Threads for clients, and threads of their own for the set.
+//! Separate threads for clients and for the set.
 //!
-//! Queries and logins run on the threads for clients, however many there are and however long they take. Heartbeats,
-//! votes, the oplog and upkeep never wait for one of those threads: a set must not elect another primary, or lose an
-//! acknowledgement, because somebody reads a lot here.
+//! Queries and logins run on the client threads, however many there are and however long they take. Heartbeats,
+//! votes, the oplog and upkeep never wait for one of those: heavy reads here must not cause an election or delay an
+//! acknowledgement.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// A filter or an expression may be nested as deep as BSON, and is walked by functions that call themselves: 200 levels
-/// of them fit into this with room to spare, in a build without optimisation too. Only what is used of it costs memory.
+/// Stack size. A filter or an expression may be nested as deep as BSON and is processed recursively: 200 levels fit
+/// easily, also without optimisation. Only the used part costs memory.
 const STACK_BYTES: usize = 64 << 20;
-/// Reads that run at one time, each on its thread; the others wait for their turn.
+/// Maximum concurrent reads, each on its own thread; others wait.
 const READS_MAX: usize = 4_096;
-/// Few tasks of replication compute anything at length; the writer and the applier have threads of their own.
+/// Replication tasks need little CPU; the writer and the applier have their own threads.
 const MEMBER_THREADS: usize = 2;
-/// How long work that nobody waits for any more may take to end.
+/// How long to wait at the end for work that nobody needs any more.
 const LAST_WORK_MAX: Duration = Duration::from_secs(1);
 
-/// Both kinds of threads.
+/// Both runtimes.
 pub(crate) struct Lanes {
     clients: Runtime,
     members: Runtime,
@@ -48,15 +48,15 @@ impl Lanes {
         Ok(Self { clients, members })
     }
 
-    /// Where what the set waits for runs.
+    /// The runtime for work that the set depends on.
     pub(crate) fn members(&self) -> Handle {
         self.members.handle().clone()
     }
 
-    /// Runs the server to its end, on the threads for clients.
+    /// Runs the server to its end, on the client threads.
     pub(crate) fn run<T>(self, server: impl Future<Output = T>) -> T {
         let result = self.clients.block_on(server);
-        // Tasks that still wait for a client are of no use to anybody.
+        // Tasks that still wait for a client are not needed any more.
         self.clients.shutdown_timeout(LAST_WORK_MAX);
         self.members.shutdown_timeout(LAST_WORK_MAX);
         result
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// As many endless reads as there are threads for them: a vote is kept all the same.
+    /// With as many endless reads as there are threads, a vote is still persisted.
     #[test]
     fn the_set_does_not_wait_for_readers() {
         const READERS: usize = 3;

@@ -1,11 +1,12 @@
-//! Looks like mongod to clients and to the other members of its set.
+//! Behaves like mongod towards clients and the other members of its set.
 //!
 //! ```text
 //!  listener --accepts--> connection --Incoming--> dispatch --Call--> commands/* --> Outcome
 //!                            ^                        |
 //!                            +------- Answer ---------+
 //! ```
-//! [`context`] holds what handlers may touch, `protocol::release` whom we look like, [`error`] how failures look on the wire.
+//! [`context`] holds what handlers may access, `protocol::release` the release that we show, [`error`] how errors
+//! look on the wire.
 
 pub mod auth;
 pub mod cluster_time;

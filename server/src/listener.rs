@@ -1,4 +1,4 @@
-//! Accepts connections, up to the limit, until the end.
+//! Accepts connections, up to the limit, until shutdown.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -15,11 +15,11 @@ use crate::{
     socket::Socket,
 };
 
-/// mongod's settings: a dead peer is noticed after five minutes of silence.
+/// mongod's settings: a dead peer is detected after five minutes of silence.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(300);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sockets that are bound and not yet accepting.
+/// Bound sockets that do not accept yet.
 pub struct Listener {
     sockets: Vec<TcpListener>,
 }
@@ -31,7 +31,7 @@ impl Listener {
         for ip in &settings.bind_ips {
             let mut addresses: Vec<SocketAddr> =
                 lookup_host((ip.as_str(), settings.port)).await?.collect();
-            // A name may have both kinds of address; IPv6 is used where it was asked for by number.
+            // A name may have both kinds of addresses; IPv6 is used only if given as a numeric address.
             if addresses.iter().any(SocketAddr::is_ipv4) {
                 addresses.retain(SocketAddr::is_ipv4);
             }
@@ -42,7 +42,7 @@ impl Listener {
         Ok(Self { sockets })
     }
 
-    /// Accepts until the server ends, then until all connections are closed.
+    /// Accepts connections until shutdown, then waits until all are closed.
     pub async fn run(self, node: Arc<Node>) {
         let mut accepting = JoinSet::new();
         for socket in self.sockets {
@@ -71,7 +71,7 @@ async fn accept_all(socket: TcpListener, node: Arc<Node>) {
             Err(error) => {
                 tracing::warn!(target: "NETWORK", id = 23023, ctx = "listener", error = %error,
                     "Error accepting new connection on local endpoint");
-                // Out of descriptors: there is room again when a connection closes.
+                // Out of file descriptors: retry when a connection closes.
                 tokio::select! {
                     () = node.metrics.connection_closed.notified() => {}
                     () = tokio::time::sleep(ACCEPT_RETRY) => {}
@@ -81,7 +81,7 @@ async fn accept_all(socket: TcpListener, node: Arc<Node>) {
     }
 }
 
-/// A failed accept is tried again after this long even if no connection of ours closed meanwhile.
+/// A failed accept is retried after this time even if no connection was closed meanwhile.
 const ACCEPT_RETRY: Duration = Duration::from_millis(500);
 
 fn admit(stream: TcpStream, remote: SocketAddr, node: &Arc<Node>) {

@@ -1,7 +1,7 @@
-//! The database `local`: what belongs to this node alone.
+//! The database `local`, which belongs to this node alone.
 //!
-//! The oplog is the store's own; everything else is documents about the node: one or none in a collection, and one
-//! for each start in `startup_log`.
+//! The oplog is stored by the store itself. The other collections consist of node documents: one or none each, and
+//! one per start in `startup_log`.
 
 use bson::{
     Binary, DateTime, Document, RawDocumentBuf, oid::ObjectId, raw::cstr, rawdoc,
@@ -17,7 +17,7 @@ use crate::{commands::build_document, error::Failure, system};
 /// The oplog.
 pub const OPLOG: &str = "oplog.rs";
 
-/// The collections of node documents, by what a mongod calls them.
+/// The collections of node documents, by mongod's names.
 pub const NODE_COLLECTIONS: &[&str] = &[
     ELECTION,
     "replset.initialSyncId",
@@ -30,17 +30,17 @@ pub const NODE_COLLECTIONS: &[&str] = &[
 
 const STARTUP_LOG: &str = "startup_log";
 const ELECTION: &str = "replset.election";
-/// What stands there before the first vote.
+/// The document shown before the first vote.
 const NO_VOTE: &str = "understudy.noVote";
 const MIN_VALID: &str = "local.replset.minvalid";
-/// What the UUIDs of the collections come from.
+/// Seed of the collections' UUIDs.
 const UUID_SEED: &str = "understudy.localUuids";
-/// The size of `startup_log`, in bytes: the oldest starts are forgotten.
+/// Size of `startup_log` in bytes: the oldest entries are dropped.
 const STARTUP_LOG_SIZE: i32 = 10 << 20;
-/// What the names of the starts begin with; the time follows.
+/// Name prefix of the start entries, followed by the time.
 const START_PREFIX: &str = "local.startup_log/";
 
-/// The documents of a node collection; empty if there is no such collection.
+/// The documents of a node collection; empty if there is none.
 pub fn documents(store: &Store, coll: &str, profile: &Profile) -> Result<Vec<RawDoc>, Failure> {
     let doc = match coll {
         ELECTION => match store.vote()? {
@@ -59,7 +59,7 @@ pub fn documents(store: &Store, coll: &str, profile: &Profile) -> Result<Vec<Raw
     Ok(doc.into_iter().collect())
 }
 
-/// Before 8.0 a member tells here how far it has applied.
+/// Before 8.0 a member shows its applied position here.
 fn applied(store: &Store, kept: &RawDoc) -> Result<RawDoc, Failure> {
     let at = store.watermarks().applied().op_time;
     let id = kept.get_object_id("_id").unwrap_or_default();
@@ -68,7 +68,7 @@ fn applied(store: &Store, kept: &RawDoc) -> Result<RawDoc, Failure> {
     Ok(RawDoc::from(rawdoc! { "_id": id, "ts": ts, "t": at.t, "begin": begin }))
 }
 
-/// The identity of a collection of `local`, the same at every start; none in a store that was never started.
+/// The UUID of a collection of `local`, the same at every start; `None` in a store that was never started.
 pub fn uuid(store: &Store, coll: &str) -> Result<Option<Uuid>, Failure> {
     let Some(seed) = store.meta(UUID_SEED)? else { return Ok(None) };
     let digest = Sha256::new().chain_update(seed.as_bytes()).chain_update(coll).finalize();
@@ -84,28 +84,28 @@ pub fn options(coll: &str) -> RawDocumentBuf {
     }
 }
 
-/// True if the oldest documents of a node collection go away by themselves.
+/// True if a node collection is capped.
 pub fn is_capped(ns: &str) -> bool {
     ns.strip_prefix("local.") == Some(STARTUP_LOG)
 }
 
 /// How the server is started.
 pub struct Start<'a> {
-    /// When.
+    /// The start time.
     pub now: DateTime,
-    /// The options given.
+    /// The given options.
     pub options: &'a Document,
-    /// The version that is shown.
+    /// The release that is shown.
     pub profile: &'a Profile,
-    /// As a member of a set.
+    /// Whether it is a member of a set.
     pub in_set: bool,
 }
 
-/// Writes what a mongod writes when it starts.
+/// Writes what a mongod writes at start.
 pub fn note_start(store: &Store, start: &Start<'_>) -> anyhow::Result<()> {
     if start.in_set {
-        // The data are those of a whole batch at any time, and the oplog has no holes: there is no later moment to
-        // reach before they can be read, and nothing to cut off.
+        // Our data is always that of a whole batch, and the oplog has no gaps: there is no later position to reach
+        // before the data is consistent, and nothing to truncate.
         let beginning = bson::Timestamp::from(Timestamp::NULL);
         let minvalid = rawdoc! { "_id": ObjectId::new(), "t": -1_i64, "ts": beginning };
         keep_first(store, MIN_VALID, &minvalid)?;
@@ -149,7 +149,7 @@ fn keep_first(store: &Store, name: &str, doc: &RawDocumentBuf) -> Result<(), Sto
     }
 }
 
-/// The starts, oldest first, with the names that they are kept by.
+/// The start entries with their names, oldest first.
 fn starts(store: &Store) -> Result<Vec<(String, RawDoc)>, StorageError> {
     let mut found = Vec::new();
     for name in store.meta_names()?.into_iter().filter(|name| name.starts_with(START_PREFIX)) {
@@ -160,15 +160,15 @@ fn starts(store: &Store) -> Result<Vec<(String, RawDoc)>, StorageError> {
     Ok(found)
 }
 
-/// `Mon Nov  6 19:40:47.876` in the zone of the machine.
+/// The time as `Mon Nov  6 19:40:47.876` in the machine's zone.
 fn local_time(millis: i64) -> Result<String, jiff::Error> {
     let time = jiff::Timestamp::from_millisecond(millis)?;
     let zoned = time.to_zoned(jiff::tz::TimeZone::system());
     Ok(zoned.strftime("%a %b %e %H:%M:%S%.3f").to_string())
 }
 
-/// Names our copy of the data: who clones us sees by it that we have not been synced anew meanwhile. A copy that was
-/// made without one gets it here.
+/// Identifies our copy of the data: a member that clones from us uses it to detect that we were resynced meanwhile.
+/// Created here if it is missing.
 fn initial_sync_id(store: &Store) -> Result<RawDoc, Failure> {
     use repl::io::kept::INITIAL_SYNC_ID as NAME;
     if let Some(doc) = store.meta(NAME)? {

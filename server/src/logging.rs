@@ -1,13 +1,12 @@
-//! The log, as mongod writes it.
+//! The log in mongod's format.
 //!
-//! Every crate speaks through `tracing`; this layer turns an event into mongod's structured line, or into
-//! a line of text for a person:
+//! All crates log through `tracing`; this layer converts an event to mongod's structured line, or to a line of text:
 //! ```text
 //! {"t":{"$date":"…"},"s":"I",  "c":"NETWORK",  "id":22943,   "ctx":"listener","msg":"Connection accepted","attr":{…}}
 //! ```
-//! Fields with a meaning of their own: `id` (mongod's number where we say the same as it does), `ctx`, and
-//! `startup_warning`, which keeps the line for `getLog: "startupWarnings"`. All others are `attr`. The
-//! component comes from the target: a module of ours, or an upper-case name given outright.
+//! Special fields: `id` (mongod's number if the message has the same meaning), `ctx`, and `startup_warning`, which
+//! keeps the line for `getLog: "startupWarnings"`. All others are `attr`. The component comes from the target: one of
+//! our modules, or an explicit upper-case name.
 
 mod line;
 mod ring;
@@ -46,7 +45,7 @@ struct Inner {
 }
 
 impl Log {
-    /// Opens the log, moving an old file aside unless it is to be continued.
+    /// Opens the log; renames an old file unless it is to be continued.
     pub fn open(settings: &LogSettings) -> io::Result<Self> {
         let sink = Sink::open(settings)?;
         let text = settings.path.is_none() && io::IsTerminal::is_terminal(&io::stdout());
@@ -65,12 +64,12 @@ impl Log {
     /// Makes this the log of the process.
     pub fn install(&self) -> Result<(), tracing_subscriber::util::TryInitError> {
         tracing_subscriber::registry().with(self.clone()).try_init()?;
-        // What is never shown is not even asked about: the engine speaks at every step.
+        // Filter early: the engine logs at every step.
         log::set_max_level(log::LevelFilter::Warn);
         Ok(())
     }
 
-    /// What logRotate asks for.
+    /// Rotates the log for logRotate.
     pub fn rotate(&self) -> io::Result<()> {
         self.0.sink.lock().rotate()
     }
@@ -80,34 +79,34 @@ impl Log {
         self.0.global.lock().view()
     }
 
-    /// The lines an operator should see first: `getLog: "startupWarnings"`.
+    /// The startup warnings: `getLog: "startupWarnings"`.
     pub fn startup_warnings(&self) -> RingView {
         self.0.startup_warnings.lock().view()
     }
 
-    /// 0 (information) to 5.
+    /// The level: 0 (information) to 5.
     pub fn verbosity(&self) -> u8 {
         self.0.verbosity.load(Ordering::Relaxed)
     }
 
-    /// Sets what [`Self::verbosity`] gives.
+    /// Sets the level.
     pub fn set_verbosity(&self, level: u8) {
         self.0.verbosity.store(level.min(5), Ordering::Relaxed);
         tracing::callsite::rebuild_interest_cache();
     }
 
-    /// True when connections are not logged.
+    /// True if connections are not logged.
     pub fn quiet(&self) -> bool {
         self.0.quiet.load(Ordering::Relaxed)
     }
 
-    /// Sets what [`Self::quiet`] gives.
+    /// Sets whether connections are not logged.
     pub fn set_quiet(&self, quiet: bool) {
         self.0.quiet.store(quiet, Ordering::Relaxed);
     }
 
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
-        // Libraries speak only when something is wrong with them.
+        // Libraries log only warnings and errors.
         let ours = ["server", "repl", "storage", "query", "protocol", "understudy"];
         let target = metadata.target();
         let own = ours.iter().any(|name| {
@@ -148,7 +147,7 @@ impl<S: Subscriber> Layer<S> for Log {
     }
 }
 
-/// A document as the log shows it: JSON, cut where it is long.
+/// A document as JSON for the log; long ones are abbreviated.
 pub fn shown(doc: &bson::RawDocument) -> String {
     const LEN_MAX: usize = 4 * 1024;
     if doc.as_bytes().len() > LEN_MAX {
@@ -157,7 +156,7 @@ pub fn shown(doc: &bson::RawDocument) -> String {
     serde_json::to_string(&doc).unwrap_or_else(|error| format!("(broken document: {error})"))
 }
 
-/// The fields of an event, sorted by their meaning.
+/// The fields of an event, by meaning.
 #[derive(Default)]
 struct Fields {
     id: u64,

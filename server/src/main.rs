@@ -1,8 +1,8 @@
-//! `understudy`: see the library for everything.
+//! The program `understudy`; everything is in the library.
 
 use std::process::ExitCode;
 
-/// The system's allocator keeps what initial syncs and catch-ups once needed; this one gives it back.
+/// Unlike the system's allocator, this one returns the memory that initial syncs and catch-ups once needed.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

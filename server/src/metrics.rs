@@ -1,4 +1,4 @@
-//! Counters for serverStatus. All of them only grow, except the gauges.
+//! Counters for serverStatus. All of them only increase, except the gauges.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -6,44 +6,44 @@ use tokio::sync::Notify;
 
 use crate::commands::{self, OpClass};
 
-/// A number that only grows.
+/// A counter that only increases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Increments it.
     pub fn up(&self) {
         self.add(1);
     }
 
-    /// Some more.
+    /// Adds to it.
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// The number, as BSON has it.
+    /// The value, as a BSON integer.
     pub fn get(&self) -> i64 {
         i64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
     }
 }
 
-/// A number that goes up and down.
+/// A value that increases and decreases.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
-    /// One more as long as the guard lives.
+    /// Increments it as long as the guard lives.
     pub fn hold(&self) -> GaugeGuard<'_> {
         self.0.fetch_add(1, Ordering::Relaxed);
         GaugeGuard(self)
     }
 
-    /// One more.
+    /// Increments it.
     pub fn up(&self) -> i64 {
         self.0.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// One less.
+    /// Decrements it.
     pub fn down(&self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -54,7 +54,7 @@ impl Gauge {
     }
 }
 
-/// Lowers its gauge when it is dropped.
+/// Decrements its gauge when dropped.
 pub struct GaugeGuard<'a>(&'a Gauge);
 
 impl Drop for GaugeGuard<'_> {
@@ -63,48 +63,48 @@ impl Drop for GaugeGuard<'_> {
     }
 }
 
-/// What is counted.
+/// All counters and gauges.
 #[derive(Debug)]
 pub struct Metrics {
     /// Open connections.
     pub connections: Gauge,
-    /// Wakes whoever waits for a connection to close.
+    /// Notified when a connection closes.
     pub connection_closed: Notify,
-    /// Connections that wait for an answer.
+    /// Connections with a running request.
     pub active: Gauge,
     /// Connections since the start.
     pub connections_created: Counter,
-    /// Connections refused because there were too many.
+    /// Connections refused because of the limit.
     pub connections_rejected: Counter,
     /// Exhaust streams of `hello`.
     pub exhaust_hello: Gauge,
     /// Exhaust streams of `isMaster`.
     pub exhaust_is_master: Gauge,
-    /// Requests that wait for a change of the topology.
+    /// Requests that wait for a topology change.
     pub awaiting_topology_changes: Gauge,
-    /// Bytes of requests, without their envelopes.
+    /// Bytes of requests, uncompressed.
     pub bytes_in: Counter,
-    /// Bytes of replies, without their envelopes.
+    /// Bytes of replies, uncompressed.
     pub bytes_out: Counter,
-    /// Bytes of requests as they came.
+    /// Bytes of requests as received.
     pub physical_bytes_in: Counter,
-    /// Bytes of replies as they went.
+    /// Bytes of replies as sent.
     pub physical_bytes_out: Counter,
     /// Requests.
     pub requests: Counter,
     /// Failed requests.
     pub user_asserts: Counter,
-    /// Commands by their class.
+    /// Commands by class.
     pub ops: [Counter; OpClass::COUNT],
-    /// Time spent, in microseconds, by class of latency: reads, writes, commands.
+    /// Total latency in microseconds by latency class: reads, writes, commands.
     pub latency_micros: [Counter; 3],
-    /// Number of operations by class of latency.
+    /// Number of operations by latency class.
     pub latency_ops: [Counter; 3],
-    /// Calls and failures of each command, in the table's order.
+    /// Calls and failures of each command, in table order.
     pub commands: Vec<CommandCounters>,
 }
 
-/// How often a command was called, and failed.
+/// Number of calls and failures of a command.
 #[derive(Debug, Default)]
 pub struct CommandCounters {
     /// Calls.
@@ -114,7 +114,7 @@ pub struct CommandCounters {
 }
 
 impl Metrics {
-    /// All zero.
+    /// All counters at zero.
     pub fn new() -> Self {
         Self {
             connections: Gauge::default(),
@@ -149,7 +149,7 @@ impl Metrics {
         }
     }
 
-    /// How many operations of this class there were.
+    /// Number of operations of this class.
     pub fn ops(&self, class: OpClass) -> i64 {
         self.ops.get(class.index()).map_or(0, Counter::get)
     }

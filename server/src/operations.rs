@@ -1,4 +1,4 @@
-//! Requests that run, for currentOp and killOp, and how long each collection kept us, for top.
+//! Running requests, for currentOp and killOp, and time spent per collection, for top.
 
 use std::{
     collections::HashMap,
@@ -15,29 +15,29 @@ use tokio::sync::Notify;
 
 use crate::{commands::OpClass, context::Client};
 
-/// One request.
+/// A running request.
 pub struct Operation {
     /// `opid`.
     pub id: i32,
-    /// Who asks.
+    /// The client.
     pub client: Arc<Client>,
-    /// What.
+    /// The command.
     pub body: RawDoc,
-    /// How it is counted.
+    /// Its class in opcounters.
     pub class: Option<OpClass>,
-    /// Since when.
+    /// Start time.
     pub started: Instant,
     killed: AtomicBool,
     kill: Notify,
 }
 
 impl Operation {
-    /// True once killOp named it.
+    /// True after killOp.
     pub fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed)
     }
 
-    /// Returns when killOp names it.
+    /// Returns when killOp kills it.
     pub async fn killed(&self) {
         let told = self.kill.notified();
         if !self.is_killed() {
@@ -45,7 +45,7 @@ impl Operation {
         }
     }
 
-    /// `db.collection`, or `db.$cmd` for what has no collection.
+    /// `db.collection`, or `db.$cmd` if there is no collection.
     pub fn namespace(&self) -> String {
         let db = self.body.get_str("$db").unwrap_or_default();
         let first = self.body.iter().next().and_then(Result::ok);
@@ -58,7 +58,7 @@ impl Operation {
     }
 }
 
-/// All that run.
+/// All running requests.
 #[derive(Default)]
 pub struct Operations {
     next: AtomicI32,
@@ -67,7 +67,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// A request begins; it is over when the guard goes.
+    /// Registers a request; it ends when the guard is dropped.
     pub fn begin(
         &self,
         client: &Arc<Client>,
@@ -88,19 +88,19 @@ impl Operations {
         operation
     }
 
-    /// A request is over.
+    /// Removes a request.
     pub fn end(&self, id: i32) {
         self.running.lock().remove(&id);
     }
 
-    /// What runs now, oldest first.
+    /// The running requests, oldest first.
     pub fn list(&self) -> Vec<Arc<Operation>> {
         let mut all: Vec<_> = self.running.lock().values().cloned().collect();
         all.sort_by_key(|operation| operation.started);
         all
     }
 
-    /// Asks a request to end; it need not be there.
+    /// Kills a request, if it exists.
     pub fn kill(&self, id: i32) {
         if let Some(operation) = self.running.lock().get(&id) {
             operation.killed.store(true, Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl Operations {
         }
     }
 
-    /// Notes how long a read of a collection took.
+    /// Records the duration of an operation on a collection.
     pub fn note(&self, ns: String, class: OpClass, took: Duration) {
         let micros = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
         let mut top = self.top.lock();
@@ -124,7 +124,7 @@ impl Operations {
         }
     }
 
-    /// Namespaces and what they took, sorted by name.
+    /// The namespaces with their usage, sorted by name.
     pub fn top(&self) -> Vec<(String, Usage)> {
         let mut all: Vec<_> =
             self.top.lock().iter().map(|(ns, use_)| (ns.clone(), *use_)).collect();
@@ -133,9 +133,9 @@ impl Operations {
     }
 }
 
-/// Clients can name any number of collections that don't exist.
+/// Limits the memory, since clients can name any number of collections that do not exist.
 const NAMESPACES_MAX: usize = 100_000;
-/// mongod's longest name of a collection, its database with it.
+/// mongod's maximum length of a namespace.
 const NAMESPACE_LEN_MAX: usize = 255;
 
 /// Microseconds and number of operations, by class.

@@ -1,4 +1,4 @@
-//! Server parameters: those of mongod that mean something here.
+//! Server parameters: those of mongod that have a meaning here.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -15,25 +15,25 @@ use crate::{config::Settings, history_window::HistoryWindow, logging::Log};
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// Whether setParameter takes it at run time.
+    /// Whether setParameter accepts it at run time.
     pub at_run_time: bool,
     kind: Kind,
 }
 
 enum Kind {
-    /// A number that is kept here, with its default and its bounds.
+    /// A number stored here, with its default and its limits.
     Int { slot: Slot, default: i64, min: i64, max: i64, long: bool },
-    /// The clock of a delayed member; replication keeps it.
+    /// The clock of a delayed member, which replication stores.
     DelayedClock,
-    /// How much past is kept.
+    /// The history window.
     HistoryWindow,
     /// The verbosity of the log.
     LogLevel,
     /// Whether connections are logged.
     Quiet,
-    /// Something that cannot be changed.
+    /// A value that cannot be changed.
     Fixed(fn() -> Bson),
-    /// Something that the settings decide.
+    /// A value determined by the settings.
     Setting(fn(&Named) -> &'static str),
 }
 
@@ -68,10 +68,10 @@ pub struct Parameters {
 /// Why a `--setParameter` is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
-    /// mongod has no such parameter, or we don't.
+    /// An unknown parameter.
     #[error("Unknown --setParameter '{0}'")]
     Unknown(String),
-    /// Not settable, or not this value.
+    /// It cannot be set, or not to this value.
     #[error("Bad value for parameter \"{name}\": {reason}")]
     Value {
         /// The parameter.
@@ -82,7 +82,7 @@ pub enum ParameterError {
 }
 
 impl Parameters {
-    /// Defaults, and what the command line sets.
+    /// Default values, overridden by the command line.
     pub fn new(settings: &Settings, log: &Log) -> Result<Self, ParameterError> {
         let named = Named {
             cluster_auth_mode: settings.security.cluster_auth_mode.name(),
@@ -115,7 +115,7 @@ impl Parameters {
         Ok(this)
     }
 
-    /// The value as getParameter shows it.
+    /// The value for getParameter.
     pub fn get(&self, parameter: &Parameter) -> Bson {
         match parameter.kind {
             Kind::Int { slot, long, .. } => {
@@ -134,7 +134,7 @@ impl Parameters {
         }
     }
 
-    /// Changes a value.
+    /// Sets a value.
     pub fn set(&self, parameter: &Parameter, value: RawBsonRef<'_>) -> Result<(), ParameterError> {
         let refused = |reason: &str| {
             Err(ParameterError::Value {
@@ -186,23 +186,23 @@ impl Parameters {
         self.slot(Slot::ShutdownTimeoutMillis).load(Ordering::Relaxed)
     }
 
-    /// After how long an idle cursor is closed.
+    /// Timeout of idle cursors.
     pub fn cursor_timeout_millis(&self) -> i64 {
         self.slot(Slot::CursorTimeoutMillis).load(Ordering::Relaxed)
     }
 
-    /// Whether somebody on the same machine may make the first user.
+    /// Whether the localhost exception is enabled.
     pub fn localhost_auth_bypass(&self) -> bool {
         self.slot(Slot::LocalhostAuthBypass).load(Ordering::Relaxed) != 0
     }
 
-    /// How late a login is answered that failed.
+    /// Delay of the reply to a failed login.
     pub fn auth_failed_delay(&self) -> Duration {
         let millis = self.slot(Slot::AuthFailedDelayMs).load(Ordering::Relaxed);
         Duration::from_millis(u64::try_from(millis).unwrap_or(0))
     }
 
-    /// How patient initial syncs are.
+    /// The retry limits of initial syncs.
     pub fn initial_sync_patience(&self) -> Patience {
         let attempts = self.slot(Slot::InitialSyncAttempts).load(Ordering::Relaxed);
         let secs = self.slot(Slot::InitialSyncRetrySecs).load(Ordering::Relaxed);
@@ -212,12 +212,12 @@ impl Parameters {
         }
     }
 
-    /// Operations slower than this are logged.
+    /// Threshold of slow operations in the log.
     pub fn slow_ms(&self) -> i64 {
         self.slot(Slot::SlowMs).load(Ordering::Relaxed)
     }
 
-    /// How much past is kept.
+    /// The history window.
     pub fn history_window(&self) -> HistoryWindow {
         *self.history_window.lock()
     }
@@ -228,7 +228,8 @@ impl Parameters {
     }
 }
 
-/// The clock of a delayed member: `run`, `stop` before something bad becomes due, or `cut` the private tail off.
+/// The clock of a delayed member: `run`; `stop`, before something unwanted becomes due; or `cut`, which drops the
+/// private tail.
 pub const DELAYED_CLOCK: &str = "delayedClock";
 
 /// All parameters, by name.
@@ -236,7 +237,7 @@ pub fn all() -> &'static [Parameter] {
     PARAMETERS
 }
 
-/// The parameter of this name.
+/// The parameter with this name.
 pub fn find(name: &str) -> Option<&'static Parameter> {
     PARAMETERS.iter().find(|parameter| parameter.name == name)
 }

@@ -1,14 +1,18 @@
-//! Connections pinned to a moment by their appName: for tools that cannot set a read concern.
+//! Connections pinned to a timestamp by their appName, for tools that cannot set a read concern.
 //!
 //! ```text
-//!   appName=@2026-11-16T12:00:00Z     appName=@-15m     appName=@Timestamp(1794792414,3)     appName=@now
+//!   appName=@14:03   appName=@2026-11-16T12:00:00Z   appName=@-15m   appName=@Timestamp(1794792414,3)   appName=@now
 //! ```
-//! mongodump and its like always send their own names. Their driver tells the region of a cloud function, which it
-//! takes from the environment (`FUNCTION_NAME=x FUNCTION_REGION=@-15m`): a region that begins with `@` counts, too.
 //!
-//! Every read of such a connection sees that moment, whatever its read concern. Connections of one program (the same
-//! host and the same client metadata) share the moment for as long as one of them is open: an offset means the same
-//! to all connections of a mongodump.
+//! A time without a zone is in this machine's zone. The log shows how it was interpreted.
+//!
+//! mongodump and similar tools always send their own names. But their driver sends the region of a cloud function,
+//! which it takes from the environment (`FUNCTION_NAME=x FUNCTION_REGION=@-15m`). So a region that begins with `@`
+//! works, too.
+//!
+//! Every read of such a connection sees that timestamp, whatever its read concern. Connections of one program (same
+//! host and same client metadata) share the timestamp as long as one of them is open: an offset means the same to all
+//! connections of a mongodump.
 
 use std::{
     collections::HashMap,
@@ -18,25 +22,28 @@ use std::{
 
 use bson::DateTime;
 use parking_lot::Mutex;
-use protocol::{ErrorCode, RawDoc, Timestamp, moment};
+use protocol::{
+    ErrorCode, RawDoc, Timestamp,
+    moment::{self, Zone},
+};
 use storage::{StorageError, Store};
 
 use crate::error::Failure;
 
-/// The moments in use.
+/// The timestamps in use.
 #[derive(Default)]
 pub struct Pins(Mutex<HashMap<Program, Weak<Pin>>>);
 
-/// A moment that connections share.
+/// A timestamp shared by connections.
 pub struct Pin {
-    /// The moment.
+    /// The timestamp.
     pub ts: Timestamp,
-    /// Keeps it readable, from when somebody is known who may read; a moment that is still to come needs no keeping.
+    /// Keeps it readable once an authorized reader is known; a future timestamp needs no pin yet.
     held: Mutex<Option<storage::Pin>>,
 }
 
 impl Pin {
-    /// Keeps the moment readable from now on.
+    /// Keeps the timestamp readable from now on.
     pub fn hold(&self, store: &Store) -> Result<(), Failure> {
         let mut held = self.held.lock();
         if held.is_none() {
@@ -59,7 +66,7 @@ impl std::fmt::Debug for Pin {
 type Program = (IpAddr, Vec<u8>);
 
 impl Pins {
-    /// The moment that the client's metadata ask for, if they ask for one. It is not held yet.
+    /// The timestamp that the client's metadata asks for, if any. It is not pinned yet.
     pub fn pin(
         &self,
         store: &Store,
@@ -68,23 +75,26 @@ impl Pins {
         metadata: &RawDoc,
     ) -> Result<Option<Arc<Pin>>, Failure> {
         let Some(text) = wanted(metadata) else { return Ok(None) };
-        let moment: moment::Moment = text
-            .parse()
-            .map_err(|error: moment::MomentError| refused(ErrorCode::BadValue, &error, store))?;
+        let (now, zone) = (DateTime::now(), Zone::system());
+        let moment = moment::Moment::read(text, now, &zone)
+            .map_err(|error| refused(ErrorCode::BadValue, &error, store))?;
         let mut pins = self.0.lock();
         pins.retain(|_, pin| pin.strong_count() > 0);
         let program = (from, metadata.as_bytes().to_vec());
         if let Some(pin) = pins.get(&program).and_then(Weak::upgrade) {
             return Ok(Some(pin));
         }
-        let ts = within_window(store, moment, cluster_time, DateTime::now())?;
+        let ts = within_window(store, moment, cluster_time, now)?;
+        tracing::info!(target: "NETWORK", ctx = "pins", asked = text, remote = %from, moment = %ts,
+            time = zone.shown(ts), zone = zone.name(),
+            "A program asks by its appName to read the past; its reads see this moment");
         let pin = Arc::new(Pin { ts, held: Mutex::default() });
         pins.insert(program, Arc::downgrade(&pin));
         Ok(Some(pin))
     }
 }
 
-/// The text after the `@` of an appName or a region. `@scope/name` is what packages are called, and no moment.
+/// The text after the `@` of an appName or a region. `@scope/name` is a package name, not a timestamp.
 fn wanted(metadata: &RawDoc) -> Option<&str> {
     let said = |part: &str, name: &str| {
         let text = metadata.get_document(part).ok()?.get_str(name).ok()?;
@@ -95,7 +105,7 @@ fn wanted(metadata: &RawDoc) -> Option<&str> {
     (like_a_time || !text.contains('/')).then_some(text)
 }
 
-/// A moment that has passed and can still be read. What is not applied yet is waited for by the reads.
+/// Checks that a moment is not before the history window. Reads wait for one that is not applied yet.
 fn within_window(
     store: &Store,
     moment: moment::Moment,
@@ -111,27 +121,28 @@ fn within_window(
     let ts = moment.resolve(now);
     let second = moment::Moment::Ago(std::time::Duration::ZERO).resolve(now).secs();
     if ts > Timestamp::new(second, u32::MAX).max(cluster_time).max(applied) {
-        let why = format!("{ts} ({}) lies in the future", moment::shown(ts));
+        let why = format!("{ts} ({}) lies in the future", Zone::system().shown(ts));
         return Err(refused(ErrorCode::BadValue, &why, store));
     }
     if ts < oldest {
-        let why = format!("{ts} ({}) lies before the history window", moment::shown(ts));
+        let why = format!("{ts} ({}) lies before the history window", Zone::system().shown(ts));
         return Err(refused(ErrorCode::SnapshotTooOld, &why, store));
     }
     Ok(match moment {
-        // So long before now means what there is, at the latest.
+        // An offset from now means at most the newest applied timestamp.
         moment::Moment::Ago(_) => ts.min(applied),
         moment::Moment::At(_) => ts,
     })
 }
 
 fn refused(code: ErrorCode, why: &dyn std::fmt::Display, store: &Store) -> Failure {
+    let zone = Zone::system();
     let marks = store.watermarks();
     let (oldest, newest) = (marks.oldest(), marks.applied().op_time.ts);
     let text = format!(
         "This connection asks by its appName (or region) to read the past, and cannot: {why}. Readable are {oldest} ({}) to {newest} ({})",
-        moment::shown(oldest),
-        moment::shown(newest)
+        zone.shown(oldest),
+        zone.shown(newest)
     );
     Failure::said(code, text)
 }

@@ -1,16 +1,16 @@
-//! The way from a read request to its first batch, and what is kept of it for the batches after that.
+//! The path from a read request to its first batch, and what is kept for later batches.
 //!
 //! ```text
 //!   arguments (commands/*) --> moment --> Opened: one view, one source --> parse, hint, plan --> first batch
 //!                                            ^                                                       |
 //!                                            `--- a new view of the same subject <--- getMore <--- cursor
 //! ```
-//! R1 A command opens the store once. What it parses, plans and reads for its first batch comes from that one view, so a
-//!    first batch can't see another moment than its plan.
-//! R2 Between two batches nothing of the store is held open: a cursor keeps its [`opened::Subject`] and a position, and
-//!    each batch opens the subject anew.
+//! R1 A command opens the store once. Everything that it parses, plans and reads for its first batch comes from that
+//!    view, so a first batch cannot see another timestamp than its plan.
+//! R2 Between two batches nothing of the store is kept open: a cursor keeps its [`opened::Subject`] and a position,
+//!    and each batch opens the subject again.
 //!
-//! Whatever else can be read (change streams, the past of a whole cluster) is another [`opened::Subject`].
+//! Other things to read (change streams, the past of a whole cluster) can be added as another [`opened::Subject`].
 
 pub mod batch;
 pub mod blocking;

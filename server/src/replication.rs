@@ -1,4 +1,4 @@
-//! Starts the node: recovery first, then the loop of decisions, then the data plane.
+//! Starts replication: recovery first, then the event loop, then the data plane.
 
 use std::{fmt::Display, future::Future, sync::Arc};
 
@@ -17,15 +17,15 @@ use crate::config::Settings;
 /// mongod's exit code when the disk cannot be trusted any more.
 const EXIT_ABRUPT: i32 = 14;
 
-/// A store that is where its own oplog ends.
+/// A store whose own oplog is applied completely.
 pub(crate) struct Recovered {
     store: Store,
     data_plane: DataPlane,
 }
 
-/// A member of a set, running.
+/// A running member of a set.
 pub(crate) struct Replication {
-    /// What the server asks.
+    /// The handle for the server.
     pub(crate) repl: Repl,
     store: Store,
     running: JoinHandle<()>,
@@ -33,7 +33,7 @@ pub(crate) struct Replication {
 }
 
 impl Recovered {
-    /// Replays what the store's oplog holds beyond its "applied through" mark.
+    /// Applies the store's oplog after its "applied through" mark.
     pub(crate) fn from(store: Store) -> anyhow::Result<Self> {
         let data_plane = DataPlane::recover(store.clone(), Arc::new(end_process))
             .context("Cannot recover the store from its own oplog")?;
@@ -45,7 +45,8 @@ impl Recovered {
         self.data_plane.delay()
     }
 
-    /// Becomes a member. The port must be listened on by now: the node asks itself who it is.
+    /// Joins the set. The server must already listen on its port, because the node connects to itself to find its own
+    /// address.
     pub(crate) fn join(
         self,
         settings: &Settings,
@@ -88,7 +89,7 @@ impl Recovered {
 }
 
 impl Replication {
-    /// Ends it: what is written is durable when this returns.
+    /// Stops it: everything written is durable when this returns.
     pub(crate) async fn stop(self) {
         self.repl.shut_down();
         for part in [self.running, self.data_plane] {
@@ -97,13 +98,13 @@ impl Replication {
             }
         }
         if let Err(error) = kept::end_cleanly(&self.store) {
-            tracing::warn!(target: "REPL", %error, "The next start will take this end for an unclean one");
+            tracing::warn!(target: "REPL", %error, "Cannot record the clean shutdown; the next start will treat it as unclean");
         }
     }
 }
 
-/// Waits for the end of a part of replication. Without any of them the node would go on to be read, to be counted and
-/// to say that it is a secondary, and stand still: an error or a panic ends the process.
+/// Waits for the end of a part of replication. If a part ends with an error or a panic, the process ends: otherwise
+/// the node would still report itself as a secondary, but make no progress.
 async fn to_its_end<E: Display>(
     part: impl Future<Output = Result<Result<(), E>, JoinError>>,
     end: impl Fn(&str),
@@ -115,7 +116,7 @@ async fn to_its_end<E: Display>(
     }
 }
 
-/// After a failed sync nothing on disk can be relied on: the process ends at once, as mongod does.
+/// After a failed sync nothing on disk can be relied on, so the process ends at once, as mongod does.
 pub(crate) fn end_process(why: &str) {
     tracing::error!(target: "STORAGE", id = 23089, why, "Fatal assertion");
     std::process::exit(EXIT_ABRUPT);

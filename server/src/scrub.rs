@@ -1,6 +1,6 @@
-//! Reads all of the store in the background, once in a while: rot is found before what it took is needed.
+//! Reads the whole store periodically in the background, so that damage is found before the damaged data is needed.
 //!
-//! What it finds takes the node out of service, see [`storage::Store::damage`].
+//! Damage takes the node out of service, see [`storage::Store::damage`].
 
 use std::{
     sync::Arc,
@@ -14,16 +14,16 @@ use tokio::runtime::Handle;
 
 use crate::{context::Node, shutdown::Phase};
 
-/// How much is read in a second: below a hundredth of a core, and a terabyte in a day and a half.
+/// Read rate: below a hundredth of a core, and a terabyte in a day and a half.
 const BYTES_PER_SEC: u64 = 8 << 20;
 /// A node that has just started has more urgent work.
 const FIRST_AFTER: Duration = Duration::from_secs(300);
-/// How often it is asked whether one is due.
+/// Interval of the check whether a scrub is due.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// So many damaged files are told by name.
+/// Maximum number of damaged files that are named.
 const NAMED_MAX: usize = 20;
 
-/// What is known of scrubs in this process.
+/// The state of scrubs in this process.
 #[derive(Default)]
 pub struct Scrubs(Mutex<State>);
 
@@ -44,7 +44,7 @@ struct Last {
     found: Result<Scrubbed, String>,
 }
 
-/// Scrubs whenever one is due, until the end. The reading is done on a thread of its own.
+/// Runs a scrub whenever one is due, until shutdown. It reads on its own thread.
 pub(crate) async fn run(node: Arc<Node>, members: Handle) {
     let Some(every) = node.settings.scrub_interval else { return };
     let Ok(store) = node.store().cloned() else { return };
@@ -63,7 +63,7 @@ pub(crate) async fn run(node: Arc<Node>, members: Handle) {
     }
 }
 
-/// A clock that was set back makes one due, too.
+/// True if a scrub is due; also if the clock was set back.
 fn is_due(store: &Store, every: Duration) -> bool {
     let Ok(Some(last)) = store.last_scrub() else { return true };
     let since = DateTime::now().timestamp_millis() - last.timestamp_millis();

@@ -1,7 +1,7 @@
-//! Logical sessions: known while they are used, forgotten after 30 minutes.
+//! Logical sessions: remembered while they are used, forgotten after 30 minutes.
 //!
-//! A secondary only remembers them; the primary writes them to `config.system.sessions`. What hangs on a
-//! session here is its cursors, which killSessions and endSessions close.
+//! A secondary only remembers them; the primary writes them to `config.system.sessions`. Here a session only has
+//! cursors, which killSessions and endSessions close.
 
 use std::{
     collections::HashMap,
@@ -20,12 +20,12 @@ use crate::{
 /// `logicalSessionTimeoutMinutes`.
 pub const TIMEOUT_MINUTES: i32 = 30;
 const TIMEOUT: Duration = Duration::from_secs(60 * 30);
-/// mongod's `maxSessions`. Beyond it sessions are not remembered, which costs nothing but statistics.
+/// mongod's `maxSessions`. Above it sessions are not remembered, which only affects statistics.
 const SESSIONS_MAX: usize = 1_000_000;
-/// Expired sessions are swept when the number has doubled since the last sweep, at least this many.
+/// Expired sessions are removed when the number has doubled since the last sweep, but not below this number.
 const SWEEP_MIN: usize = 1024;
 
-/// A session: the UUID of its `lsid`, and whose it is. Others who know the number have another session.
+/// A session: the UUID of its `lsid` and its user. The same UUID of another user is another session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId {
     /// `lsid.id`.
@@ -34,7 +34,7 @@ pub struct SessionId {
     pub user: Digest,
 }
 
-/// An `lsid` as it was sent.
+/// An `lsid` as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lsid {
     id: [u8; 16],
@@ -42,7 +42,7 @@ pub struct Lsid {
 }
 
 impl Lsid {
-    /// Reads it; `of` is what it is part of.
+    /// Parses it; `of` is the name of the containing document.
     pub fn parse(lsid: &RawDocument, of: &str) -> Result<Self, Failure> {
         let uuid = || {
             let text = "uuid must be a 16-byte binary field with UUID (4) subtype";
@@ -69,7 +69,7 @@ impl Lsid {
         Ok(Self { id, user })
     }
 
-    /// The session, of whoever asks unless they may ask as others.
+    /// The session of the client, or of another user if the client may impersonate.
     pub fn of(self, who: &Who) -> Result<SessionId, Failure> {
         let own = who.digest();
         let user = self.user.unwrap_or(own);
@@ -81,7 +81,7 @@ impl Lsid {
     }
 }
 
-/// A digest that was sent.
+/// Parses a user digest.
 pub fn digest(bytes: &[u8]) -> Result<Digest, Failure> {
     bytes.try_into().map_err(|_| {
         let text = format!("Unsupported SHA256Block hash length: {}", bytes.len());
@@ -89,14 +89,14 @@ pub fn digest(bytes: &[u8]) -> Result<Digest, Failure> {
     })
 }
 
-/// Sessions that a command is about.
+/// The sessions that a command refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// All.
     All,
     /// This one.
     One(SessionId),
-    /// All of a user.
+    /// All sessions of a user.
     Of(Digest),
 }
 
@@ -122,7 +122,7 @@ struct Known {
 }
 
 impl Sessions {
-    /// A request came with this session.
+    /// Records the use of a session.
     pub fn touch(&self, id: SessionId, now: Instant) {
         let mut known = self.0.lock();
         if known.last_use.len() >= known.sweep_at.max(SWEEP_MIN) {
@@ -134,7 +134,7 @@ impl Sessions {
         }
     }
 
-    /// These sessions are over.
+    /// Ends these sessions.
     pub fn end(&self, which: &Which) {
         let mut known = self.0.lock();
         match which {
@@ -145,7 +145,7 @@ impl Sessions {
         }
     }
 
-    /// All sessions, and how long ago each was used.
+    /// All sessions with the time since their last use.
     pub fn list(&self, now: Instant) -> Vec<(SessionId, Duration)> {
         let known = self.0.lock();
         known.last_use.iter().map(|(id, last)| (*id, now.duration_since(*last))).collect()

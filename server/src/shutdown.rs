@@ -1,18 +1,18 @@
-//! The end of the server, in two steps.
+//! The shutdown of the server, in two steps.
 //!
-//! A member of a set first *quiesces*: hello answers that the node is going down, so that drivers leave it,
-//! while commands already under way finish. Then it *ends*: connections are closed and the process leaves.
+//! A member of a set first *quiesces*: hello reports that the node is shutting down, so that drivers leave it, while
+//! running commands finish. Then it *ends*: connections are closed and the process exits.
 
 use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};
 
-/// How far the end has come.
+/// The phase of the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Not in sight.
+    /// Not shutting down.
     Running,
-    /// Until this moment new clients are told to go elsewhere.
+    /// Until this time new requests are refused, so that clients switch to another member.
     Quiescing {
         /// When it ends.
         until: Instant,
@@ -21,7 +21,7 @@ pub enum Phase {
     Ending,
 }
 
-/// Tells everybody how far the end has come.
+/// Publishes the phase.
 #[derive(Debug)]
 pub struct Shutdown(watch::Sender<Phase>);
 
@@ -32,12 +32,13 @@ impl Default for Shutdown {
 }
 
 impl Shutdown {
-    /// How far it is.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         *self.0.borrow()
     }
 
-    /// Begins the end. A quiesce of zero goes straight to the second step. Later calls change nothing.
+    /// Starts the shutdown. With a quiesce time of zero it goes directly to the second step. Later calls have no
+    /// effect.
     pub fn begin(&self, quiesce: Duration) {
         self.0.send_if_modified(|phase| {
             if *phase != Phase::Running {
@@ -52,12 +53,12 @@ impl Shutdown {
         });
     }
 
-    /// The second step.
+    /// Starts the second step.
     pub fn end(&self) {
         self.0.send_replace(Phase::Ending);
     }
 
-    /// Wakes at every step.
+    /// Notified of every phase.
     pub fn watch(&self) -> watch::Receiver<Phase> {
         self.0.subscribe()
     }
@@ -69,7 +70,7 @@ impl Shutdown {
         let _ = phases.wait_for(|phase| *phase == Phase::Ending).await;
     }
 
-    /// Returns when the end has begun, with its phase.
+    /// Returns the phase when the shutdown has begun.
     pub async fn begun(&self) -> Phase {
         let mut phases = self.watch();
         phases

@@ -16,17 +16,17 @@ use crate::{
     tls::{self, Subject},
 };
 
-/// Bytes in, bytes out.
+/// A plain or TLS socket.
 pub enum Socket {
-    /// As they are.
+    /// Unencrypted.
     Plain(TcpStream),
     /// Encrypted.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Socket {
-    /// Makes TLS of a fresh connection that begins with it, and refuses what the mode does not allow. Also tells
-    /// who the client's certificate says it is.
+    /// Runs the TLS handshake if a new connection begins with one, and refuses what the mode does not allow. Also
+    /// returns the subject of the client's certificate.
     pub async fn open(stream: TcpStream, node: &Node) -> io::Result<(Self, Option<Subject>)> {
         let refused = |text: &str| Err(io::Error::new(io::ErrorKind::ConnectionRefused, text));
         let encrypted = tls::begins(&stream).await?;
@@ -48,12 +48,12 @@ impl Socket {
     pub async fn readable(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.readable().await,
-            // What was decrypted already counts too; the buffer is that of TLS itself.
+            // Already decrypted data counts, too; TLS has its own buffer.
             Self::Tls(stream) => stream.fill_buf().await.map(drop),
         }
     }
 
-    /// Reads what there is; waits for something.
+    /// Reads the available bytes; waits for some.
     pub async fn read(&mut self, framing: &mut Framing) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => loop {
@@ -79,8 +79,8 @@ impl Socket {
         }
     }
 
-    /// Returns when the client has closed its side. A further request that is already there hides that, and so does
-    /// the farewell of TLS.
+    /// Returns when the client has closed its side. A further request that was already received hides this, and so
+    /// does the TLS close message.
     pub async fn gone(&self) {
         let stream = match self {
             Self::Plain(stream) => stream,

@@ -1,4 +1,4 @@
-//! From settled settings to a running server, and to its end.
+//! Starts and ends the server.
 
 use std::{io::Write, process::ExitCode, sync::Arc, time::Duration};
 
@@ -37,7 +37,7 @@ const EXIT_BAD_OPTIONS: u8 = 2;
 const EXIT_NET_ERROR: u8 = 48;
 /// mongod's exit code for everything else.
 const EXIT_ABRUPT: u8 = 14;
-/// What mongod ends with when its data directory is not there.
+/// mongod's exit code for a missing data directory.
 const EXIT_UNCAUGHT: u8 = 100;
 
 /// The whole life of the process.
@@ -54,7 +54,7 @@ pub fn run(argv: &[String]) -> ExitCode {
             return ExitCode::from(EXIT_BAD_OPTIONS);
         }
     };
-    // As mongod does: what the server writes is for its own user alone.
+    // As in mongod, files are accessible only to the server's own user.
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let log = match Log::open(&settings.log) {
         Ok(log) => log,
@@ -67,10 +67,10 @@ pub fn run(argv: &[String]) -> ExitCode {
         eprintln!("Cannot install the log: {error}");
         return ExitCode::from(EXIT_ABRUPT);
     }
-    // The allocator asks for pages of 2 MiB, and each stays resident for the little that is left in it.
+    // The allocator requests 2 MiB pages, and each stays resident even if little of it is used.
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::warn!(target: "CONTROL", ctx = "initandlisten", %error,
-            "Transparent huge pages stay on: memory will be less tight");
+            "Cannot disable transparent huge pages; the process may use more memory");
     }
     match serve(settings, log) {
         Ok(()) => ExitCode::SUCCESS,
@@ -92,7 +92,7 @@ pub fn run(argv: &[String]) -> ExitCode {
 #[error("Failed to set up listener: {0}")]
 struct CannotListen(std::io::Error);
 
-/// A disk that is not mounted must not look like an empty one.
+/// A missing directory is an error: an unmounted disk must not look like an empty one.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "NonExistentPath: Data directory {} not found. Make it, or name another one by --dbpath or by storage.dbPath in \
@@ -111,7 +111,7 @@ fn serve(settings: Settings, log: Log) -> anyhow::Result<()> {
     let members = lanes.members();
     let result = lanes.run(live(settings, log, members));
     if let Some(path) = pid_file {
-        // Somebody may have removed it already.
+        // It may have been removed already.
         let _ = std::fs::remove_file(path);
     }
     result
@@ -154,7 +154,7 @@ async fn live(settings: Settings, log: Log, members: Handle) -> anyhow::Result<(
                 let parameters = parameters.clone();
                 Arc::new(move || parameters.initial_sync_patience())
             };
-            // What it spawns runs on the threads for the set.
+            // Tasks spawned here run on the threads for the set.
             let _entered = members.enter();
             Some(recovered.join(&settings, set, process_id, connect, patience)?)
         }
@@ -192,7 +192,7 @@ async fn live(settings: Settings, log: Log, members: Handle) -> anyhow::Result<(
     Ok(())
 }
 
-/// The key file's keys; mongod's words if it is of no use.
+/// Reads the key file; logs mongod's error if it is invalid.
 fn read_keys(settings: &Settings) -> anyhow::Result<Option<Keys>> {
     let Some(path) = &settings.security.key_file else { return Ok(None) };
     let keys = Keys::read(path).map_err(|error| {
@@ -203,7 +203,7 @@ fn read_keys(settings: &Settings) -> anyhow::Result<Option<Keys>> {
     Ok(Some(keys))
 }
 
-/// How we come to other members: encrypted, and with what proves who we are.
+/// Options for connections to other members: encryption and authentication.
 fn connect_options(
     settings: &Settings,
     keys: Option<&Keys>,
@@ -234,6 +234,8 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
         options.cache_bytes = bytes;
     }
     options.oplog_min_retention = settings.oplog_min_retention;
+    // Unless the operator has set a size, the oplog covers the whole readable history.
+    options.oplog_follows_history = settings.oplog_size_mb.is_none();
     if options.engine != EngineKind::Memory && !settings.db_path.exists() {
         return Err(NoDataDirectory(settings.db_path.clone()).into());
     }
@@ -245,7 +247,7 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
     Ok(store)
 }
 
-/// How often idle cursors, old history and the durable mark are looked at: the mark is at most this old.
+/// Interval of upkeep: idle cursors, old history and the durable mark, which is at most this old.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Closes idle cursors and lets the store trim what is no longer needed.
@@ -271,18 +273,21 @@ async fn upkeep(node: Arc<Node>) {
     }
 }
 
-/// A store that is known to be damaged is not read, has no vote and acknowledges nothing.
+/// A damaged store is not read, has no vote and acknowledges nothing.
 fn tell_of_damage(node: &Node) {
     if let (Some(repl), Some(why)) = (node.repl(), node.store().ok().and_then(Store::damage)) {
         repl.tell(DataEvent::Damaged { why });
     }
 }
 
-/// From quiescing to ending.
+/// Quiesces, then ends.
 async fn end(node: Arc<Node>) {
     if let Phase::Quiescing { until } = node.shutdown.begun().await {
         tracing::info!(target: "REPL", id = 4794602, ctx = "SignalHandler", "Attempting to enter quiesce mode");
-        sleep_until(until).await;
+        tokio::select! {
+            () = sleep_until(until) => {}
+            () = node.shutdown.ended() => {}
+        }
     }
     tracing::info!(target: "NETWORK", id = 20562, ctx = "SignalHandler", "Shutdown: going to close all sockets");
     node.shutdown.end();
@@ -305,9 +310,12 @@ async fn signals(node: Arc<Node>) -> anyhow::Result<()> {
             }
         };
         tracing::info!(target: "CONTROL", id = 23377, ctx = "SignalHandler", signal = name, "Received signal");
+        // A second Ctrl-C: the operator does not want to wait until clients have disconnected.
+        if name == "SIGINT" && node.shutdown.phase() != Phase::Running {
+            node.shutdown.end();
+        }
         let millis = u64::try_from(node.parameters.shutdown_timeout_millis()).unwrap_or(0);
-        let quiesces = !node.is_read_only() && node.profile().quiesces;
-        let quiesce = if quiesces { millis } else { 0 };
+        let quiesce = if node.quiesces() { millis } else { 0 };
         node.shutdown.begin(Duration::from_millis(quiesce));
     }
 }

@@ -1,11 +1,11 @@
-//! What the system tells about the machine and this process, read from `/proc`.
+//! Information about the machine and this process, from `/proc`.
 
 use std::fs::read_to_string;
 
-/// Pages of x86-64 and most others.
+/// Page size on x86-64 and most others.
 pub const PAGE_SIZE: i64 = 4096;
 
-/// The machine.
+/// Information about the machine.
 #[derive(Debug, Default)]
 pub struct SystemInfo {
     /// Memory of the machine.
@@ -29,7 +29,7 @@ pub struct SystemInfo {
 }
 
 impl SystemInfo {
-    /// Reads it; what the system does not tell stays empty.
+    /// Reads it; unavailable values stay empty.
     pub fn read() -> Self {
         let memory_kb = number_after(&read("/proc/meminfo"), "MemTotal:");
         let cpu = read("/proc/cpuinfo");
@@ -70,26 +70,26 @@ pub fn host_name() -> String {
     if name.is_empty() { "localhost".to_owned() } else { name }
 }
 
-/// Memory and time of this process.
+/// Memory and CPU time of this process.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ProcessInfo {
     /// Memory in use.
     pub resident_mb: i64,
     /// Memory mapped.
     pub virtual_mb: i64,
-    /// Pages that had to be read from the disk.
+    /// Page faults that had to read from disk.
     pub major_faults: i64,
-    /// Pages that were there already.
+    /// Page faults without a disk read.
     pub minor_faults: i64,
-    /// Time in user mode.
+    /// CPU time in user mode.
     pub user_micros: i64,
-    /// Time in the kernel.
+    /// CPU time in the kernel.
     pub system_micros: i64,
-    /// Threads.
+    /// Number of threads.
     pub threads: i64,
 }
 
-/// Clock ticks of `/proc/self/stat`: 100 a second on every Linux that matters.
+/// Clock ticks of `/proc/self/stat`: 100 per second on every common Linux.
 const MICROS_PER_TICK: i64 = 10_000;
 
 impl ProcessInfo {
@@ -97,14 +97,14 @@ impl ProcessInfo {
     pub fn read() -> Self {
         let status = read("/proc/self/status");
         let stat = read("/proc/self/stat");
-        // The name of the process, in parentheses, may have spaces.
+        // The process name, in parentheses, may contain spaces.
         let fields: Vec<i64> = stat
             .rsplit_once(')')
             .map_or("", |(_, rest)| rest)
             .split_whitespace()
             .map(|field| field.parse().unwrap_or(0))
             .collect();
-        // Numbered from 3 in proc(5).
+        // proc(5) numbers them from 3.
         let field = |n: usize| fields.get(n - 3).copied().unwrap_or(0);
         Self {
             resident_mb: number_after(&status, "VmRSS:") / 1024,

@@ -1,12 +1,12 @@
-//! TLS, by rustls: for those who come to us on the one port, and for us when we go to other members.
+//! TLS with rustls: for incoming connections on the one port, and for connections to other members.
 //!
 //! ```text
 //!   accepted socket --first byte--> handshake record?  yes: TLS, unless it is disabled
 //!                                                       no: plain, unless TLS is required
 //! ```
-//! T1 A certificate that was asked for is checked before the first message is read.
-//! T2 New certificates are used whole or not at all: when a file cannot be used, the old ones stay.
-//! T3 A subject is believed only if its certificate was checked, also where the handshake lets unchecked ones pass.
+//! T1 A requested certificate is verified before the first message is read.
+//! T2 New certificates are used completely or not at all: if a file is invalid, the old ones stay.
+//! T3 A subject is trusted only if its certificate was verified, even where the handshake accepts unverified ones.
 
 mod files;
 mod outgoing;
@@ -31,24 +31,24 @@ pub use subject::Subject;
 
 use crate::config::{TlsMode, TlsSettings};
 
-/// TLS as it is used now.
+/// The current TLS configuration.
 pub struct Tls {
     settings: TlsSettings,
     loaded: RwLock<Loaded>,
 }
 
-/// What was made of the files.
+/// The configurations made from the files.
 #[derive(Clone)]
 pub(crate) struct Loaded {
     incoming: Arc<ServerConfig>,
     outgoing: Arc<ClientConfig>,
-    /// What a certificate must pass before its subject is believed (T3).
+    /// The verification that a certificate must pass before its subject is trusted (T3).
     believed: Option<Arc<dyn ClientCertVerifier>>,
     /// Our subject as a server; other members share parts of it.
     own: Subject,
 }
 
-/// Why TLS cannot be had.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -56,10 +56,10 @@ pub enum TlsError {
     Read {
         /// The file.
         path: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has invalid content.
     #[error("{path} is of no use: {why}")]
     File {
         /// The file.
@@ -67,18 +67,18 @@ pub enum TlsError {
         /// What is wrong.
         why: String,
     },
-    /// Certificate and key do not go together, or something else in the whole.
+    /// Certificate and key do not match, or another error of the configuration.
     #[error("TLS cannot be set up: {0}")]
     Setup(#[from] rustls::Error),
 }
 
-/// A client that does not finish its handshake is not waited for longer. Others do not wait for it: a limit of handshakes
-/// at one time would let a few slow clients keep everybody out.
+/// Time limit of a handshake. Handshakes run concurrently without a limit on their number: with one, a few slow
+/// clients could block everybody.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
-/// What tells a handshake from a message: the type and the version of the record, and that a client's hello is in it. A
-/// message that begins so would be a first one of more than 66,000 bytes.
+/// Bytes that distinguish a handshake from a message: type and version of the record, and that it contains a client
+/// hello. A message that begins with these bytes would be a first message of more than 66,000 bytes.
 const HELLO_LEN: usize = 6;
-/// A client that has sent less than that is looked at again after this long, and then after twice as long.
+/// If a client has sent fewer bytes, they are checked again after this time, which doubles.
 const HELLO_PAUSE: Duration = Duration::from_millis(10);
 
 impl Tls {
@@ -90,14 +90,14 @@ impl Tls {
         Ok(Some(Self { loaded: RwLock::new(load(settings)?), settings: settings.clone() }))
     }
 
-    /// Reads the files again (T2).
+    /// Reloads the files (T2).
     pub fn rotate(&self) -> Result<(), TlsError> {
         let loaded = load(&self.settings)?;
         *self.loaded.write() = loaded;
         Ok(())
     }
 
-    /// Who uses it.
+    /// The TLS mode.
     pub fn mode(&self) -> TlsMode {
         self.settings.mode
     }
@@ -111,7 +111,7 @@ impl Tls {
         self.loaded.read().outgoing.clone()
     }
 
-    /// The server's half of the handshake, and who the client's certificate says it is.
+    /// Runs the server's side of the handshake, and returns the subject of the client's certificate.
     pub async fn accept(
         &self,
         socket: TcpStream,
@@ -128,7 +128,7 @@ fn too_slow() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long")
 }
 
-/// Whether a fresh connection begins with a handshake; waits for its first bytes.
+/// True if a new connection begins with a handshake; waits for its first bytes.
 pub async fn begins(socket: &TcpStream) -> io::Result<bool> {
     let mut first = [0; HELLO_LEN];
     let mut pause = HELLO_PAUSE;
@@ -143,7 +143,7 @@ pub async fn begins(socket: &TcpStream) -> io::Result<bool> {
     Err(too_slow())
 }
 
-/// `None` while it could still become one.
+/// Whether the bytes are a client hello; `None` if that is still undecided.
 fn looks_like_hello(bytes: &[u8]) -> Option<bool> {
     let is = |at: usize, fits: fn(u8) -> bool| bytes.get(at).map(|byte| fits(*byte));
     let parts = [
@@ -158,7 +158,7 @@ fn looks_like_hello(bytes: &[u8]) -> Option<bool> {
     (!parts.contains(&None)).then_some(true)
 }
 
-/// The subject of the certificate that a client has shown, if it can be believed (T3).
+/// The subject of the client's certificate, if it can be trusted (T3).
 fn subject_of(stream: &TlsStream<TcpStream>, verifier: &dyn ClientCertVerifier) -> Option<Subject> {
     let (certificate, chain) = stream.get_ref().1.peer_certificates()?.split_first()?;
     verifier.verify_client_cert(certificate, chain, UnixTime::now()).ok()?;

@@ -1,9 +1,9 @@
-//! `$out` and `$merge`: the documents are read here and written to the primary, as a real secondary does it.
+//! `$out` and `$merge`: the documents are read here and written to the primary, as a real secondary does.
 //!
 //! ```text
 //!   pipeline, batch by batch --> insert or update commands --> primary
 //!                                       |
-//!   empty cursor <-- operationTime <----+      what was written is visible to whoever waits for that time
+//!   empty cursor <-- operationTime <----+      the writes are visible to whoever waits for that time
 //! ```
 //! The client's privileges were checked here; the primary sees a member of its set.
 
@@ -30,22 +30,22 @@ use crate::{
 };
 use primary::Primary;
 
-/// What a pipeline that writes is run with.
+/// The inputs of a writing pipeline.
 pub(crate) struct Writing<'a> {
-    /// Who asks.
+    /// The request.
     pub(crate) call: &'a Call,
-    /// The moment, for what the target looks like.
+    /// The view in which the target is examined.
     pub(crate) view: &'a View,
     /// The collation of the pipeline.
     pub(crate) collator: Option<&'a Collator>,
-    /// The variables of the command's `let`, settled.
+    /// The evaluated variables of the command's `let`.
     pub(crate) variables: Option<&'a RawDocument>,
     /// The stage.
     pub(crate) write: &'a Write,
 }
 
 impl Writing<'_> {
-    /// Refuses what can be seen to fail before a document is read.
+    /// Refuses what would certainly fail, before a document is read.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match &self.write.kind {
             WriteKind::Out { .. } => Ok(()),
@@ -57,7 +57,7 @@ impl Writing<'_> {
         Namespace::new(&self.write.database, &self.write.collection)
     }
 
-    /// Runs the pipeline to its end; the reply is the empty cursor of `ns`.
+    /// Runs the pipeline to its end; the reply is an empty cursor of `ns`.
     pub(crate) fn run(&self, ns: &Namespace, mut reading: QueryReading) -> Outcome {
         let mut primary = Primary::of(self.call);
         match &self.write.kind {
@@ -73,10 +73,10 @@ impl Writing<'_> {
     }
 }
 
-/// The most that the statements of one command weigh, and how many there are: mongod's limits.
+/// mongod's limits of one command's statements: total size and number.
 const STATEMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const STATEMENTS_MAX: usize = 100_000;
-/// A statement's type, its place in the array as text, and the terminator.
+/// Overhead of a statement in the array: its type, its index as text, and the terminator.
 const STATEMENT_FRAME: usize = 9;
 
 /// The statements of one write command.
@@ -88,7 +88,7 @@ struct Statements {
 }
 
 impl Statements {
-    /// Takes a statement if there is room for it; the first always has.
+    /// Adds a statement if there is room; the first always fits.
     fn push(&mut self, statement: RawDocumentBuf) -> bool {
         let bytes = statement.as_bytes().len() + STATEMENT_FRAME;
         let full = self.bytes + bytes > STATEMENT_BYTES_MAX || self.count == STATEMENTS_MAX;
@@ -102,7 +102,7 @@ impl Statements {
     }
 }
 
-/// Reads until the command is full; the statements, and whether there is more to read.
+/// Reads until the command is full; returns the statements, and whether there is more.
 fn next_statements(
     call: &Call,
     reading: &mut QueryReading,
@@ -118,7 +118,7 @@ fn next_statements(
     Ok((statements, more))
 }
 
-/// A write command of these statements, without a write concern.
+/// A write command with these statements, without a write concern.
 fn write_command(
     call: &Call,
     (name, collection): (&bson::raw::CStr, &str),
@@ -136,7 +136,7 @@ fn bypasses_validation(call: &Call) -> bool {
     matches!(call.body.get_bool("bypassDocumentValidation"), Ok(true))
 }
 
-/// What the primary says to a write: the first error of a statement, or that too few members have it.
+/// Checks the primary's reply to a write: the first error of a statement, or an unsatisfied write concern.
 fn check_written(reply: &RawDoc) -> Result<(), Failure> {
     let bad = |error: bson::error::Error| {
         Failure::said(ErrorCode::InternalError, format!("a reply of the primary: {error}"))

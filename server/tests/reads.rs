@@ -1,5 +1,5 @@
-//! Commands through the whole of dispatch, over a store that was filled by hand. Real servers judge the same
-//! commands in the cases of the `tests` crate; here are the things that need no second server.
+//! Runs commands through dispatch over a store that was filled directly. The cases of the `tests` crate compare the
+//! same commands with real servers; these tests need no second server.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -236,7 +236,7 @@ async fn a_tailing_cursor_waits_for_what_comes() {
     };
     let reply = fixture.ok(find).await;
     let (cursor, first) = batch(&reply, "firstBatch");
-    // The second entry is written and not applied: nobody may see it.
+    // The second entry is written but not applied, so it is invisible.
     assert_eq!(first.len(), 1);
     let more = rawdoc! {
         "getMore": cursor, "collection": "oplog.rs", "maxTimeMS": 20_000, "$db": "local",
@@ -329,7 +329,7 @@ async fn views_and_pipelines_give_what_they_say() {
     assert_eq!(count.get_i32("n").unwrap(), 50);
 }
 
-/// Grows the oplog until its first entries are gone.
+/// Grows the oplog until its first entries are trimmed.
 fn overtake(fixture: &Fixture) {
     let oplog = fixture.store.oplog();
     oplog.resize(1 << 20).unwrap();

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use protocol::{OpTime, OpTimeAndWall, RawDoc, Timestamp};
 
 use crate::{
-    StorageError,
+    StorageError, StoreOptions,
     apply::prepared,
     engine::{Batch, Engine, Iter, Keyspace, Slice, Snapshot, Sync},
     layout::{Reader, meta_key, numbers, prefix_range},
@@ -54,6 +54,8 @@ struct State {
     first: Timestamp,
     max_bytes: u64,
     min_retention: Duration,
+    /// If true, entries within the history window are not trimmed.
+    follows_history: bool,
     pins: Vec<(u64, Timestamp)>,
     next_pin: u64,
     /// `applied` at the last sync: a replay never starts before it.
@@ -87,8 +89,7 @@ impl Oplog {
     pub(crate) fn open(
         engine: Arc<dyn Engine>,
         durable_mark: Option<DurableMark>,
-        max_bytes: u64,
-        min_retention: Duration,
+        options: &StoreOptions,
         make_marks: impl FnOnce(OpTimeAndWall) -> Watermarks,
     ) -> Result<Self, StorageError> {
         let snapshot = engine.snapshot();
@@ -104,9 +105,9 @@ impl Oplog {
             Some(value) => Reader(&value).ts().ok_or_else(broken)?,
             None => Timestamp::NULL,
         };
-        let max_bytes = match snapshot.get(Keyspace::Meta, &size_key())? {
-            Some(value) => Reader(&value).u64().ok_or_else(broken)?,
-            None => max_bytes,
+        let (max_bytes, follows_history) = match snapshot.get(Keyspace::Meta, &size_key())? {
+            Some(value) => (Reader(&value).u64().ok_or_else(broken)?, false),
+            None => (options.oplog_max_bytes, options.oplog_follows_history),
         };
         let written = last_entry(&*snapshot, first, Timestamp::MAX)?
             .map_or(Ok(OpTimeAndWall::NULL), |entry| position(&entry))?;
@@ -122,7 +123,8 @@ impl Oplog {
             stretches,
             first,
             max_bytes,
-            min_retention,
+            min_retention: options.oplog_min_retention,
+            follows_history,
             pins: Vec::new(),
             next_pin: 0,
             applied_synced: marks.applied().op_time.ts,
@@ -181,7 +183,8 @@ impl Oplog {
     pub fn sync(&self) -> Result<OpTimeAndWall, StorageError> {
         let (written, applied) = (self.marks.written(), self.marks.applied());
         self.engine.sync()?;
-        // Before anybody hears of it: should the disk lose it after all, the mark tells.
+        // The mark is written before the position is reported. If the disk loses the entries nevertheless, the mark
+        // reveals it.
         self.note_mark(written)?;
         self.marks.raise_durable(written);
         let mut state = self.state.lock();
@@ -345,7 +348,10 @@ impl Oplog {
 
     /// Trims the front as far as size, retention and pins allow. Returns the number of removed entries.
     pub fn trim(&self, now: bson::DateTime) -> Result<u64, StorageError> {
-        let stable = self.marks.stable().op_time.ts;
+        let mut stable = self.marks.stable().op_time.ts;
+        if self.state.lock().follows_history {
+            stable = stable.min(self.marks.oldest());
+        }
         if self.state.lock().to_trim(now, stable).is_none() {
             return Ok(0);
         }
@@ -440,7 +446,9 @@ impl Oplog {
         let mut batch = Batch::default();
         batch.put(Keyspace::Meta, size_key(), numbers([max_bytes]));
         self.engine.commit(batch, Sync::Yes)?;
-        self.state.lock().max_bytes = max_bytes;
+        let mut state = self.state.lock();
+        state.max_bytes = max_bytes;
+        state.follows_history = false;
         Ok(())
     }
 

@@ -508,7 +508,7 @@ fn a_scrub_names_every_file_that_has_a_checksum_and_changes_nothing() {
         let len =
             if name.ends_with(".jnl") { end_of(&path) } else { usize::try_from(len).unwrap() };
         match name.as_str() {
-            // One of its two slots is enough.
+            // One of the two slots suffices to read the mark, so all of it is overwritten.
             "durable.mark" => change(&path, |bytes| bytes.fill(7)),
             _ => flip(&path, len / 2, 3),
         }

@@ -23,6 +23,7 @@ pub mod differential;
 pub mod disk;
 pub mod driver;
 pub mod fetch;
+pub mod golden;
 pub mod hashes;
 pub mod logs;
 pub mod mongod;

@@ -42,6 +42,7 @@ const LICENCES: &[&str] = &[
     "CDLA-Permissive-2.0",
     "MPL-2.0",
     "ICU",
+    "NCSA",
 ];
 
 /// Crates known to be unmaintained. `None` means that nothing may depend on the crate; a text is the reason why it is

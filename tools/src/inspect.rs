@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use protocol::{Namespace, moment::Moment};
+use protocol::Namespace;
 use storage::{Collection, ReadAt, Store, StoreOptions, View};
+
+use crate::screen::Screen;
 
 /// What to print.
 #[derive(Debug, Args)]
@@ -39,108 +41,123 @@ enum What {
 }
 
 /// Prints the content of a dbpath that no server is using.
-pub fn run(args: &Inspect) -> anyhow::Result<()> {
+pub fn run(screen: &mut Screen, args: &Inspect) -> anyhow::Result<()> {
     if !args.dbpath.join("FORMAT").exists() {
         bail!("{} is not a dbpath of this program: it has no FORMAT file", args.dbpath.display());
     }
     let store = Store::open(&args.dbpath, StoreOptions::default())?;
     let at = match &args.at {
         None => ReadAt::Newest,
-        Some(text) => ReadAt::Timestamp(text.parse::<Moment>()?.resolve(bson::DateTime::now())),
+        Some(text) => ReadAt::Timestamp(screen.moment(text)?.1),
     };
     let view = store.view(at)?;
     match &args.what {
-        What::Marks => marks(&store),
-        What::Catalog => catalog(&view),
-        What::History => history(&store, &view),
-        What::Versions { ns, id } => versions(&store, &view, ns, id),
-        What::Validate => validate(&store, &view),
+        What::Marks => marks(screen, &store),
+        What::Catalog => catalog(screen, &view),
+        What::History => history(screen, &store, &view),
+        What::Versions { ns, id } => versions(screen, &store, &view, ns, id),
+        What::Validate => validate(screen, &store, &view),
     }
 }
 
-fn marks(store: &Store) -> anyhow::Result<()> {
+fn marks(screen: &mut Screen, store: &Store) -> anyhow::Result<()> {
     let marks = store.watermarks();
-    println!("written   {}", marks.written().op_time);
-    println!("applied   {}", marks.applied().op_time);
-    println!("oldest    {}", marks.oldest());
-    println!("initial sync unfinished: {}", store.initial_sync_pending());
+    screen.say(format_args!("written   {}", marks.written().op_time))?;
+    screen.say(format_args!("applied   {}", marks.applied().op_time))?;
+    screen.say(format_args!("oldest    {}", marks.oldest()))?;
+    screen.say(format_args!("initial sync unfinished: {}", store.initial_sync_pending()))?;
     if let Some(lost) = store.lost_tail() {
-        println!("LOST: the disk lost entries up to {lost} whose sync was reported");
+        screen.say(format_args!(
+            "LOST: the disk lost entries up to {lost} whose sync was reported"
+        ))?;
     }
     for (txn, ts) in store.prepared()? {
-        println!("prepared  {:02x?} at {ts}", txn.0);
+        screen.say(format_args!("prepared  {:02x?} at {ts}", txn.0))?;
     }
     let stats = store.stats();
-    println!("oplog     {} entries, {} bytes", stats.oplog_entries, stats.oplog_bytes);
+    screen.say(format_args!(
+        "oplog     {} entries, {} bytes",
+        stats.oplog_entries, stats.oplog_bytes
+    ))?;
     for (name, bytes) in &stats.disk {
-        println!("on disk   {name}: {bytes} bytes");
+        screen.say(format_args!("on disk   {name}: {bytes} bytes"))?;
     }
     if let Some(vote) = store.vote()? {
-        println!("vote      {}", json(&vote)?);
+        screen.say(format_args!("vote      {}", json(&vote)?))?;
     }
     for name in store.meta_names()? {
         if let Some(doc) = store.meta(&name)? {
-            println!("{name}  {}", json(&doc)?);
+            screen.say(format_args!("{name}  {}", json(&doc)?))?;
         }
     }
     Ok(())
 }
 
-fn catalog(view: &View) -> anyhow::Result<()> {
+fn catalog(screen: &mut Screen, view: &View) -> anyhow::Result<()> {
     for coll in view.catalog().all() {
         let (count, bytes) = (view.count(&coll)?, view.data_size(&coll)?);
-        println!("{}  {}  {count} documents, {bytes} bytes", coll.ns(), coll.uuid());
-        println!("  options {}", json(coll.options())?);
+        screen.say(format_args!(
+            "{}  {}  {count} documents, {bytes} bytes",
+            coll.ns(),
+            coll.uuid()
+        ))?;
+        screen.say(format_args!("  options {}", json(coll.options())?))?;
         if let Some(spec) = coll.id_index() {
-            println!("  _id_    {}", json(spec)?);
+            screen.say(format_args!("  _id_    {}", json(spec)?))?;
         }
         for index in coll.indexes() {
-            println!(
+            screen.say(format_args!(
                 "  {:?} multikey {:?} {}",
                 index.state(),
                 index.multikey_paths(),
                 json(index.spec())?
-            );
+            ))?;
         }
     }
     Ok(())
 }
 
-fn history(store: &Store, view: &View) -> anyhow::Result<()> {
+fn history(screen: &mut Screen, store: &Store, view: &View) -> anyhow::Result<()> {
     for (epoch, versions, bytes) in store.stats().history {
-        println!("epoch {epoch}: {versions} versions, {bytes} bytes");
+        screen.say(format_args!("epoch {epoch}: {versions} versions, {bytes} bytes"))?;
     }
     for coll in view.catalog().all() {
         let (versions, bytes) = store.history_of(&coll);
-        println!("{}: {versions} versions, {bytes} bytes", coll.ns());
+        screen.say(format_args!("{}: {versions} versions, {bytes} bytes", coll.ns()))?;
     }
     Ok(())
 }
 
-fn versions(store: &Store, view: &View, ns: &str, id: &str) -> anyhow::Result<()> {
+fn versions(
+    screen: &mut Screen,
+    store: &Store,
+    view: &View,
+    ns: &str,
+    id: &str,
+) -> anyhow::Result<()> {
     let coll = named(view, ns)?;
     let id: bson::Bson = serde_json::from_str(id)?;
     let holder = bson::RawDocumentBuf::try_from(&bson::doc! { "_id": id })?;
     let id = holder.get("_id")?.context("an _id")?;
     for version in store.versions(&coll, id)? {
         let stop = version.stop.map_or("now".to_owned(), |stop| stop.to_string());
-        println!("{} to {stop}  {}", version.start, json(&version.doc)?);
+        screen.say(format_args!("{} to {stop}  {}", version.start, json(&version.doc)?))?;
     }
     Ok(())
 }
 
-fn validate(store: &Store, view: &View) -> anyhow::Result<()> {
+fn validate(screen: &mut Screen, store: &Store, view: &View) -> anyhow::Result<()> {
     let mut broken = 0;
     for coll in view.catalog().all() {
         let report = store.validate(&coll, true)?;
-        println!(
+        screen.say(format_args!(
             "{}: {} documents, {}",
             coll.ns(),
             report.nrecords,
             if report.valid() { "valid" } else { "NOT VALID" }
-        );
+        ))?;
         for error in &report.errors {
-            println!("  {error}");
+            screen.say(format_args!("  {error}"))?;
         }
         broken += u32::from(!report.valid());
     }

@@ -20,8 +20,8 @@ pub(super) static STAGES: &[StageRow] = &[
     row("$bucket", bucket::parse),
     row("$bucketAuto", bucket::parse_auto),
     StageRow::refused("$changeStream", |_| {
-        let text = "The $changeStream stage is only supported on replica sets";
-        QueryError::location(40_573, text)
+        let text = "Change streams are not supported by Understudy yet; open this one on another member of the set";
+        QueryError::new(protocol::ErrorCode::CommandNotSupported, text)
     })
     .bringing_documents()
     .needs(Needs::Changes),

@@ -1,12 +1,12 @@
-//! What can be allowed: MongoDB's action types.
+//! MongoDB's action types.
 
 use std::fmt;
 
-/// One action, by its place in [`NAMES`].
+/// One action, by its index in [`NAMES`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Action(u8);
 
-/// The action of this name; a name that is none does not compile where the call is a constant.
+/// The action with this name; an unknown name in a constant does not compile.
 pub const fn action(name: &str) -> Action {
     let mut at = 0;
     #[allow(
@@ -39,7 +39,7 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
 }
 
 impl Action {
-    /// By its name; `None` for an action of another version.
+    /// The action with this name; `None` for an action of another release.
     pub fn by_name(name: &str) -> Option<Self> {
         NAMES.iter().position(|known| *known == name).and_then(|at| u8::try_from(at).ok()).map(Self)
     }
@@ -56,7 +56,7 @@ impl fmt::Debug for Action {
     }
 }
 
-/// Several actions.
+/// A set of actions.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActionSet([u64; WORDS]);
 
@@ -64,31 +64,31 @@ const WORDS: usize = 3;
 const ANY: Action = action("anyAction");
 
 impl ActionSet {
-    /// Adds one.
+    /// Adds an action.
     pub fn insert(&mut self, action: Action) {
         if let Some(word) = self.0.get_mut(usize::from(action.0 / 64)) {
             *word |= 1 << (action.0 % 64);
         }
     }
 
-    /// Adds those of another set.
+    /// Adds the actions of another set.
     pub fn extend(&mut self, other: Self) {
         for (word, more) in self.0.iter_mut().zip(other.0) {
             *word |= more;
         }
     }
 
-    /// True if the action is among them, or all are.
+    /// True if the set contains the action, or `anyAction`.
     pub fn allows(self, action: Action) -> bool {
         self.contains(action) || self.contains(ANY)
     }
 
-    /// True if there is none.
+    /// True if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == [0; WORDS]
     }
 
-    /// In mongod's order.
+    /// The actions in mongod's order.
     pub fn iter(self) -> impl Iterator<Item = Action> {
         (0u8..).take(NAMES.len()).map(Action).filter(move |action| self.contains(*action))
     }
@@ -112,7 +112,7 @@ impl fmt::Debug for ActionSet {
     }
 }
 
-/// All actions of 4.4 to 8.2, in the order in which 8.2 lists them; older and internal ones at the end.
+/// All actions of 4.4 to 8.2, in the order of 8.2; older and internal ones at the end.
 #[rustfmt::skip]
 const NAMES: &[&str] = &[
     "addShard", "analyze", "analyzeShardKey", "bypassDocumentValidation", "changeCustomData",

@@ -1,4 +1,4 @@
-//! The roles that MongoDB has built in, per version, as real servers list them.
+//! MongoDB's built-in roles per release, as real servers list them.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use protocol::{Profile, Release};
 
-/// All built-in roles of one version.
+/// All built-in roles of one release.
 #[derive(Debug)]
 pub struct BuiltinRoles(BTreeMap<&'static str, Role>);
 
@@ -18,7 +18,7 @@ struct Role {
     lines: Vec<(&'static str, ActionSet)>,
 }
 
-/// Those of the version that is shown; for one between, those of the version below it that is known.
+/// The roles of the release that is shown; for a release without its own list, those of a similar one.
 pub fn of(profile: &Profile) -> &'static BuiltinRoles {
     static V4_4: LazyLock<BuiltinRoles> =
         LazyLock::new(|| parse(include_str!("builtin_roles/4.4.txt")));
@@ -28,14 +28,14 @@ pub fn of(profile: &Profile) -> &'static BuiltinRoles {
         LazyLock::new(|| parse(include_str!("builtin_roles/8.2.txt")));
     match profile.release {
         Release::V4_4 => &V4_4,
-        // 8.0 has the roles of 8.2; 6.0 and 7.0 are nearer to 5.0.
+        // 8.0 has the roles of 8.2; 6.0 and 7.0 are closer to 5.0.
         Release::V5_0 | Release::V6_0 | Release::V7_0 => &V5_0,
         Release::V8_0 | Release::V8_1 | Release::V8_2 | Release::V8_3 | Release::V9_0 => &V8_2,
     }
 }
 
 impl BuiltinRoles {
-    /// The privileges of `role@db`; `None` if it is not built in.
+    /// The privileges of `role@db`; `None` if it is not a built-in role.
     pub fn privileges(&self, role: &str, db: &str) -> Option<Privileges> {
         let role = self.0.get(role).filter(|role| role.of_every_database || db == "admin")?;
         let mut privileges = Privileges::default();
@@ -45,7 +45,7 @@ impl BuiltinRoles {
         Some(privileges)
     }
 
-    /// The names of those that a database has.
+    /// The names of a database's built-in roles.
     pub fn names(&self, db: &str) -> impl Iterator<Item = &'static str> {
         let on_admin = db == "admin";
         let fits = move |(_, role): &(&&str, &Role)| on_admin || role.of_every_database;

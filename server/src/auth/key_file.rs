@@ -1,17 +1,17 @@
-//! The key file: the secret that the members of a set share, in mongod's format.
+//! The key file: the secret shared by the members of a set, in mongod's format.
 //!
-//! One key as plain text, or a YAML list of two while an old one is being replaced. White space within a key
-//! does not count; the rest is of Base64's alphabet.
+//! It contains one key as plain text, or a YAML list of two while an old one is being replaced. White space within a
+//! key is ignored; the rest must be in the Base64 alphabet.
 
 use std::{fmt, io, os::unix::fs::PermissionsExt, path::Path};
 
 use serde_json::Value;
 
-/// The keys, the one in use first. Never shown.
+/// The keys, the current one first. Never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys(Vec<String>);
 
-/// Why a key file is of no use. The texts are mongod's.
+/// Why a key file is invalid. The texts are mongod's.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the sentences say it")]
 pub enum KeyFileError {
@@ -36,7 +36,7 @@ pub enum KeyFileError {
 const KEY_LEN_MIN: usize = 6;
 const KEY_LEN_MAX: usize = 1024;
 const KEYS_MAX: usize = 2;
-/// Bits that let somebody else than the owner read or change the file.
+/// Permission bits that let others than the owner read or change the file.
 const OTHERS: u32 = 0o077;
 
 impl Keys {
@@ -52,7 +52,7 @@ impl Keys {
     }
 
     fn parse(text: &str, path: &str) -> Result<Self, KeyFileError> {
-        // What YAML would take for a number or a flag is a key like any other.
+        // A key that YAML would parse as a number or a boolean is a valid key.
         let plain = text.chars().all(|c| is_of_key(c) || c.is_ascii_whitespace());
         let written: Vec<String> = if text.trim().is_empty() {
             return Err(KeyFileError::Shape);
@@ -67,7 +67,7 @@ impl Keys {
         written.iter().map(|key| clean(key, path)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Texts, whatever YAML would make of them.
+    /// Parses strings, whatever type YAML would give them.
     fn from_yaml(text: &str, path: &str) -> Result<Vec<String>, KeyFileError> {
         if let Ok(keys) = serde_saphyr::from_str::<Vec<String>>(text) {
             return if keys.is_empty() { Err(KeyFileError::Shape) } else { Ok(keys) };
@@ -77,7 +77,7 @@ impl Keys {
         }
         match serde_saphyr::from_str::<Value>(text) {
             Ok(_) => Err(KeyFileError::Shape),
-            // The parser's own words might quote the key.
+            // The parser's error might quote the key, so it is not shown.
             Err(_) => {
                 let reason = "write one key, or a list of two".to_owned();
                 Err(KeyFileError::Yaml { path: path.to_owned(), reason })
@@ -85,13 +85,13 @@ impl Keys {
         }
     }
 
-    /// One by one, the one in use first.
+    /// Iterates over the keys, the current one first.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 }
 
-/// Base64's alphabet.
+/// True for characters of the Base64 alphabet.
 fn is_of_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=')
 }

@@ -1,4 +1,4 @@
-//! One connection's login: the conversation under way, and who came of those before.
+//! The login of one connection: the current conversation and the authenticated users.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     error::Failure,
 };
 
-/// Who a connection is.
+/// The authentication state of a connection.
 #[derive(Default)]
 pub struct Login(Mutex<State>);
 
@@ -31,44 +31,44 @@ struct State {
     users: Vec<Arc<User>>,
 }
 
-/// A conversation and whose it is.
+/// A conversation and its user.
 struct Talk {
     conversation: Conversation,
     name: UserName,
     speculative: bool,
 }
 
-/// What a client sends first.
+/// The first message of a login.
 pub struct First<'a> {
-    /// The database of the user.
+    /// The user's database.
     pub db: &'a str,
-    /// The mechanism as it was named.
+    /// The mechanism name.
     pub mechanism: &'a str,
     /// The message.
     pub payload: &'a [u8],
-    /// No empty message at the end.
+    /// Whether the client skips the empty message at the end.
     pub skip_empty: bool,
-    /// Within a hello.
+    /// Whether it is part of a hello.
     pub speculative: bool,
 }
 
-/// What is sent to the client.
+/// A message to the client.
 #[derive(Debug)]
 pub struct Sent {
     /// The message.
     pub payload: Vec<u8>,
-    /// The conversation is over, and the client is known.
+    /// The conversation is complete, and the client is authenticated.
     pub done: bool,
 }
 
-/// mongod's length of its part of the nonce.
+/// Length of mongod's part of the nonce.
 const NONCE_LEN: usize = 32;
 
-/// The number of every conversation: a connection has one at a time.
+/// The id of every conversation: a connection has one at a time.
 pub const CONVERSATION_ID: i32 = 1;
 
 impl Login {
-    /// Begins a conversation. One that was under way is forgotten.
+    /// Starts a conversation. An unfinished one is abandoned.
     pub fn begin(&self, client: &Client, first: &First<'_>) -> Result<Sent, Failure> {
         self.0.lock().talk = None;
         let Some(mechanism) = Mechanism::from_name(first.mechanism) else {
@@ -103,7 +103,7 @@ impl Login {
         }
     }
 
-    /// Goes on with the conversation.
+    /// Continues the conversation.
     pub fn go_on(
         &self,
         client: &Client,
@@ -142,7 +142,7 @@ impl Login {
         }
     }
 
-    /// Logs in whom the client's certificate names: a member, or a user of `$external`. Gives the name.
+    /// Authenticates by the client's certificate: a member, or a user of `$external`. Returns the name.
     pub fn by_certificate(
         &self,
         client: &Client,
@@ -191,7 +191,7 @@ impl Login {
         Ok(subject.as_str().to_owned())
     }
 
-    /// Somebody has proven to be who they say.
+    /// Completes the authentication of a user who has proved their identity.
     pub fn admit(
         &self,
         client: &Client,
@@ -203,7 +203,7 @@ impl Login {
             note_failure(client, mechanism, name, speculative, why);
             Failure::authentication_failed()
         };
-        // It may have been dropped meanwhile.
+        // The user may have been dropped meanwhile.
         let user = client.node.auth.find(&client.node, name)?;
         let user = user.ok_or_else(|| refused("UserNotFound: Could not find user"))?;
         self.enter(client, user).map_err(refused)?;
@@ -211,7 +211,7 @@ impl Login {
         Ok(())
     }
 
-    /// Notes who is there; the reason if it cannot be.
+    /// Adds an authenticated user; the error is the reason why that is not allowed.
     pub fn enter(&self, client: &Client, user: Arc<User>) -> Result<(), &'static str> {
         if !user.welcome_from(client.remote, client.local) {
             return Err("AuthenticationRestrictionUnmet: Restriction not met for user");
@@ -232,31 +232,31 @@ impl Login {
         Ok(())
     }
 
-    /// Forgets the users of a database and the conversation; a member goes with `local`.
+    /// Logs out the users of a database and abandons the conversation; a member is logged out with `local`.
     pub fn leave(&self, db: &str) {
         let mut state = self.0.lock();
         state.talk = None;
         state.users.retain(|user| user.name.db != db);
     }
 
-    /// Those who logged in, as they were then; no document is looked at.
+    /// The users as of their login; documents are not read.
     pub fn users(&self) -> Vec<Arc<User>> {
         self.0.lock().users.clone()
     }
 
-    /// True if a member of the set is at the other end.
+    /// True if the peer is a member of the set.
     pub fn is_member(&self) -> bool {
         self.0.lock().users.iter().any(|user| user.name == UserName::system())
     }
 
-    /// True if a cluster time needs no signature in reply.
+    /// True if the client may advance the cluster time, so that it needs no signature.
     pub fn may_advance_cluster_time(&self, node: &Node) -> bool {
         let advance = action("advanceClusterTime");
         !node.auth.required()
             || self.users().iter().any(|user| user.privileges.allow(Target::Cluster, advance))
     }
 
-    /// Who makes a request now: users that were dropped are out, changed ones are what they are now.
+    /// The current users of a request: dropped ones are removed, changed ones are updated.
     pub fn who(&self, client: &Client) -> Result<Who, Failure> {
         let node = &client.node;
         let known = self.users();
@@ -288,7 +288,7 @@ fn refreshed(client: &Client, user: &Arc<User>) -> Result<Option<Arc<User>>, Fai
     Ok(now.filter(same))
 }
 
-/// The log tells why; all that the client needs to know is that it failed.
+/// Refuses a login. The log has the reason; the client only learns that it failed.
 fn refuse(
     client: &Client,
     mechanism: Mechanism,
@@ -300,14 +300,14 @@ fn refuse(
     Failure::authentication_failed()
 }
 
-/// One line for each login.
+/// Logs a successful login.
 fn note_success(client: &Client, mechanism: &str, name: &UserName, speculative: bool) {
     tracing::info!(target: "ACCESS", id = 5286306, ctx = client.name(), client = %client.remote,
         isSpeculative = speculative, isClusterMember = *name == UserName::system(), mechanism,
         user = name.user, db = name.db, result = 0, "Successfully authenticated");
 }
 
-/// One line for each attempt that failed.
+/// Logs a failed login.
 pub fn note_failure(
     client: &Client,
     mechanism: &str,

@@ -1,4 +1,4 @@
-//! What a pipeline needs: `find` on what it reads, and what single stages ask for.
+//! The privileges that a pipeline needs: `find` on what it reads, and those of single stages.
 
 use bson::{RawArray, RawDocument};
 use query::{
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{context::Call, error::Failure};
 
-/// One need of a pipeline.
+/// A privilege that a pipeline needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
     /// An action on the cluster.
@@ -23,16 +23,16 @@ pub enum Need {
     Database(String, Action),
     /// An action on a collection.
     Collection(String, String, Action),
-    /// To be each of these users, or an action on the cluster.
+    /// Being each of these users, or an action on the cluster.
     Being(Vec<UserName>, Action),
 }
 
-/// Refuses whoever may not run the command's pipeline.
+/// Fails if the client may not run the command's pipeline.
 pub fn check(call: &Call) -> Result<(), Failure> {
     if met(&call.who, &of_command(call)?) { Ok(()) } else { Err(call.unauthorized()) }
 }
 
-/// What the command needs; one whose pipeline is none will be told so by its handler.
+/// The privileges of the command. If its pipeline is invalid, the handler reports that.
 fn of_command(call: &Call) -> Result<Vec<Need>, Failure> {
     let coll = super::requirement::collection(call)?;
     let mut needs = Vec::new();
@@ -47,7 +47,7 @@ fn of_command(call: &Call) -> Result<Vec<Need>, Failure> {
     Ok(needs)
 }
 
-/// What a cursor needs for as long as it is read: what its command did.
+/// The privileges that a cursor needs for each batch: those of its command.
 pub fn of_cursor(call: &Call) -> Result<Vec<Need>, Failure> {
     if !call.who.is_restricted() {
         return Ok(Vec::new());
@@ -56,7 +56,7 @@ pub fn of_cursor(call: &Call) -> Result<Vec<Need>, Failure> {
     Ok(match call.name.as_str() {
         "aggregate" => of_command(call)?,
         "listIndexes" => on(super::requirement::collection(call)?, "listIndexes"),
-        // Names alone are given to whoever has any privilege there.
+        // Any privilege in the database suffices for listing names only.
         "listCollections" => {
             let list = Need::Database(call.db.clone(), action("listCollections"));
             Some(list).filter(|list| list.is_met(&call.who)).into_iter().collect()
@@ -65,7 +65,7 @@ pub fn of_cursor(call: &Call) -> Result<Vec<Need>, Failure> {
     })
 }
 
-/// True if somebody has all that is needed.
+/// True if the client has all the privileges.
 pub fn met(who: &Who, needs: &[Need]) -> bool {
     needs.iter().all(|need| need.is_met(who))
 }
@@ -84,7 +84,7 @@ impl Need {
     }
 }
 
-/// What else is needed to write where one may insert, without the collection's validation.
+/// The additional privilege for writing without document validation.
 fn bypass(need: &Need) -> Option<Need> {
     match need {
         Need::Collection(db, coll, insert) if *insert == action("insert") => {
@@ -94,10 +94,10 @@ fn bypass(need: &Need) -> Option<Need> {
     }
 }
 
-/// Adds the needs of a pipeline over a collection; an empty name is a pipeline over none.
+/// Adds the privileges of a pipeline over a collection; an empty name means no collection.
 ///
-/// It is walked as the query language walks it, byte for byte: what is no UTF-8 is read alike by both, and of a field that
-/// is there twice, which the query language refuses, each counts.
+/// The pipeline is walked over its bytes exactly as the query language does: both read invalid UTF-8 alike, and every
+/// occurrence of a duplicate field counts, although the query language refuses duplicates.
 pub fn of(db: &str, coll: &str, pipeline: &RawArray, needs: &mut Vec<Need>) {
     let pipeline = Value::Array(pipeline.as_bytes());
     let first = stages(pipeline).next().and_then(|first| StageRow::named(first.key));
@@ -107,7 +107,7 @@ pub fn of(db: &str, coll: &str, pipeline: &RawArray, needs: &mut Vec<Need>) {
     nested(db, coll, pipeline, needs);
 }
 
-/// The stages by their names.
+/// The stages with their names.
 fn stages(pipeline: Value<'_>) -> impl Iterator<Item = Element<'_>> {
     pipeline.elements().flat_map(|stage| match stage.value() {
         stage @ Value::Document(_) => stage.elements(),
@@ -115,7 +115,7 @@ fn stages(pipeline: Value<'_>) -> impl Iterator<Item = Element<'_>> {
     })
 }
 
-/// Every field of that name.
+/// Every field with this name.
 fn all<'a>(doc: Value<'a>, name: &'static [u8]) -> impl Iterator<Item = Value<'a>> {
     let fields = matches!(doc, Value::Document(_)).then(|| doc.elements());
     let named = fields.into_iter().flatten().filter(move |field| field.key == name);
@@ -129,7 +129,7 @@ fn text(bytes: &[u8]) -> String {
 fn of_stage(db: &str, coll: &str, stage: Element<'_>, needs: &mut Vec<Need>) {
     let value = stage.value();
     let Some(row) = StageRow::named(stage.key) else {
-        // Stages between servers are none of a user's business.
+        // Internal stages are not for users.
         if stage.key.starts_with(b"$_internal") {
             needs.push(Need::Cluster(action("internal")));
         }
@@ -188,13 +188,13 @@ fn writes(targets: Vec<(String, String)>, wanted: [&str; 2], needs: &mut Vec<Nee
     }
 }
 
-/// The `users` of a stage about sessions.
+/// The `users` of a session stage.
 pub fn users(spec: &RawDocument) -> Vec<UserName> {
     let Ok(list) = spec.get_array("users") else { return Vec::new() };
     list.into_iter().flatten().filter_map(|user| UserName::parse(user.as_document()?)).collect()
 }
 
-/// A stage that reads another collection, with a pipeline or without.
+/// A stage that reads another collection, with or without a pipeline.
 fn foreign(db: &str, spec: Value<'_>, field: &'static [u8], needs: &mut Vec<Need>) {
     // `$lookup` over `$documents` reads no collection.
     let mut read = vec![(db.to_owned(), String::new())];
@@ -210,7 +210,7 @@ fn foreign(db: &str, spec: Value<'_>, field: &'static [u8], needs: &mut Vec<Need
     }
 }
 
-/// The needs of the stages alone: what the pipeline reads was asked for already.
+/// Adds the privileges of the stages only: those for reading are already added.
 fn nested(db: &str, coll: &str, pipeline: Value<'_>, needs: &mut Vec<Need>) {
     stages(pipeline).for_each(|stage| of_stage(db, coll, stage, needs));
 }
@@ -219,7 +219,7 @@ fn change_stream(db: &str, coll: &str, spec: Value<'_>, needs: &mut Vec<Need>) {
     let whole = all(spec, b"allChangesForCluster").any(|flag| matches!(flag, Value::Bool(true)));
     for wanted in [action("changeStream"), action("find")] {
         needs.push(match (whole, coll.is_empty()) {
-            // On any resource: only a pattern for all databases covers the name that no database has.
+            // The empty database name is covered only by privileges on all databases.
             (true, _) => Need::Database(String::new(), wanted),
             (false, true) => Need::Database(db.to_owned(), wanted),
             (false, false) => Need::Collection(db.to_owned(), coll.to_owned(), wanted),
@@ -227,7 +227,7 @@ fn change_stream(db: &str, coll: &str, spec: Value<'_>, needs: &mut Vec<Need>) {
     }
 }
 
-/// `"coll"` or `{db, coll}`; several where a field is there twice.
+/// Parses `"coll"` or `{db, coll}`; several results if a field is duplicated.
 fn targets(db: &str, value: Value<'_>) -> Vec<(String, String)> {
     if let Value::String(coll) = value {
         return vec![(db.to_owned(), text(coll))];
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(needs([rawdoc! { "$unionWith": "u" }]), ["d.c find", "d.u find"]);
     }
 
-    /// A field that is there twice, and names that are no UTF-8: nothing is overlooked.
+    /// Duplicate fields and names that are not UTF-8: nothing is overlooked.
     #[test]
     fn crooked_stages_need_all_that_they_might_read() {
         let mut twice = rawdoc! { "from": "a", "as": "x", "pipeline": [] };

@@ -1,4 +1,4 @@
-//! Privileges: actions on resources, and whether they cover what a command wants.
+//! Privileges: actions on resources, and whether they cover a target.
 //!
 //! ```text
 //!   wanted: find on shop.carts                        covered by   { anyResource }
@@ -7,36 +7,37 @@
 //!                                                                  { db: "", collection: "carts" }
 //!                                                                  { db: "shop", collection: "carts" }
 //! ```
-//! A system collection is covered only by patterns that name its collection, and `local.replset.*` is one.
+//! A system collection is covered only by patterns that name the collection; `local.replset.*` count as system
+//! collections.
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::action::{Action, ActionSet};
 
-/// What a privilege is about, as role documents write it.
+/// The resource of a privilege, as in role documents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Resource {
     /// Everything.
     Any,
     /// The cluster itself.
     Cluster,
-    /// A collection; empty names stand for any, as in role documents.
+    /// A collection; an empty name means any.
     Collection {
-        /// Its database; empty: any.
+        /// The database; empty means any.
         db: String,
-        /// Its name; empty: any that is no system collection.
+        /// The collection; empty means any except system collections.
         coll: String,
     },
-    /// The buckets of time series collections, with the same emptiness.
+    /// The buckets of time-series collections; an empty name means any.
     Buckets {
-        /// Its database; empty: any.
+        /// The database; empty means any.
         db: String,
-        /// The name of the time series collection; empty: any.
+        /// The time-series collection; empty means any.
         coll: String,
     },
 }
 
-/// What a command wants to touch.
+/// What a command accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target<'a> {
     /// The cluster.
@@ -45,14 +46,14 @@ pub enum Target<'a> {
     Database(&'a str),
     /// A collection.
     Collection(&'a str, &'a str),
-    /// All databases of users.
+    /// All user databases.
     AnyNormal,
 }
 
 const BUCKETS: &str = "system.buckets.";
 
 impl Resource {
-    /// From a role document; `None` for a form that no known version has.
+    /// Parses the resource of a role document; `None` for an unknown form.
     pub fn parse(doc: &RawDocument) -> Option<Self> {
         let text = |name| doc.get_str(name).ok().map(str::to_owned);
         let flag = |name| matches!(doc.get(name), Ok(Some(RawBsonRef::Boolean(true))));
@@ -68,7 +69,7 @@ impl Resource {
         Some(Self::Collection { db: text("db")?, coll: text("collection")? })
     }
 
-    /// As mongod shows it.
+    /// The document in mongod's format.
     pub fn to_raw(&self) -> RawDocumentBuf {
         match self {
             Self::Any => rawdoc! { "anyResource": true },
@@ -85,7 +86,7 @@ impl Resource {
         }
     }
 
-    /// True if a privilege on this resource is one on the target.
+    /// True if a privilege on this resource applies to the target.
     pub fn covers(&self, target: Target<'_>) -> bool {
         match (self, target) {
             (Self::Any, _) | (Self::Cluster, Target::Cluster) => true,
@@ -109,7 +110,7 @@ impl Resource {
         }
     }
 
-    /// True if something in the database is covered.
+    /// True if it covers anything in the database.
     fn touches(&self, wanted: &str) -> bool {
         match self {
             Self::Any => true,
@@ -120,7 +121,7 @@ impl Resource {
     }
 }
 
-/// "Any database" means those of users.
+/// "Any database" means the user databases.
 fn covers_db(pattern: &str, db: &str) -> bool {
     if pattern.is_empty() { !matches!(db, "local" | "config") } else { pattern == db }
 }
@@ -129,7 +130,7 @@ fn is_normal(db: &str, coll: &str) -> bool {
     !(coll.starts_with("system.") || db == "local" && coll.starts_with("replset."))
 }
 
-/// All that somebody may do.
+/// A set of privileges.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Privileges(Vec<(Resource, ActionSet)>);
 
@@ -145,7 +146,7 @@ impl Privileges {
         }
     }
 
-    /// Adds all of another's.
+    /// Adds all privileges of another set.
     pub fn extend(&mut self, other: &Self) {
         for (resource, actions) in &other.0 {
             self.add(resource.clone(), *actions);
@@ -157,17 +158,17 @@ impl Privileges {
         self.0.iter().any(|(resource, actions)| actions.allows(action) && resource.covers(target))
     }
 
-    /// True if anything at all is allowed on the target.
+    /// True if any action is allowed on the target.
     pub fn touch(&self, target: Target<'_>) -> bool {
         self.0.iter().any(|(resource, _)| resource.covers(target))
     }
 
-    /// True if anything at all is allowed on anything in the database.
+    /// True if any action is allowed on anything in the database.
     pub fn touch_within(&self, db: &str) -> bool {
         self.0.iter().any(|(resource, _)| resource.touches(db))
     }
 
-    /// One by one.
+    /// Iterates over the privileges.
     pub fn iter(&self) -> impl Iterator<Item = &(Resource, ActionSet)> {
         self.0.iter()
     }
@@ -181,7 +182,7 @@ mod tests {
         Resource::Collection { db: db.to_owned(), coll: coll.to_owned() }
     }
 
-    /// resource, target, whether it covers it.
+    /// Each row: resource, target, whether the resource covers it.
     #[test]
     fn patterns_cover_what_mongod_lets_them_cover() {
         let coll = Target::Collection;

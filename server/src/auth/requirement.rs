@@ -1,4 +1,4 @@
-//! What commands need whose needs are in their body.
+//! Privilege checks of commands whose requirements depend on their body.
 
 use bson::{RawBsonRef, RawDocument, spec::BinarySubtype};
 use protocol::{ErrorCode, Fields};
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{context::Call, error::Failure};
 
-/// The collection that a command names first. One that is named by its UUID needs the right to do that.
+/// The collection that a command names first. If it is named by UUID, the client needs the privilege to do so.
 pub fn collection(call: &Call) -> Result<String, Failure> {
     match call.body.get(&call.name) {
         Ok(Some(RawBsonRef::String(name))) => Ok(name.to_owned()),
@@ -23,19 +23,19 @@ pub fn collection(call: &Call) -> Result<String, Failure> {
             let found = view.catalog().by_uuid(uuid);
             Ok(found.map(|found| found.ns().coll().to_owned()).unwrap_or_default())
         }
-        // The handler will say what is wrong with it, to those who may do it everywhere in the database.
+        // The handler reports the error; the empty name requires a privilege on the whole database.
         _ => Ok(String::new()),
     }
 }
 
-/// dataSize names its collection in full.
+/// dataSize names the full namespace.
 pub fn data_size(call: &Call) -> Result<(), Failure> {
     let name = call.body.get_str(&call.name).unwrap_or_default();
     let (db, coll) = name.split_once('.').unwrap_or((name, ""));
     call.require(Target::Collection(db, coll), action("find"))
 }
 
-/// Names alone may be listed by whoever has any privilege in the database.
+/// Listing names only requires any privilege in the database.
 pub fn list_collections(call: &Call) -> Result<(), Failure> {
     if call.who.may(Target::Database(&call.db), action("listCollections")) {
         return Ok(());
@@ -48,7 +48,7 @@ pub fn list_collections(call: &Call) -> Result<(), Failure> {
     if names && call.who.may_touch_within(&call.db) { Ok(()) } else { Err(call.unauthorized()) }
 }
 
-/// A look at the level is free to whoever may read what the profiler writes.
+/// Reading the profiling level only requires access to the profile collection.
 pub fn profile(call: &Call) -> Result<(), Failure> {
     let looks = call.body.get_i32("profile").is_ok_and(|level| !(0..=2).contains(&level))
         && !["slowms", "sampleRate", "filter"]
@@ -61,7 +61,7 @@ pub fn profile(call: &Call) -> Result<(), Failure> {
     call.require(Target::Database(&call.db), action("enableProfiler"))
 }
 
-/// Those who may kill any session may kill those of a user if they may act as others.
+/// Killing the sessions of other users additionally requires the privilege to impersonate.
 pub fn kill_sessions_by_pattern(call: &Call) -> Result<(), Failure> {
     call.require(Target::Cluster, action("killAnySession"))?;
     let by_user = |pattern: &&RawDocument| {
@@ -76,7 +76,7 @@ pub fn kill_sessions_by_pattern(call: &Call) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Older versions refuse nobody, whom the localhost exception lets pass, what belongs to somebody's sessions.
+/// Older releases refuse session commands to an unauthenticated client under the localhost exception.
 pub fn own_sessions(call: &Call) -> Result<(), Failure> {
     let newer = call.profile().login_comes_first;
     if newer || !call.who.is_restricted() || !call.who.users().is_empty() {
@@ -85,7 +85,7 @@ pub fn own_sessions(call: &Call) -> Result<(), Failure> {
     Err(call.unauthorized())
 }
 
-/// Routers alone decide transactions of several shards; older versions say to everybody that they are no primary.
+/// Only routers coordinate transactions of several shards; older releases first report that they are not primary.
 pub fn coordinate_commit(call: &Call) -> Result<(), Failure> {
     if !call.profile().login_comes_first {
         return Ok(());
@@ -93,7 +93,7 @@ pub fn coordinate_commit(call: &Call) -> Result<(), Failure> {
     call.require(Target::Cluster, action("internal"))
 }
 
-/// The term of an election is members' talk.
+/// Only members may send an election term.
 pub fn term(call: &Call) -> Result<(), Failure> {
     match call.body.get("term") {
         Ok(Some(_)) => call.require(Target::Cluster, action("internal")),
@@ -107,7 +107,7 @@ pub fn find(call: &Call) -> Result<(), Failure> {
     term(call)
 }
 
-/// Roles that are given or taken away: the right to do so on the database of each.
+/// Granting or revoking roles requires the action on each role's database.
 pub fn roles(call: &Call, wanted: Action) -> Result<(), Failure> {
     for role in role_list(call, "roles") {
         call.require(Target::Database(&role.db), wanted)?;
@@ -115,7 +115,7 @@ pub fn roles(call: &Call, wanted: Action) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Privileges that are given or taken away: likewise, on the database of each resource, or on `admin`.
+/// Granting or revoking privileges requires the action on each resource's database, or on `admin`.
 pub fn privileges(call: &Call, wanted: Action) -> Result<(), Failure> {
     for privilege in documents(&call.body, "privileges") {
         let resource = privilege.get_document("resource").ok().and_then(Resource::parse);
@@ -132,7 +132,7 @@ pub fn privileges(call: &Call, wanted: Action) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Roles as commands write them: a name of this database, or `{role, db}`.
+/// Roles as commands write them: a name in this database, or `{role, db}`.
 pub fn role_list(call: &Call, field: &str) -> Vec<RoleName> {
     let Ok(list) = call.body.get_array(field) else { return Vec::new() };
     let role = |value: RawBsonRef<'_>| match value {

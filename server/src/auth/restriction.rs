@@ -1,4 +1,4 @@
-//! `authenticationRestrictions`: from where, and to which address, somebody may log in.
+//! `authenticationRestrictions`: the client and server addresses with which a user may log in.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,14 +11,14 @@ pub struct Restrictions {
     written: Option<RawArrayBuf>,
 }
 
-/// Both lists of one entry must be met, if they are there.
+/// One restriction: both lists must match, if present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Restriction {
     client_source: Option<Vec<Range>>,
     server_address: Option<Vec<Range>>,
 }
 
-/// `10.0.0.0/8`.
+/// An address range such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     base: IpAddr,
@@ -26,7 +26,7 @@ struct Range {
 }
 
 impl Restrictions {
-    /// From the field of a user or role document. What cannot be read is met by nobody.
+    /// Parses the field of a user or role document. An invalid restriction is never met.
     pub fn parse(doc: &RawDocument) -> Self {
         let Ok(Some(RawBsonRef::Array(list))) = doc.get("authenticationRestrictions") else {
             return Self::default();
@@ -41,7 +41,7 @@ impl Restrictions {
         Self { entries: entries.collect(), written: Some(list.to_owned()) }
     }
 
-    /// True if somebody may come from there to here.
+    /// True if a login from `remote` to `local` is allowed.
     pub fn met(&self, remote: SocketAddr, local: SocketAddr) -> bool {
         let within = |ranges: &Option<Vec<Range>>, address: SocketAddr| {
             ranges.as_ref().is_none_or(|all| all.iter().any(|range| range.holds(address.ip())))
@@ -52,7 +52,7 @@ impl Restrictions {
         self.entries.is_empty() || self.entries.iter().any(met)
     }
 
-    /// As the document has them; `None` if it has none.
+    /// The restrictions as written in the document; `None` if there are none.
     pub fn to_raw(&self) -> Option<RawArrayBuf> {
         self.written.clone().filter(|_| !self.entries.is_empty())
     }

@@ -1,15 +1,15 @@
-//! A command as an error may show it: mongod's text, without secrets.
+//! Shows a command in an error: mongod's text, without secrets.
 
 use bson::{RawDocument, RawDocumentBuf};
 use query::value::{Value, display::Shown};
 
-/// Fields that nobody but the one who sent them should read.
+/// Fields that must not be shown.
 const SECRETS: [&str; 5] = ["pwd", "payload", "key", "digestPassword", "speculativeAuthenticate"];
 
-/// Longer commands are cut: the sentence that they are part of is about something else.
+/// Longer commands are truncated.
 const SHOWN_LEN_MAX: usize = 10_000;
 
-/// A command without what nobody else should read.
+/// A command without its secrets.
 pub fn without_secrets(body: &RawDocument) -> RawDocumentBuf {
     let mut shown = RawDocumentBuf::new();
     for (name, value) in body.iter().flatten() {

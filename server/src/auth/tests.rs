@@ -1,4 +1,4 @@
-//! Turns of those who log in.
+//! Tests the limit on concurrent logins.
 
 use futures_util::FutureExt;
 

@@ -1,4 +1,4 @@
-//! A user as its documents make it: `admin.system.users` and, role by role, `admin.system.roles`.
+//! A user, built from `admin.system.users` and the roles in `admin.system.roles`.
 
 use std::{collections::BTreeSet, fmt, net::SocketAddr};
 
@@ -17,54 +17,54 @@ use super::{
     restriction::Restrictions,
 };
 
-/// Who: `name@db`.
+/// A user's name: `name@db`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct UserName {
     /// The user.
     pub user: String,
-    /// The database that keeps the user.
+    /// The user's database.
     pub db: String,
 }
 
-/// Which role: `name@db`.
+/// A role's name: `name@db`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RoleName {
     /// The role.
     pub role: String,
-    /// The database that keeps the role.
+    /// The role's database.
     pub db: String,
 }
 
-/// By which sessions name their user: the SHA-256 of `name@db`, of nothing where nobody is logged in.
+/// Identifies a user in sessions: the SHA-256 of `name@db`, or of the empty string if nobody is logged in.
 pub type Digest = [u8; 32];
 
 impl UserName {
-    /// The digest of a user, or of nobody.
+    /// The digest of a user, or of no user.
     pub fn digest(of: Option<&Self>) -> Digest {
         Sha256::digest(of.map(Self::to_string).unwrap_or_default()).into()
     }
 
-    /// From `{user, db}`.
+    /// Parses `{user, db}`.
     pub fn parse(doc: &RawDocument) -> Option<Self> {
         Some(Self::new(doc.get_str("user").ok()?, doc.get_str("db").ok()?))
     }
 
-    /// The member's own name.
+    /// The name with which members log in.
     pub fn system() -> Self {
         Self::new("__system", "local")
     }
 
-    /// `name@db`.
+    /// Makes a name from its parts.
     pub fn new(user: &str, db: &str) -> Self {
         Self { user: user.to_owned(), db: db.to_owned() }
     }
 
-    /// The `_id` of its document.
+    /// The `_id` of the user's document.
     pub fn id(&self) -> String {
         format!("{}.{}", self.db, self.user)
     }
 
-    /// As mongod shows it.
+    /// The document in mongod's format.
     pub fn to_raw(&self) -> RawDocumentBuf {
         rawdoc! { "user": self.user.as_str(), "db": self.db.as_str() }
     }
@@ -77,68 +77,68 @@ impl fmt::Display for UserName {
 }
 
 impl RoleName {
-    /// `name@db`.
+    /// Makes a name from its parts.
     pub fn new(role: &str, db: &str) -> Self {
         Self { role: role.to_owned(), db: db.to_owned() }
     }
 
-    /// The `_id` of its document.
+    /// The `_id` of the role's document.
     pub fn id(&self) -> String {
         format!("{}.{}", self.db, self.role)
     }
 
-    /// As mongod shows it.
+    /// The document in mongod's format.
     pub fn to_raw(&self) -> RawDocumentBuf {
         rawdoc! { "role": self.role.as_str(), "db": self.db.as_str() }
     }
 
-    /// From `{role, db}`.
+    /// Parses `{role, db}`.
     pub fn parse(doc: &RawDocument) -> Option<Self> {
         Some(Self::new(doc.get_str("role").ok()?, doc.get_str("db").ok()?))
     }
 }
 
-/// A user with everything that its roles give it.
+/// A user with everything that its roles grant.
 #[derive(Debug)]
 pub struct User {
-    /// Who.
+    /// The name.
     pub name: UserName,
-    /// `userId`: a user that was dropped and created anew is another.
+    /// `userId`: a user that was dropped and created again has another one.
     pub id: Option<Vec<u8>>,
-    /// The roles that were granted, in order.
+    /// The granted roles, in order.
     pub roles: Vec<RoleName>,
-    /// These and the roles that they inherit.
+    /// The granted and inherited roles.
     pub all_roles: Vec<RoleName>,
-    /// What it may do.
+    /// Its privileges.
     pub privileges: Privileges,
-    /// Its passwords, as the server keeps them.
+    /// Its stored credentials.
     pub credentials: Vec<Credentials>,
-    /// It is known by something else than a password.
+    /// It authenticates by other means than a password.
     pub external: bool,
     restrictions: Vec<Restrictions>,
 }
 
-/// Where role documents come from.
+/// Provides role documents.
 pub trait RoleDocuments {
-    /// What went wrong while reading.
+    /// The error of reading.
     type Error;
     /// The document of a custom role.
     fn role(&mut self, name: &RoleName) -> Result<Option<RawDoc>, Self::Error>;
 }
 
-/// What one role and all that it inherits amount to.
+/// The result of resolving roles with everything that they inherit.
 #[derive(Default)]
 pub struct Resolved {
     /// The roles themselves.
     pub roles: Vec<RoleName>,
-    /// What they allow.
+    /// Their privileges.
     pub privileges: Privileges,
-    /// From where they may be used.
+    /// Their authentication restrictions.
     pub restrictions: Vec<Restrictions>,
 }
 
 impl User {
-    /// Follows a user's roles to their end.
+    /// Resolves a user's roles.
     pub fn resolve<D: RoleDocuments>(
         name: UserName,
         doc: &RawDocument,
@@ -172,7 +172,7 @@ impl User {
             name,
             id: None,
             privileges: builtin.privileges("__system", "admin").unwrap_or_default(),
-            // Nobody has granted them: mongod shows none.
+            // These roles were not granted by anybody, so mongod shows none.
             all_roles: Vec::new(),
             roles: Vec::new(),
             credentials,
@@ -181,26 +181,26 @@ impl User {
         }
     }
 
-    /// The restrictions that its roles bring, as mongod shows them.
+    /// The restrictions of its roles in mongod's format.
     pub fn restrictions_shown(&self) -> RawArrayBuf {
         let of_roles = self.restrictions.split_last().map_or(&[][..], |(_, of_roles)| of_roles);
         of_roles.iter().filter_map(Restrictions::to_raw).collect()
     }
 
-    /// True if it may log in from there.
+    /// True if it may log in with these addresses.
     pub fn welcome_from(&self, remote: SocketAddr, local: SocketAddr) -> bool {
         self.restrictions.iter().all(|each| each.met(remote, local))
     }
 }
 
-/// The roles of a user or role document, in order.
+/// The roles in a user or role document, in order.
 pub fn role_names(doc: &RawDocument) -> Vec<RoleName> {
     let roles = doc.get_array("roles").ok();
     let roles = roles.into_iter().flatten().flatten();
     roles.filter_map(|role| RoleName::parse(role.as_document()?)).collect()
 }
 
-/// Follows roles to their end; a role that does not exist gives nothing, and a circle ends where it began.
+/// Resolves roles recursively; a missing role grants nothing, and cycles are detected.
 pub fn resolve<D: RoleDocuments>(
     direct: &[RoleName],
     builtin: &BuiltinRoles,
@@ -226,7 +226,7 @@ pub fn resolve<D: RoleDocuments>(
     Ok(resolved)
 }
 
-/// A role document's own privileges. An action of another version gives nothing.
+/// A role document's own privileges. Actions of other releases are ignored.
 pub fn privileges_of(doc: &RawDocument) -> Privileges {
     let mut privileges = Privileges::default();
     let list = doc.get_array("privileges").ok();

@@ -1,9 +1,8 @@
-//! The users that are known, each as its documents were when it was last looked at.
+//! A cache of users, built from their documents.
 //!
-//! A user is valid as long as the documents it was made from are what they were, byte for byte. That is looked at
-//! when something was applied since the last look, so that whatever changes the documents (an applied entry, a
-//! rollback, an initial sync) acts on the next request of every open connection, and nothing else must remember to
-//! say so.
+//! A cached user is valid as long as its documents are unchanged, byte for byte. This is checked when something was
+//! applied since the last check. So any change of the documents (an applied entry, a rollback, an initial sync)
+//! affects the next request of every open connection, without an explicit invalidation.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,7 +22,7 @@ pub const USERS: &str = "system.users";
 /// `admin.system.roles`.
 pub const ROLES: &str = "system.roles";
 
-/// Beyond this many the cache is emptied: a flood of logins does not fill the memory.
+/// Maximum number of entries; above it the cache is emptied, so that many logins cannot fill the memory.
 const ENTRIES_MAX: usize = 10_000;
 
 /// Users by name.
@@ -41,7 +40,7 @@ struct Known {
     user: Arc<User>,
 }
 
-/// A document that a user was made from, or its absence.
+/// A document that a user was built from, or its absence.
 struct Source {
     coll: &'static str,
     id: String,
@@ -49,7 +48,7 @@ struct Source {
 }
 
 impl Users {
-    /// The user as it is now; `None` if there is none.
+    /// The current user; `None` if there is none.
     pub fn find(
         &self,
         store: &Store,
@@ -104,14 +103,14 @@ fn load(view: &View, profile: &Profile, name: &UserName) -> Result<Option<Known>
     Ok(Some(Known { fcv: profile.fcv, sources: roles.seen, user: Arc::new(user) }))
 }
 
-/// Role documents of a moment, with a note of which were asked for.
+/// Reads role documents of a view and records which were read.
 pub struct Roles<'v> {
     view: &'v View,
     seen: Vec<Source>,
 }
 
 impl<'v> Roles<'v> {
-    /// Those of a moment.
+    /// The role documents of a view.
     pub fn of(view: &'v View) -> Self {
         Self { view, seen: Vec::new() }
     }
@@ -136,7 +135,7 @@ pub fn document(view: &View, coll: &str, id: &str) -> Result<Option<RawDoc>, Sto
     }
 }
 
-/// True if there is any user, or any role: from then on the localhost exception is over.
+/// True if there is any user or role: then the localhost exception no longer applies.
 pub fn any(view: &View) -> Result<bool, StorageError> {
     for coll in [USERS, ROLES] {
         if let Some(collection) = view.catalog().collection(&Namespace::new("admin", coll))

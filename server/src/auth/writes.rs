@@ -1,5 +1,5 @@
-//! What commands need that only a primary runs. They are refused here in any case; who may not run them is told that
-//! first, as by a mongod.
+//! Privilege checks of commands that only a primary runs. These commands are always refused here, but an unauthorized
+//! client gets the authorization error first, as from a mongod.
 
 use bson::{RawBsonRef, RawDocument};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{context::Call, error::Failure};
 
-/// True for a field that is there and says yes.
+/// True if a field is present and true.
 fn says_yes(doc: &RawDocument, field: &str) -> bool {
     match doc.get(field) {
         Ok(Some(RawBsonRef::Boolean(flag))) => flag,
@@ -28,7 +28,7 @@ fn require_all(call: &Call, coll: &str, wanted: &[Action]) -> Result<(), Failure
     bypass(call, coll)
 }
 
-/// Whoever passes by the validator of a collection needs the right to.
+/// Bypassing document validation requires a privilege.
 fn bypass(call: &Call, coll: &str) -> Result<(), Failure> {
     if says_yes(&call.body, "bypassDocumentValidation") {
         let on = Target::Collection(&call.db, coll);
@@ -42,7 +42,7 @@ pub fn insert(call: &Call) -> Result<(), Failure> {
     require_all(call, &collection(call)?, &[action("insert")])
 }
 
-/// `update`: an upsert inserts.
+/// `update`: an upsert also requires insert.
 pub fn update(call: &Call) -> Result<(), Failure> {
     let of_body = call.body.get_array("updates").ok();
     let of_body = of_body.into_iter().flatten().flatten().filter_map(|update| update.as_document());
@@ -55,7 +55,7 @@ pub fn update(call: &Call) -> Result<(), Failure> {
     require_all(call, &collection(call)?, &wanted)
 }
 
-/// Documents that travelled beside the command.
+/// Documents from a document sequence of the command.
 fn documents_of<'a>(call: &'a Call, name: &'a str) -> impl Iterator<Item = protocol::RawDoc> + 'a {
     let beside = call.sequences.iter().filter(move |sequence| sequence.name() == name);
     beside.flat_map(|sequence| sequence.docs().iter())
@@ -75,7 +75,7 @@ pub fn find_and_modify(call: &Call) -> Result<(), Failure> {
     require_all(call, &collection(call)?, &wanted)
 }
 
-/// `bulkWrite`: each operation on its namespace.
+/// `bulkWrite`: each operation requires privileges on its namespace.
 pub fn bulk_write(call: &Call) -> Result<(), Failure> {
     let list = |name: &'static str| {
         let of_body = call.body.get_array(name).ok();
@@ -104,7 +104,7 @@ pub fn bulk_write(call: &Call) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `create`: whoever may insert may let the collection come into being.
+/// `create`: the insert privilege suffices for a plain collection.
 pub fn create(call: &Call) -> Result<(), Failure> {
     let coll = collection(call)?;
     let on = Target::Collection(&call.db, &coll);
@@ -117,7 +117,7 @@ pub fn create(call: &Call) -> Result<(), Failure> {
     call.require(on, action("createCollection"))
 }
 
-/// `renameCollection`, within a database or beyond.
+/// `renameCollection`, within a database or across databases.
 pub fn rename(call: &Call) -> Result<(), Failure> {
     let name = |field| call.body.get_str(field).unwrap_or_default();
     let (from, to) = (name("renameCollection"), name("to"));
@@ -146,7 +146,7 @@ pub fn rename(call: &Call) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `applyOps`: what its entries need is for the primary to say; one without any is a member's.
+/// `applyOps`: the primary checks the privileges of its entries; only members may send one without entries.
 pub fn apply_ops(call: &Call) -> Result<(), Failure> {
     if call.body.get_array("applyOps").is_ok_and(|entries| entries.is_empty()) {
         return call.require(Target::Cluster, action("internal"));
@@ -175,7 +175,7 @@ pub fn db_check(call: &Call) -> Result<(), Failure> {
     }
 }
 
-/// `splitVector` names its collection in full.
+/// `splitVector` names the full namespace.
 pub fn split_vector(call: &Call) -> Result<(), Failure> {
     let ns = call.body.get_str("splitVector").unwrap_or_default();
     let (db, coll) = ns.split_once('.').unwrap_or((ns, ""));
@@ -197,7 +197,7 @@ pub fn create_user(call: &Call) -> Result<(), Failure> {
     restricts(call)
 }
 
-/// `updateUser`: one's own password and data may be changed with a right of their own.
+/// `updateUser`: a separate privilege allows changing one's own password and custom data.
 pub fn update_user(call: &Call) -> Result<(), Failure> {
     let name = call.body.get_str("updateUser").unwrap_or_default();
     let own = call.who.names().iter().any(|own| own.user == name && own.db == call.db);
@@ -255,7 +255,7 @@ pub fn map_reduce(call: &Call) -> Result<(), Failure> {
     call.require(Target::Collection(db, coll), second)
 }
 
-/// `configureQueryAnalyzer` names its collection in full.
+/// `configureQueryAnalyzer` names the full namespace.
 pub fn configure_query_analyzer(call: &Call) -> Result<(), Failure> {
     let name = call.body.get_str(&call.name).unwrap_or_default();
     let (db, coll) = name.split_once('.').unwrap_or((name, ""));

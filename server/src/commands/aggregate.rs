@@ -1,6 +1,6 @@
-//! aggregate: a pipeline over a collection or a view.
+//! aggregate: runs a pipeline over a collection or a view.
 //!
-//! A view is its own pipeline put before the client's, over the collection that it is on.
+//! For a view, its own pipeline comes before the client's, over the underlying collection.
 
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, raw::cstr};
 use protocol::{ErrorCode, Fields, Namespace, Profile, RawDoc, Timestamp};
@@ -40,7 +40,7 @@ pub(super) const COMMAND: Command = Command {
     ..Command::READ
 };
 
-/// What is asked for.
+/// The parsed arguments.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) pipeline: RawArrayBuf,
@@ -81,7 +81,8 @@ const KNOWN: &[&str] = &[
     "isHybridSearch",
 ];
 
-/// A pipeline may come by any collection; one over none tells of the server.
+/// A pipeline may read any collection, so any prepared transaction matters; one without a collection shows only the
+/// server.
 fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> {
     let over_collection = matches!(call.body.get("aggregate"), Ok(Some(RawBsonRef::String(_))));
     Ok(over_collection && call.db != "local" && view.holds(None, until)?)
@@ -122,7 +123,7 @@ fn explains(fields: &Fields<'_>) -> Result<bool, Failure> {
     }
 }
 
-/// The collection, or `$cmd.aggregate` for a pipeline that brings its own documents.
+/// The collection, or `$cmd.aggregate` for a pipeline without a collection.
 pub(super) fn target(call: &Call) -> Result<Target, Failure> {
     match call.body.get(&call.name) {
         Ok(Some(RawBsonRef::String(_) | RawBsonRef::Binary(_))) => Target::parse(call),
@@ -130,7 +131,7 @@ pub(super) fn target(call: &Call) -> Result<Target, Failure> {
     }
 }
 
-/// What the stages must know of the target.
+/// What the stages need to know about the target.
 pub(super) fn over(ns: &Namespace) -> Over {
     match ns.coll() {
         COLLECTIONLESS => Over::Nothing,
@@ -138,7 +139,7 @@ pub(super) fn over(ns: &Namespace) -> Over {
     }
 }
 
-/// What a pipeline over no collection is said to run over.
+/// The collection name of a pipeline without a collection.
 const COLLECTIONLESS: &str = "$cmd.aggregate";
 
 fn check_length(stages: &RawArray, profile: &Profile) -> Result<(), Failure> {
@@ -153,7 +154,7 @@ fn check_length(stages: &RawArray, profile: &Profile) -> Result<(), Failure> {
 }
 
 impl Asked {
-    /// A filter over a view, as count and distinct have it.
+    /// A filter over a view, for count and distinct.
     pub(super) fn of_filter(
         filter: &RawDocument,
         collation: Option<&RawDoc>,
@@ -223,25 +224,25 @@ impl Asked {
     }
 }
 
-/// An aggregation whose pipeline was understood.
+/// An aggregation whose pipeline was parsed.
 pub(super) struct Prepared {
-    /// What was asked for by name.
+    /// The requested namespace.
     pub(super) ns: Namespace,
-    /// What is read.
+    /// The opened source.
     pub(super) opened: Opened,
-    /// The whole pipeline, that of the view included.
+    /// The whole pipeline, including that of the view.
     pub(super) pipeline: RawArrayBuf,
     pub(super) stages: Vec<Parsed>,
     pub(super) context: StageContext,
 }
 
 impl Prepared {
-    /// What its batches share.
+    /// The parts of the context that all batches of the cursor share.
     pub(super) fn surroundings(&self, asked: &Asked, call: &Call) -> Surroundings {
         asked.surroundings(call).with_collator(self.context.parse.collator.clone())
     }
 
-    /// The stage that writes, taken off the end.
+    /// Removes the writing stage from the end.
     fn take_write(&mut self) -> Option<Box<Write>> {
         match self.stages.pop()? {
             Parsed::Write(write) => Some(write),
@@ -261,7 +262,7 @@ impl Prepared {
         Self::of(call, view, target, asked, (asked.pipeline.clone(), false))
     }
 
-    /// `given`: the first stage was taken away, and what it shows is at hand.
+    /// `given` is set if the first stage was removed and its documents are already known.
     fn of(
         call: &Call,
         view: View,
@@ -308,7 +309,7 @@ impl Prepared {
         Ok(Self { ns, opened, pipeline: resolved.pipeline, stages, context })
     }
 
-    /// The way through the pipeline; its stages are used up.
+    /// Plans the pipeline; consumes its stages.
     fn plan(&mut self, call: &Call, asked: &Asked, context: &Context) -> Result<Planned, Failure> {
         let (opened, stages) = (&self.opened, std::mem::take(&mut self.stages));
         if let Some(Parsed::Match(filter)) = stages.first()
@@ -334,7 +335,7 @@ impl Prepared {
     }
 }
 
-/// The filter that a pipeline begins with.
+/// The filter at the beginning of a pipeline.
 fn first_match(pipeline: &RawArray) -> Option<&RawDocument> {
     pipeline.get_document(0).ok()?.get_document("$match").ok()
 }
@@ -374,7 +375,7 @@ pub(super) fn open(
     writing.run(&ns, reading).map_err(|failure| while_running(failure, call, &ns))
 }
 
-/// Runs a pipeline to its end, for commands that give no cursor: count and distinct of a view.
+/// Runs a pipeline to its end, for count and distinct of a view, which have no cursor.
 pub(super) fn each(
     call: &Call,
     view: View,

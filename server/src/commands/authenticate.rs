@@ -1,4 +1,4 @@
-//! authenticate: by the certificate that TLS has shown already.
+//! authenticate: authenticates by the certificate of the TLS handshake.
 
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use protocol::Fields;
@@ -17,7 +17,7 @@ pub(super) const COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Also from within a hello.
+/// Logs in; also used within a hello.
 pub(super) fn log_in(
     call: &Call,
     body: &RawDocument,

@@ -1,4 +1,4 @@
-//! availableQueryOptions: how a member of 4.4 or 5.0 learns that exhaust cursors are understood.
+//! availableQueryOptions: tells a member of 4.4 or 5.0 that exhaust cursors are supported.
 
 use bson::rawdoc;
 use protocol::Release;

@@ -1,4 +1,4 @@
-//! buildInfo: which MongoDB this is taken for, and what it was built with.
+//! buildInfo: the MongoDB release that is shown, and build details.
 
 use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{Profile, release::BuildInfoShape};
@@ -20,7 +20,7 @@ fn run(call: &Call) -> Outcome {
     Ok(build_document(call.profile()).into())
 }
 
-/// What the command answers, for whoever shows it elsewhere.
+/// The reply of the command, which is also shown elsewhere.
 pub(crate) fn build_document(profile: &Profile) -> RawDocumentBuf {
     let versions: RawArrayBuf = profile.version_array.into_iter().collect();
     let mut body = RawDocumentBuf::new();

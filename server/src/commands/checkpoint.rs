@@ -1,4 +1,4 @@
-//! checkpoint: writes a backup of the store into a directory on this machine, while everything goes on.
+//! checkpoint: writes a backup of the store to a directory on this machine, while the server keeps running.
 
 use std::path::PathBuf;
 

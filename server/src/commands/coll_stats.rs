@@ -1,4 +1,4 @@
-//! collStats and dataSize: how large a collection is.
+//! collStats and dataSize: the size of a collection.
 
 use bson::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, raw::CString, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, Namespace};
@@ -42,7 +42,7 @@ pub(super) const DATA_SIZE: Command = Command {
     ..Command::DEFAULT
 };
 
-/// The divisor of sizes.
+/// The divisor for sizes.
 pub(super) fn scale(call: &Call) -> Result<u64, Failure> {
     let fields = Fields::idl(&call.name, &call.body);
     let scale = fields.optional("scale")?.map_or(Ok(1), |scale| scale.safe_i64())?;
@@ -110,7 +110,7 @@ fn append_indexes(
     let mut builds = RawArrayBuf::new();
     let (mut total, mut count) = (0, 0);
     if collection.id_index().is_some() {
-        // Documents are their own `_id` index.
+        // The documents themselves serve as the `_id` index.
         by_name.append(cstr!("_id_"), 0);
         count += 1;
     }
@@ -134,7 +134,7 @@ fn append_indexes(
     Ok(())
 }
 
-/// A collection that is not there, the oplog and the node's documents.
+/// The reply for a missing collection, the oplog and node documents.
 fn absent(
     call: &Call,
     ns: &Namespace,
@@ -188,7 +188,7 @@ fn absent(
 
 type Ends<'a> = (&'a RawDocument, &'a RawDocument);
 
-/// `min` and `max`, both or none of them.
+/// Parses `min` and `max`, which must both be given or neither.
 fn ends<'a>(fields: &Fields<'a>) -> Result<Option<Ends<'a>>, Failure> {
     let end = |name| {
         let found = fields.optional(name)?.map(|value| value.document()).transpose()?;

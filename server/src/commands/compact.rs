@@ -1,4 +1,4 @@
-//! compact, autoCompact and reIndex: the engine tidies up by itself, all the time.
+//! compact, autoCompact and reIndex: nothing to do, since the engine compacts continuously by itself.
 
 use bson::{RawBsonRef, rawdoc};
 use protocol::{ErrorCode, Fields, Release};

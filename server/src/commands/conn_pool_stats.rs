@@ -1,4 +1,4 @@
-//! connPoolStats: connections to other servers.
+//! connPoolStats: statistics of connections to other servers.
 
 use bson::rawdoc;
 

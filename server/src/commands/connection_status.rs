@@ -1,4 +1,4 @@
-//! connectionStatus: who the client is.
+//! connectionStatus: the authenticated users of the connection.
 
 use bson::{Binary, RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc, spec::BinarySubtype};
 use protocol::Fields;
@@ -40,7 +40,7 @@ fn run(call: &Call) -> Outcome {
     Ok(body.into())
 }
 
-/// `[{resource, actions}]`.
+/// The array `[{resource, actions}]`.
 pub(super) fn privileges_shown(privileges: &Privileges) -> RawArrayBuf {
     let shown = privileges.iter().map(|(resource, actions)| {
         let actions: RawArrayBuf = actions.iter().map(|action| action.name()).collect();

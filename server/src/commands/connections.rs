@@ -1,4 +1,4 @@
-//! connPoolSync and dropConnections: there are no pools of connections to other servers.
+//! connPoolSync and dropConnections: nothing to do, since there are no connection pools.
 
 use bson::RawBsonRef;
 use protocol::{ErrorCode, Fields};

@@ -1,4 +1,4 @@
-//! count: how many documents match.
+//! count: the number of matching documents.
 
 use std::sync::Arc;
 
@@ -47,11 +47,11 @@ const KNOWN: &[&str] = &[
     "querySettings",
 ];
 
-/// What is asked for.
+/// The parsed arguments.
 pub(super) struct Asked {
     pub(super) query: Option<RawDoc>,
     pub(super) skip: u64,
-    /// 0: no limit.
+    /// 0 means no limit.
     pub(super) limit: u64,
     pub(super) collation: Option<RawDoc>,
     pub(super) hint: Option<RawDoc>,
@@ -63,7 +63,7 @@ impl Asked {
         fields.only(KNOWN)?;
         let query = fields.optional("query")?.map(|query| query.document()).transpose()?;
         let collation = fields.optional("collation")?.map(|spec| spec.document()).transpose()?;
-        // A negative limit means the same as its amount.
+        // A negative limit means its absolute value.
         let limit = match fields.get("limit")? {
             None => 0,
             Some(limit) if !is_number(limit.raw()) => {
@@ -92,7 +92,7 @@ impl Asked {
         })
     }
 
-    /// The query as the planner takes it.
+    /// The request for the planner.
     pub(super) fn request(
         &self,
         node: &Node,
@@ -120,7 +120,7 @@ impl Asked {
         aggregate::Asked::of_filter(query, self.collation.as_ref(), self.hint.as_ref())
     }
 
-    /// The collation of what is counted.
+    /// The collation of the count.
     pub(super) fn collator(&self, opened: &Opened) -> Result<Option<Arc<Collator>>, Failure> {
         collation::of_collection(self.collation.as_ref(), opened.collection.as_deref())
     }
@@ -141,7 +141,7 @@ fn is_number(value: RawBsonRef<'_>) -> bool {
     )
 }
 
-/// How many there are in all is known without a look at them.
+/// The total count is known without reading documents, so only a query must wait for prepared transactions.
 fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> {
     Ok(Asked::parse(call)?.query.is_some() && Target::parse(call)?.is_held(view, until)?)
 }
@@ -162,7 +162,7 @@ fn of_collection(
     asked: &Asked,
     ns: &Namespace,
 ) -> Result<u64, Failure> {
-    // Without a query no text is compared; but what is no collation is refused all the same.
+    // Without a query no text is compared, but an invalid collation is still refused.
     let collator = asked.collator(opened)?;
     if asked.query.is_none() && asked.hint.is_none() {
         return Ok(opened.source().count()?);

@@ -1,4 +1,4 @@
-//! currentOp and killOp: what runs, and how it is ended.
+//! currentOp and killOp: shows and kills running operations.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) const KILL_OP: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Fields of the command that are no conditions on the operations.
+/// Fields of the command that are not conditions on the operations.
 const OPTIONS: &[&str] = &["currentOp", "$all", "$ownOps", "$truncateOps"];
 
 fn asks_for_own(call: &Call) -> bool {
@@ -72,7 +72,7 @@ fn kill_op(call: &Call) -> Outcome {
     Ok(rawdoc! { "info": "attempting to kill op" }.into())
 }
 
-/// The operations as `$currentOp` shows them, one's own or everybody's.
+/// The operations for `$currentOp`: the client's own or all.
 pub(super) fn list(call: &Call, all_users: bool) -> Vec<RawDoc> {
     let own = call.who.names();
     let visible = |operation: &&Arc<Operation>| {

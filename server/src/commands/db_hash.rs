@@ -1,7 +1,8 @@
 //! dbHash: one hash per collection, and one of them all, exactly as mongod computes them.
 //!
-//! A collection's hash is the MD5 of its documents' bytes in the order of `_id`; of clustered collections, and from
-//! 8.2 on of capped ones, in natural order. The database's is the MD5 of the collections' hashes as text, in the order of their names.
+//! A collection's hash is the MD5 of its documents' bytes in `_id` order; for clustered collections, and since 8.2
+//! for capped ones, in natural order. The database's hash is the MD5 of the collections' hashes as text, in the order
+//! of their names.
 
 use std::{fmt::Write, ops::Bound, time::Instant};
 
@@ -87,7 +88,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     .into())
 }
 
-/// What differs from member to member is left out.
+/// False for collections that differ between members.
 fn is_hashed(name: &str) -> bool {
     name != "system.profile" && !name.starts_with("tmp.mr.") && !name.starts_with("system.drop.")
 }
@@ -101,7 +102,7 @@ fn hash(call: &Call, view: &View, collection: &Collection) -> Result<String, Fai
     if !natural && !has_ids {
         return Ok("no _id _index".to_owned());
     }
-    // Documents lie in the order of `_id` unless they are capped or a collation orders it otherwise.
+    // Documents are stored in `_id` order unless they are capped or have a collation.
     if natural || !capped && collection.collator().is_none() {
         for (at, item) in view.scan(collection, Bound::Unbounded, Direction::Forward).enumerate() {
             if at % 1024 == 1023 {

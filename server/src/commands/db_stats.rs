@@ -1,4 +1,4 @@
-//! dbStats: how large a database is.
+//! dbStats: the size of a database.
 
 use bson::{RawBson, RawDocumentBuf, raw::CStr, raw::cstr, rawdoc};
 
@@ -81,7 +81,7 @@ fn reply(call: &Call, totals: &Totals, scale: u64) -> RawDocumentBuf {
     put(cstr!("objects"), whole(totals.objects));
     put(cstr!("avgObjSize"), average.into());
     put(cstr!("dataSize"), scaled(totals.data).into());
-    // Our engine's files have no free places; 5.0 tells of them unasked.
+    // Our engine's files have no free space; 5.0 shows it by default.
     let tells_of_free = call.profile().free_storage_unasked;
     put(cstr!("storageSize"), scaled(totals.data).into());
     if tells_of_free {

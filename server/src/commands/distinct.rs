@@ -1,4 +1,4 @@
-//! distinct: the values of a field, each once.
+//! distinct: the distinct values of a field.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -38,7 +38,7 @@ pub(super) const COMMAND: Command = Command {
     ..Command::READ
 };
 
-/// What is asked for.
+/// The parsed arguments.
 pub(super) struct Asked {
     key: String,
     pub(super) query: RawDoc,
@@ -56,7 +56,7 @@ const KNOWN: &[&str] = &[
     "includeQueryStatsMetrics",
     "querySettings",
 ];
-/// Before 8.0 it took no hint.
+/// Before 8.0 it does not accept a hint.
 const KNOWN_ON_5_0: &[&str] = &["distinct", "key", "query", "collation"];
 
 impl Asked {
@@ -83,7 +83,7 @@ impl Asked {
         aggregate::Asked::of_filter(&self.query, self.collation.as_ref(), self.hint.as_ref())
     }
 
-    /// The query as the planner takes it, and the collation of the values.
+    /// The request for the planner, and the collation of the values.
     pub(super) fn request(
         &self,
         node: &Node,
@@ -98,7 +98,7 @@ impl Asked {
         let mut request = Request::new(filter);
         let hint = self.hint.as_ref();
         opened.restrict_or_hint(node, &mut request, hint, collator.as_deref())?;
-        // Where an index holds the values, what is missing is null.
+        // If an index provides the values, a missing field is null.
         let path = self.key.as_bytes().to_vec();
         request.needed = planner::held_by_keys(&path).then(|| vec![path.clone()]);
         let collation = collator.as_ref().map(|collator| collator.spec().clone());
@@ -150,8 +150,8 @@ fn reply(values: Values<'_>, time: ReadTime) -> Reply {
 /// The values found so far.
 struct Values<'a> {
     path: Vec<&'a str>,
-    /// By keys that compare as the values do, 1 as 1.0: of equal ones the first is kept. As in mongod, their order is that
-    /// of the reply.
+    /// By keys that compare like the values, so that 1 equals 1.0: of equal values the first is kept. As in mongod,
+    /// this order is that of the reply.
     found: BTreeMap<Vec<u8>, RawBson>,
     bytes: usize,
 }
@@ -167,7 +167,7 @@ impl<'a> Values<'a> {
         self.walk(RawBsonRef::Document(doc), &path, collator)
     }
 
-    /// Follows the path; an array on the way, or at its end, counts element by element.
+    /// Follows the path; an array on it, or at its end, is expanded.
     fn walk(
         &mut self,
         value: RawBsonRef<'_>,
@@ -181,7 +181,7 @@ impl<'a> Values<'a> {
                 _ => Ok(()),
             },
             RawBsonRef::Array(array) => {
-                // A number is a place in the array, never a field of its elements.
+                // A number is an array index, never a field of the elements.
                 if name.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() {
                     return match name.parse().ok().map(|at| array.get(at)) {
                         Some(Ok(Some(element))) => self.walk(element, rest, collator),

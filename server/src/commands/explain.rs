@@ -1,9 +1,9 @@
-//! explain: the plan of a find, count, distinct or aggregate, and what it looked at.
+//! explain: the plan of a find, count, distinct or aggregate, and its execution statistics.
 //!
 //! ```text
-//!   queryPlanner        the plan that won, and those that it won against
-//!   executionStats      and what it did when it ran to its end
-//!   allPlansExecution   and what the others did
+//!   queryPlanner        the winning plan and the rejected plans
+//!   executionStats      also the statistics of running the winning plan to its end
+//!   allPlansExecution   also the statistics of the other plans
 //! ```
 
 mod hash;
@@ -51,7 +51,7 @@ pub(super) const COMMAND: Command = Command {
     ..Command::READ
 };
 
-/// How much is told.
+/// The verbosity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verbosity {
     QueryPlanner,
@@ -59,7 +59,7 @@ pub(super) enum Verbosity {
     AllPlansExecution,
 }
 
-/// The command that is explained, as if it had come alone.
+/// The explained command, as if it had been sent alone.
 fn explained(call: &Call) -> Result<Call, Failure> {
     let inner = Fields::idl("explain", &call.body).required("explain")?.document()?;
     let name = match inner.iter().next() {
@@ -73,7 +73,7 @@ fn explained(call: &Call) -> Result<Call, Failure> {
     Ok(Call { body: body.into(), name, ..call.clone() })
 }
 
-/// Whoever may run a command may have it explained.
+/// Explaining a command requires the privileges to run it.
 fn allowed(call: &Call) -> Result<(), Failure> {
     let inner = explained(call)?;
     let checked =
@@ -140,7 +140,7 @@ fn of_find(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     let mut prepared = find::Prepared::new(&asked, opened.namespace(&target)?, &opened)?;
     let context = opened.context(call, &prepared.surroundings(&asked, call));
     prepared.hold_to_hint(&asked, call.node(), &opened)?;
-    // Nobody sees the documents, nor what stands beside them.
+    // The documents and their metadata are not returned.
     prepared.request.noted = false;
     let mut query = Query::new(&opened, &context);
     if let (Some(shown), Some(parsed)) = (asked.shown_projection(), prepared.projection) {
@@ -176,7 +176,7 @@ fn of_count(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     finish(call, body)
 }
 
-/// A count of everything reads nothing.
+/// A count of all documents reads nothing.
 fn fast_count(source: &dyn Source, all: u64, verbosity: Verbosity, body: &mut RawDocumentBuf) {
     let plan = rawdoc! { "isCached": false, "stage": "RECORD_STORE_FAST_COUNT" };
     let mut planner = rawdoc! { "namespace": source.namespace() };
@@ -218,7 +218,8 @@ fn of_distinct(call: &Call, time: ReadTime, verbosity: Verbosity) -> Outcome {
     finish(call, body)
 }
 
-/// A pipeline that the planner takes as a whole is shown as a query; otherwise what it takes is `$cursor`.
+/// A pipeline that the planner handles completely is shown as a query; otherwise the part that it handles is shown as
+/// `$cursor`.
 pub(super) fn aggregation(
     call: &Call,
     view: View,
@@ -238,7 +239,7 @@ pub(super) fn aggregation(
     opened.restrict_or_hint(call.node(), &mut request, hint, collator)?;
     let stages = prepared.pipeline.into_iter().flatten().skip(absorbed);
     let stages: Vec<_> = stages.filter_map(|stage| stage.as_document()).collect();
-    // Some stages are short for several, or are taken apart: then nothing of them is told as a part of the plan.
+    // Some stages are translated to several or split; then none of them is shown as part of the plan.
     let by_values = request.distinct.is_some()
         && planner::is_by_values(&planner::choose(&request, source, &context)?.0);
     let above = match rest.len() == stages.len() {
@@ -286,19 +287,19 @@ pub(super) fn aggregation(
     finish(call, body)
 }
 
-/// What stands on top of the planner's stages.
+/// What is above the planner's stages.
 enum Top {
     Nothing,
     Projection(Box<(RawDocumentBuf, Projection)>),
     Count,
-    /// Stages of a pipeline: a projection, and how many groupings.
+    /// Stages of a pipeline: a projection, and the number of groupings.
     Stages {
         projection: Option<RawDocumentBuf>,
         groups: usize,
     },
 }
 
-/// A query that is explained.
+/// A query to explain.
 struct Query<'a> {
     source: &'a dyn Source,
     context: &'a Context,
@@ -323,7 +324,7 @@ impl<'a> Query<'a> {
         self.explain_below(request, Vec::new(), verbosity, body).map(drop)
     }
 
-    /// Appends `queryPlanner` and, where the query runs, `executionStats`.
+    /// Appends `queryPlanner` and, if the query runs, `executionStats`.
     fn explain_below(
         self,
         request: Request,
@@ -343,7 +344,7 @@ impl<'a> Query<'a> {
         let (mut chosen, rejected) = planner::choose(&request, self.source, self.context)?;
         shape.settle(&chosen);
         if matches!(self.top, Top::Stages { groups: 1.., .. }) {
-            // mongod's second engine does not tell of plans by branch.
+            // mongod's second execution engine (SBE) does not show subplans.
             chosen.subplan = false;
             shape.below_grouping(&chosen, &request);
         }
@@ -468,7 +469,7 @@ impl<'a> Query<'a> {
         doc
     }
 
-    /// Runs a plan to its end and keeps nothing but the counts.
+    /// Runs a plan to its end and keeps only the counts.
     fn execute(
         &self,
         candidate: &Candidate,
@@ -488,7 +489,7 @@ impl<'a> Query<'a> {
         let above = returned.split_off(planned.min(returned.len()));
         let examined = pipeline.examined();
         let mut ran = Ran { returned, above, millis: millis(started), examined };
-        // As mongod counts it, the end of the keys is one, if it is come to.
+        // As in mongod, reaching the end of the keys counts as one examined key.
         let ended = limit.is_none_or(|limit| ran.rows() < limit);
         let counts = matches!(self.top, Top::Count) && candidate.counts_keys();
         ran.examined.keys += u64::from(counts && ended);
@@ -501,7 +502,7 @@ fn append_bounds(doc: &mut RawDocumentBuf, planned: u64) {
     append_limits(doc);
 }
 
-/// None of the planner's limits was reached: it has none that would change a plan.
+/// None of the planner's limits was reached, since it has none that would change a plan.
 fn append_limits(doc: &mut RawDocumentBuf) {
     for name in [
         cstr!("maxIndexedOrSolutionsReached"),
@@ -517,7 +518,7 @@ fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A collection that is not there.
+/// The explanation for a missing collection.
 fn absent(call: &Call, ns: &str, filter: &RawDoc, verbosity: Verbosity) -> Outcome {
     let matcher = query::matcher::Matcher::parse(filter, &query::matcher::ParseContext::default())?;
     let shape = Shape::of(&Request::new(matcher));
@@ -546,7 +547,7 @@ fn absent(call: &Call, ns: &str, filter: &RawDoc, verbosity: Verbosity) -> Outco
     finish(call, body)
 }
 
-/// What ends every explanation: the command and who answers.
+/// Appends the fields at the end of every explanation: the command and the server.
 fn finish(call: &Call, mut body: RawDocumentBuf) -> Outcome {
     let node = call.node();
     let profile = call.profile();

@@ -1,4 +1,4 @@
-//! features: what old shells ask for.
+//! features: asked for by old shells.
 
 use bson::{RawDocumentBuf, raw::cstr, rawdoc};
 

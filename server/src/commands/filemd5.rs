@@ -1,4 +1,4 @@
-//! filemd5: the checksum of a GridFS file, chunk after chunk.
+//! filemd5: the MD5 checksum of a GridFS file.
 
 use bson::{RawBsonRef, rawdoc};
 use md5::{Digest, Md5};
@@ -52,7 +52,7 @@ fn is_held(call: &Call, view: &View, until: Timestamp) -> Result<bool, Failure> 
 fn run(call: &Call, time: ReadTime) -> Outcome {
     let ns = chunks(call)?;
     if matches!(call.body.get_bool("partialOk"), Ok(true)) {
-        // The state between two calls is that of mongod's own library.
+        // The intermediate state would have to be that of mongod's own MD5 library.
         let text = "filemd5 with partialOk is not supported";
         return Err(Failure::said(ErrorCode::CommandNotSupported, text));
     }
@@ -72,7 +72,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     Ok(rawdoc! { "numChunks": sizes::number(n), "md5": sum }.into())
 }
 
-/// The chunks of the file in their order. mongod insists on the index that drivers make for them.
+/// The chunks of the file in order. mongod requires the index that drivers create for them.
 fn request(call: &Call, source: &dyn Source) -> Result<Request, Failure> {
     let id = call.body.get(&call.name).ok().flatten().unwrap_or(RawBsonRef::Null);
     let mut filter = bson::RawDocumentBuf::new();

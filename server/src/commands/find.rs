@@ -1,4 +1,4 @@
-//! find: documents of a collection, the first batch of them.
+//! find: opens a cursor on a collection and returns its first batch.
 
 mod asked;
 
@@ -62,7 +62,7 @@ fn run(call: Call) -> Waiting {
     })
 }
 
-/// True if a transaction that was prepared until then holds a document that may be found.
+/// True if a transaction prepared up to `until` has written a document that may be found.
 fn is_held(asked: &Asked, target: &Target, view: &View, until: Timestamp) -> Result<bool, Failure> {
     if asked.is_point_read()
         && let Some(collection) = target.collection(view)?.filter(|coll| coll.collator().is_none())
@@ -79,7 +79,7 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
     let opened = match Opened::target(call, time, target, Some(&asked.filter))? {
         Named::Here(opened) => opened,
         Named::View(view) => {
-            // mongod understands it as a find before it makes a pipeline of it.
+            // mongod parses it as a find before it converts it to a pipeline.
             let parsing = ParseContext::default();
             let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
             asked.check_natural()?;
@@ -108,7 +108,7 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
     opened.cursor(call, (ns, time), planned, (surroundings, &context), &asked.first())
 }
 
-/// A cursor that tails, or that tells where it could go on.
+/// A tailable cursor, or one with resume tokens.
 fn in_natural_order(
     call: &Call,
     asked: &Asked,
@@ -140,7 +140,8 @@ fn in_natural_order(
     })
 }
 
-/// mongod looks for the index of a search while it reads the filter: what stands behind it is not read then.
+/// mongod looks up the text index while it parses the filter, so a missing one is reported before errors in later
+/// fields.
 fn check_text_in_front(filter: &RawDoc, collection: &Collection) -> Result<(), Failure> {
     let Some(Ok((name, search))) = filter.iter().next() else { return Ok(()) };
     if name.as_str() != "$text" {
@@ -165,7 +166,7 @@ fn is_text(spec: &RawDocument) -> bool {
     key.is_ok_and(|key| key.iter().flatten().any(|(_, kind)| kind.as_str() == Some("text")))
 }
 
-/// A search of text where no collection of the catalog is.
+/// The error for a text search without a collection of the catalog.
 pub(super) fn no_text_index(ns: &Namespace, opened: &Opened) -> Failure {
     let why = match opened.is_absent() {
         true => format!(" (no such collection '{ns}')"),
@@ -175,7 +176,7 @@ pub(super) fn no_text_index(ns: &Namespace, opened: &Opened) -> Failure {
 }
 
 impl Asked {
-    /// What its batches share.
+    /// The parts of the context that all batches of the cursor share.
     pub(super) fn surroundings(&self, call: &Call) -> Surroundings {
         let spills = self.disk_use.unwrap_or(call.profile().disk_use_by_default);
         Surroundings::new(call, self.variables.values.clone(), spills)
@@ -196,7 +197,7 @@ fn projection(
     Ok(asked.projection.as_ref().map(parse).transpose()?)
 }
 
-/// A find that was understood.
+/// A find that was parsed.
 pub(super) struct Prepared {
     collator: Option<Arc<Collator>>,
     pub(super) request: Request,
@@ -204,7 +205,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// What its batches share.
+    /// The parts of the context that all batches of the cursor share.
     pub(super) fn surroundings(&self, asked: &Asked, call: &Call) -> Surroundings {
         asked.surroundings(call).with_collator(self.collator.clone())
     }
@@ -213,7 +214,7 @@ impl Prepared {
         let collection = opened.collection.as_deref();
         let collator = collation::of_collection(asked.collation.as_ref(), collection)?;
         let natural = asked.natural()?;
-        // A hint of natural order says how documents are reached, not how they are sorted.
+        // A hint of natural order determines how documents are read, not how they are sorted.
         let natural_sort = asked.natural_sort()?;
         let sort = asked.sort.as_ref().filter(|_| natural_sort.is_none());
         let parsing = ParseContext { collator: collator.clone() };
@@ -223,7 +224,7 @@ impl Prepared {
         let filter = Matcher::parse_scoped(&asked.filter, &parsing, &asked.variables.scope)?;
         asked.check_natural()?;
         let projection = projection(asked, &parsing, &filter)?;
-        // After both: of several errors theirs is the one that is said.
+        // Parsed after both, so that of several errors theirs is reported.
         let sort = sort
             .map(|sort| SortPattern::parse_find(sort, collator.clone(), &filter))
             .transpose()?;
@@ -241,7 +242,7 @@ impl Prepared {
         Ok(Self { collator, request, projection })
     }
 
-    /// Holds the request to the index that the hint names, with `min` and `max` as its ends.
+    /// Restricts the request to the hinted index, with `min` and `max` as its bounds.
     pub(super) fn hold_to_hint(
         &mut self,
         asked: &Asked,

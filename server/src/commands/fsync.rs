@@ -1,4 +1,4 @@
-//! fsync: everything that was acknowledged is on the disk already.
+//! fsync: nothing to do, since everything acknowledged is already on disk.
 
 use bson::rawdoc;
 use protocol::ErrorCode;

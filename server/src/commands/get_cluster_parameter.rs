@@ -1,4 +1,4 @@
-//! getClusterParameter: what the set's `config.clusterParameters` says, and the defaults of 8.2.
+//! getClusterParameter: the content of the set's `config.clusterParameters`, and the defaults of 8.2.
 
 use bson::{
     RawArrayBuf, RawBsonRef, RawDocumentBuf, Timestamp,
@@ -89,7 +89,7 @@ fn unset(name: &str, fields: &RawDocumentBuf) -> RawDocumentBuf {
     doc
 }
 
-/// The parameters of 8.2, in the order in which it shows them.
+/// The parameters of 8.2 in its order.
 fn defaults() -> Vec<(&'static str, RawDocumentBuf)> {
     let no = |name: &str| {
         let mut doc = RawDocumentBuf::new();

@@ -1,4 +1,4 @@
-//! getCmdLineOpts: how the server was started.
+//! getCmdLineOpts: the options with which the server was started.
 
 use bson::{RawDocumentBuf, rawdoc};
 use protocol::ErrorCode;

@@ -1,4 +1,4 @@
-//! getDefaultRWConcern: the implicit defaults; an operator's own live in `config.settings`.
+//! getDefaultRWConcern: the implicit defaults; those set by an operator are in `config.settings`.
 
 use bson::{DateTime, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::ErrorCode;

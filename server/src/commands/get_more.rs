@@ -1,7 +1,7 @@
 //! getMore: the next batch of a cursor.
 //!
-//! A tailing cursor at its end waits: until something was applied, until its time is over, or, on the oplog, until
-//! the commit point has passed the one that the client knows, of which the reply's metadata then tells.
+//! A tailable cursor at its end waits until something was applied, until its time is over, or, on the oplog, until
+//! the commit point has passed the one that the client knows; the reply's metadata then contains the new one.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ pub(super) const COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// How long a tailing cursor waits if the client does not say.
+/// How long a tailable cursor waits by default.
 const AWAIT: Duration = Duration::from_secs(1);
 
 struct Asked {
@@ -96,10 +96,10 @@ async fn run(call: Call) -> Outcome {
     Ok(Reply { then: Then::Again(next_request(&call)), ..Reply::from(body) })
 }
 
-/// Whoever opened a cursor may go on with it, as long as they may still do what it does. A cursor that does not
-/// exist is unknown to everybody.
+/// Checks that the client opened the cursor and still has the privileges for it. A missing cursor is reported to
+/// everybody.
 fn check_rights(call: &Call, asked: &Asked) -> Result<(), Failure> {
-    // The localhost exception opens no cursors.
+    // The localhost exception does not allow cursors.
     if call.who.users().is_empty() {
         return Err(call.unauthorized());
     }
@@ -118,7 +118,7 @@ fn check_rights(call: &Call, asked: &Asked) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A session as errors name it.
+/// A session as shown in errors.
 fn shown(session: SessionId, call: &Call) -> String {
     let (id, user) = (Uuid::from_bytes(session.id), STANDARD.encode(session.user));
     let end = if call.profile().sessions_show_transactions { " -  - " } else { "" };
@@ -163,7 +163,7 @@ fn check_owner(call: &Call, asked: &Asked, cursor: &Cursor) -> Result<(), Failur
     }
 }
 
-/// Fills a batch, waiting at the end of a tailing cursor.
+/// Fills a batch, waiting at the end of a tailable cursor.
 async fn next_batch(
     call: &Call,
     asked: &Asked,
@@ -189,7 +189,7 @@ async fn next_batch(
                 _ = stable.changed(), if asked.known_commit.is_some() => {}
             }
         };
-        // The time being over is answered with an empty batch.
+        // A timeout is answered with an empty batch.
         let _ = tokio::time::timeout_at(deadline.into(), news).await;
     }
 }
@@ -215,12 +215,12 @@ async fn fill(
     .await
 }
 
-/// True if the client would learn of a newer commit point.
+/// True if the reply would contain a newer commit point than the client knows.
 fn commit_point_passed(store: &Store, asked: &Asked) -> bool {
     asked.known_commit.is_some_and(|known| store.watermarks().commit_point().op_time > known)
 }
 
-/// The same request, knowing the commit point of now.
+/// The same request with the current commit point.
 fn next_request(call: &Call) -> RawDoc {
     let committed = call.node().repl().map(|repl| repl.snapshot().committed.op_time);
     let Some(committed) = committed else { return call.body.clone() };
@@ -235,7 +235,7 @@ fn next_request(call: &Call) -> RawDoc {
     next.into()
 }
 
-/// A cursor that is out of the map; a failure, or a client that goes away, ends it.
+/// A cursor taken out of the map; an error or a disconnecting client ends it.
 struct Taken<'a> {
     call: &'a Call,
     id: i64,

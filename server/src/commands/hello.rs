@@ -1,7 +1,7 @@
-//! hello and isMaster: the handshake, and how drivers watch a server.
+//! hello and isMaster: the handshake, and how drivers monitor a server.
 //!
-//! With `topologyVersion` and `maxAwaitTimeMS` the answer waits until the topology changes; with the exhaust
-//! flag it repeats itself, each time with the topology version just sent.
+//! With `topologyVersion` and `maxAwaitTimeMS` the reply waits until the topology changes; with the exhaust flag it
+//! is repeated, each time with the topology version just sent.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -44,7 +44,7 @@ fn boxed(future: impl Future<Output = Outcome> + Send + 'static) -> Waiting {
     Box::pin(future)
 }
 
-/// `isWritablePrimary` or `ismaster`.
+/// Whether the reply has `isWritablePrimary` or `ismaster`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Words {
     Hello,
@@ -70,11 +70,11 @@ async fn hello(call: Call, words: Words) -> Outcome {
     Ok(Reply { then, ..Reply::from(body) })
 }
 
-/// What the request says.
+/// The parsed arguments.
 struct Asked {
     hello_ok: bool,
     internal: Option<Internal>,
-    /// `compression`, if it was sent: the part of it that we have too.
+    /// The supported ones of the client's `compression`, if it was sent.
     compressors: Option<protocol::Compressors>,
     metadata: Option<RawDoc>,
     wait: Option<Wait>,
@@ -105,7 +105,7 @@ impl Asked {
     }
 }
 
-/// The wire versions of a peer are its set's; they must both be there.
+/// Parses the wire versions of a peer, which are its set's; both must be present.
 fn internal(fields: &Fields<'_>) -> Result<Option<Internal>, Failure> {
     let Some(client) = fields.optional("internalClient")? else { return Ok(None) };
     let client = client.fields()?;
@@ -121,10 +121,11 @@ fn compression(call: &Call, fields: &Fields<'_>) -> Result<Option<protocol::Comp
     Ok(Some(call.node().compressors().negotiate(offered)))
 }
 
-/// mongod's limits for drivers since 8.0, and for members, routers and all before: it is kept as long as the connection.
+/// mongod's size limits of client metadata, which is kept as long as the connection: for drivers since 8.0, and for
+/// members, routers and older releases.
 const METADATA_LEN_MAX: usize = 512;
 const INTERNAL_METADATA_LEN_MAX: usize = 1024;
-/// mongod's limit of an appName.
+/// mongod's length limit of an appName.
 const APP_NAME_LEN_MAX: usize = 128;
 
 fn metadata(call: &Call, fields: &Fields<'_>) -> Result<Option<RawDoc>, Failure> {
@@ -156,7 +157,7 @@ fn metadata(call: &Call, fields: &Fields<'_>) -> Result<Option<RawDoc>, Failure>
     }
 }
 
-/// What must be there of a client's program, its driver and its system.
+/// Checks the required fields of the client metadata.
 fn check_metadata(client: &RawDocument) -> Result<(), Failure> {
     let said = |code, text: String| {
         Err(Failure::said(code, format!("{text} in the client metadata document")))
@@ -225,7 +226,7 @@ fn wait(fields: &Fields<'_>) -> Result<Option<Wait>, Failure> {
     Ok(Some(Wait { process_id, counter, max }))
 }
 
-/// The moment that the appName of a first hello asks for.
+/// The timestamp that the appName of a first hello asks for.
 fn pin(call: &Call, asked: &Asked) -> Result<Option<Arc<Pin>>, Failure> {
     let client = &call.client;
     let Some(metadata) = asked.metadata.as_ref().filter(|_| asked.internal.is_none()) else {
@@ -255,7 +256,7 @@ fn settle(call: &Call, asked: &Asked) -> Result<(), Failure> {
         }
     });
     call.client.hold_pin(&call.who)?;
-    // Where members must prove it, their word counts when they have.
+    // With access control, a member is trusted only after it has authenticated.
     if asked.internal.is_some() && !call.node().auth.required() {
         call.client.member_is_known();
     }
@@ -268,7 +269,7 @@ fn settle(call: &Call, asked: &Asked) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns when the topology is not the one that the client knows, or when the time is over.
+/// Returns when the topology differs from the one that the client knows, or after the timeout.
 async fn wait_for_change(call: &Call, wait: &Wait, words: Words) -> Result<(), Failure> {
     let node = call.node();
     if wait.process_id != node.process_id {
@@ -292,7 +293,7 @@ async fn wait_for_change(call: &Call, wait: &Wait, words: Words) -> Result<(), F
         Words::IsMaster => &node.metrics.exhaust_is_master,
     };
     let _exhaust = call.exhaust_allowed.then(|| gauge.hold());
-    // The time being over is an answer like any other.
+    // A timeout leads to a normal reply.
     let _ = tokio::time::timeout(wait.max, node.topology_change(wait.counter)).await;
     Ok(())
 }
@@ -327,7 +328,7 @@ fn compose(call: &Call, asked: &Asked, words: Words) -> RawDocumentBuf {
     body
 }
 
-/// A peer gets the one version of its set. Before there is a config that is whatever the peer itself speaks.
+/// A peer gets the single wire version of its set. Before there is a config, that is the peer's own.
 fn wire_versions(call: &Call, asked: &Asked) -> (i32, i32) {
     let own = call.profile().wire_version;
     let Some(internal) = &asked.internal else { return (0, own) };
@@ -358,7 +359,7 @@ fn append_role(call: &Call, words: Words, body: &mut RawDocumentBuf) {
     body.append(cstr!("topologyVersion"), node.topology_version());
 }
 
-/// A member that is about to leave tells drivers so; only hello does.
+/// A member that is shutting down tells drivers so; only hello does.
 fn refuse_when_quiescing(call: &Call) -> Result<(), Failure> {
     let node = call.node();
     match node.shutdown.phase() {
@@ -371,7 +372,7 @@ fn refuse_when_quiescing(call: &Call) -> Result<(), Failure> {
     }
 }
 
-/// The same request, knowing the topology that was just told.
+/// The same request with the topology version that was just sent.
 fn next_request(request: &RawDoc, reply: &RawDocumentBuf) -> Then {
     let Ok(version) = reply.get_document("topologyVersion") else { return Then::Wait };
     let mut next = RawDocumentBuf::new();

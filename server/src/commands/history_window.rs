@@ -1,14 +1,14 @@
-//! How far back reads can go, and what that costs, as serverStatus and replSetGetStatus tell it.
+//! Shows how far back reads can go and the size of the history, for serverStatus and replSetGetStatus.
 
 use bson::{DateTime, RawDocumentBuf, Timestamp, raw::CString, raw::cstr, rawdoc};
 
 use super::sizes;
 use crate::context::Node;
 
-/// Collections that are told one by one; the rest is summed up.
+/// Maximum number of collections shown individually; the rest is summed up.
 const COLLECTIONS_MAX: usize = 100;
 
-/// The true extent: what can be read now, not what was asked for.
+/// The actual extent: what can be read now, not what was configured.
 pub(super) fn extent(node: &Node) -> RawDocumentBuf {
     let Ok(store) = node.store() else { return RawDocumentBuf::new() };
     let window = node.parameters.history_window();
@@ -31,7 +31,7 @@ pub(super) fn extent(node: &Node) -> RawDocumentBuf {
     doc
 }
 
-/// The section of serverStatus: the extent, and its cost by collection, the dearest first.
+/// The section of serverStatus: the extent, and its size by collection, largest first.
 pub(super) fn section(node: &Node) -> RawDocumentBuf {
     let mut doc = extent(node);
     let Ok(store) = node.store() else { return doc };

@@ -1,4 +1,4 @@
-//! hostInfo: the machine.
+//! hostInfo: information about the machine.
 
 use bson::{DateTime, RawDocumentBuf, raw::cstr, rawdoc};
 

@@ -1,4 +1,4 @@
-//! _isSelf: how a member finds itself among the addresses of a config.
+//! _isSelf: lets a member find itself among the addresses of a config.
 
 use bson::rawdoc;
 

@@ -43,7 +43,7 @@ fn run(call: &Call) -> Outcome {
     .into())
 }
 
-/// One's own cursors, or anybody's for those who may.
+/// Checks that the cursor is the client's own, or that the client may kill any cursor.
 pub(super) fn check_rights(call: &Call, id: i64) -> Result<(), Failure> {
     if !call.who.is_restricted() || call.who.may(Target::Cluster, action("killAnyCursor")) {
         return Ok(());

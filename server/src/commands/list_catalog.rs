@@ -1,4 +1,4 @@
-//! `$listCatalog` and `$listClusterCatalog`: what is in the catalog.
+//! `$listCatalog` and `$listClusterCatalog`: the content of the catalog.
 
 use bson::{
     Binary, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf,
@@ -51,7 +51,7 @@ fn of_view(entry: &views::ViewEntry, db: &str) -> RawDocumentBuf {
     doc
 }
 
-/// mongod's idents name files of its engine; ours say which collection or index is meant.
+/// mongod's idents name files of its engine; ours name the collection or index.
 fn of_collection(collection: &Collection) -> RawDocumentBuf {
     let ns = collection.ns();
     let uuid = collection.uuid();
@@ -97,7 +97,8 @@ fn entry(spec: &RawDocument, ready: bool, paths: Option<Paths>) -> RawDocumentBu
     doc
 }
 
-/// For each path of the key one byte for each name in it: 1 where an array was seen. Only trees and spheres keep them.
+/// The multikey paths: for each path of the key one byte per path component, 1 if an array was seen there. Only btree
+/// and 2dsphere indexes have them.
 fn multikey_paths(index: &Index) -> Option<Paths> {
     let key = index.key_pattern()?;
     let keeps = key.iter().flatten().all(|(name, kind)| {
@@ -120,7 +121,7 @@ fn multikey_paths(index: &Index) -> Option<Paths> {
     })
 }
 
-/// What listCollections lists, with the names of databases.
+/// The entries of listCollections, with database names.
 pub(super) fn cluster_entries(
     call: &Call,
     view: &View,

@@ -1,4 +1,4 @@
-//! listCommands: this table.
+//! listCommands: the table of commands.
 
 use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::Profile;
@@ -26,7 +26,7 @@ fn run(call: &Call) -> Outcome {
 }
 
 fn describe(command: &Command, profile: &Profile) -> RawDocumentBuf {
-    // The word changed with 5.0, as did the stable API.
+    // The field name changed with 5.0, as did the stable API.
     let modern = profile.stable_api;
     let mut doc = rawdoc! {
         "help": command.help,

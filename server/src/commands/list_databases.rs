@@ -63,7 +63,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     Ok(body.into())
 }
 
-/// Whether those that the client may not touch are left out.
+/// Whether databases that the client may not access are left out.
 fn authorized_alone(call: &Call, fields: &Fields<'_>) -> Result<bool, Failure> {
     let asked = fields.optional("authorizedDatabases")?.map(|flag| flag.safe_bool()).transpose()?;
     let may_see_all = call.who.may(Target::Cluster, action("listDatabases"));
@@ -75,7 +75,7 @@ fn authorized_alone(call: &Call, fields: &Fields<'_>) -> Result<bool, Failure> {
 }
 
 fn append_size(doc: &mut RawDocumentBuf, call: &Call, size: i64) {
-    // 4.4 has no whole numbers here.
+    // 4.4 shows doubles here.
     if call.profile().database_sizes_are_longs {
         doc.append(cstr!("sizeOnDisk"), size);
     } else {

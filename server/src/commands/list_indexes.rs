@@ -56,7 +56,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     list_cursor::reply(call, collection.ns().clone(), listed)
 }
 
-/// From 5.0 on specs go through a parser: known fields in its order and with its types, the rest behind.
+/// Since 5.0 specs are shown in a fixed order with fixed types; unknown fields come last.
 fn typed(spec: &RawDocument) -> Result<RawDoc, Failure> {
     let bad = |e: bson::error::Error| Failure::said(ErrorCode::InternalError, e.to_string());
     let mut out = RawDocumentBuf::new();
@@ -99,7 +99,7 @@ const SPEC_FIELDS: &[(&str, Kind)] = &[
     ("finestIndexedLevel", Kind::Int),
 ];
 
-/// A number; booleans stay what they are.
+/// A number; booleans are not converted.
 fn number(value: RawBsonRef<'_>) -> Option<f64> {
     match value {
         RawBsonRef::Int32(n) => Some(f64::from(n)),
@@ -110,7 +110,7 @@ fn number(value: RawBsonRef<'_>) -> Option<f64> {
     }
 }
 
-/// A time-series collection is a view, and its indexes are those of its buckets, in other words.
+/// The indexes of a time-series collection, converted from those of its buckets.
 fn of_time_series(view: &View, ns: &Namespace) -> Result<Option<Vec<RawDoc>>, Failure> {
     let all = views::all(view, ns.db())?;
     let entry = all.iter().find(|entry| entry.name == ns.coll());
@@ -124,7 +124,7 @@ fn of_time_series(view: &View, ns: &Namespace) -> Result<Option<Vec<RawDoc>>, Fa
     Ok(Some(specs.map(|index| of_measurements(index.spec(), meta).into()).collect()))
 }
 
-/// An index of buckets as one of measurements: what it was made from, if that is noted, or else its key read backwards.
+/// Converts an index on buckets to one on measurements: from the original spec, if stored, otherwise from its key.
 fn of_measurements(spec: &RawDocument, meta: Option<&str>) -> RawDocumentBuf {
     let original = spec.get_document("originalSpec").ok();
     let mut key = RawDocumentBuf::new();
@@ -132,7 +132,7 @@ fn of_measurements(spec: &RawDocument, meta: Option<&str>) -> RawDocumentBuf {
         let name = name.as_str();
         let shown = match (name.strip_prefix("meta"), name.strip_prefix("control.")) {
             (Some(below), _) => format!("{}{below}", meta.unwrap_or("meta")),
-            // A field is two of a bucket: its least and its greatest value.
+            // A field has two keys on buckets: its minimum and its maximum.
             (_, Some(bound)) => bound.split_once('.').map_or(bound, |(_, field)| field).to_owned(),
             _ => name.to_owned(),
         };
@@ -174,7 +174,7 @@ fn specs(collection: &Collection, build_ids: bool) -> Vec<RawDoc> {
     specs
 }
 
-/// How the key of a clustered collection is listed; buckets of time series do not show theirs.
+/// The entry of a clustered collection's key; buckets of time series do not show theirs.
 fn clustered(collection: &Collection) -> Option<RawDoc> {
     let options = collection.options();
     if !collection.is_clustered() || options.get("timeseries").ok().flatten().is_some() {

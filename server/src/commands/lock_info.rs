@@ -1,4 +1,4 @@
-//! lockInfo: there are no locks that an operator could see.
+//! lockInfo: empty, since there are no locks that an operator could see.
 
 use bson::{RawArrayBuf, rawdoc};
 

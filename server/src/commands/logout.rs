@@ -1,4 +1,4 @@
-//! logout: forgets who the client is.
+//! logout: logs out the users of a database.
 
 use super::{Command, Run};
 use crate::context::{Call, Outcome, Reply};

@@ -1,4 +1,4 @@
-//! mapReduce: understood and checked, but there is no JavaScript here. What mongod says without scripting is said.
+//! mapReduce: parsed and checked, but there is no JavaScript, so it returns mongod's error for disabled scripting.
 
 use bson::{RawBsonRef, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc, Timestamp};
@@ -73,7 +73,7 @@ fn run(call: &Call, time: ReadTime) -> Outcome {
     let request = request(call, &fields, &opened)?;
     let context = surroundings::query_context(call);
     let mut planned = opened.plan(request, &context)?;
-    // The first document would be mapped.
+    // The first document would have to be mapped.
     let any = planned.pipeline.next(&mut Input::new(opened.source(), &context))?.is_some();
     if inline && !any { Ok(nothing()) } else { Err(no_engine(&ns.to_string())) }
 }
@@ -90,7 +90,7 @@ fn no_engine(ns: &str) -> Failure {
     Failure::said(ErrorCode::from_code(31_264), text)
 }
 
-/// Whether the parts are of the right kinds, and whether the results are to be the reply.
+/// Checks the types of the arguments; true if the results are to be returned inline.
 fn check(fields: &Fields<'_>) -> Result<bool, Failure> {
     for name in ["map", "reduce"] {
         check_code(name, fields.required(name)?.raw())?;

@@ -1,5 +1,5 @@
-//! Stages that stand first in a pipeline and show the server itself: `$collStats`, `$indexStats`, `$currentOp`,
-//! `$listCatalog`, `$listLocalSessions`, `$listSessions`, `$planCacheStats` and their like.
+//! First stages of a pipeline that show the server itself: `$collStats`, `$indexStats`, `$currentOp`, `$listCatalog`,
+//! `$listLocalSessions`, `$listSessions`, `$planCacheStats` and similar ones.
 
 use bson::{
     Binary, DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc,
@@ -41,7 +41,7 @@ pub(super) fn take(
         return Ok((None, pipeline));
     };
     check(target, asked)?;
-    // A view's own stages would come before it, and it would not be the first; but for `$collStats`, which tells of
+    // On a view, its own stages come first, so this would not be the first stage; except `$collStats`, which shows
     // the view itself.
     if let Target::Name(ns) = target
         && shows != Shows::CollStats
@@ -62,7 +62,7 @@ pub(super) fn take(
             current_op::list(call, all_users)
         }
         Shows::ListLocalSessions => sessions(call, whose(call, spec).as_deref()),
-        // Plans are chosen anew for every query: there is no cache to show.
+        // There is no plan cache: every query is planned anew.
         Shows::PlanCacheStats => match target.collection(view)? {
             Some(_) => Vec::new(),
             None => {
@@ -72,7 +72,7 @@ pub(super) fn take(
         },
         Shows::ListCatalog => list_catalog::entries(view, target)?,
         Shows::ListClusterCatalog => list_catalog::cluster_entries(call, view, target, spec)?,
-        // Nothing is sampled, set or counted.
+        // These features do not exist here, so there is nothing to show.
         Shows::ListSampledQueries | Shows::QuerySettings | Shows::QueryStats => Vec::new(),
         Shows::ListSessions => {
             let filter = whose(call, spec).map(|users| {
@@ -89,7 +89,7 @@ pub(super) fn take(
     Ok((Some(docs), rest))
 }
 
-/// Refuses what is wrong anywhere in the pipeline before its first stage is taken away.
+/// Checks the whole pipeline before its first stage is removed.
 fn check(target: &Target, asked: &aggregate::Asked) -> Result<(), Failure> {
     let Target::Name(ns) = target else { return Ok(()) };
     let context = StageContext {
@@ -216,7 +216,7 @@ fn indexes(call: &Call, collection: Option<&Collection>) -> Vec<RawDoc> {
         .collect()
 }
 
-/// Whose sessions a stage shows: those of the users that it names, one's own if it names none, or everybody's.
+/// Whose sessions a stage shows: those of the named users, the client's own if none are named, or everybody's.
 fn whose(call: &Call, spec: &RawDocument) -> Option<Vec<Digest>> {
     let named = pipeline::users(spec);
     let all = matches!(spec.get_bool("allUsers"), Ok(true))

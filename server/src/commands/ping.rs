@@ -1,4 +1,4 @@
-//! ping: is anybody there?
+//! ping: checks that the server answers.
 
 use super::{Api, Auth, Command, Fields, Run};
 use crate::context::Reply;

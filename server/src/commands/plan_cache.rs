@@ -1,7 +1,7 @@
 //! planCacheClear, planCacheSetFilter, planCacheClearFilters and planCacheListFilters.
 //!
-//! Plans are chosen anew for every query, so there is nothing to clear. Index filters hold queries of a shape to some
-//! of the indexes: see [`crate::index_filters`].
+//! Every query is planned anew, so there is nothing to clear. Index filters restrict queries of a shape to some of
+//! the indexes: see [`crate::index_filters`].
 
 use std::sync::Arc;
 
@@ -107,7 +107,7 @@ fn list(call: &Call) -> Outcome {
     Ok(rawdoc! { "filters": shown }.into())
 }
 
-/// The collection, if it is there. A view has no plans of its own.
+/// The collection, if it exists. A view has no plans of its own.
 fn collection(call: &Call) -> Result<Option<Arc<Collection>>, Failure> {
     let target = Target::parse(call)?;
     let view = call.node().store()?.view(ReadAt::Newest)?;

@@ -1,4 +1,4 @@
-//! profile: there is no profiler; its threshold for slow operations is settable.
+//! profile: there is no profiler, but the threshold of slow operations can be set.
 
 use bson::rawdoc;
 use protocol::ErrorCode;

@@ -1,4 +1,4 @@
-//! Commands that only a primary runs. They are known, so that they are refused as a secondary refuses them.
+//! Commands that only a primary runs. They are listed so that they are refused as a secondary refuses them.
 
 use protocol::{ErrorCode, Release};
 
@@ -9,7 +9,7 @@ use crate::{
     error::Failure,
 };
 
-/// The gate refuses before any handler is reached.
+/// Never called: the state check refuses the command before.
 pub(super) fn unreachable(call: &Call) -> Outcome {
     let text = format!("command '{}' has no handler", call.name);
     Err(Failure::said(ErrorCode::InternalError, text))
@@ -22,7 +22,7 @@ pub(super) fn commands() -> impl Iterator<Item = Command> {
     stable.chain(others).chain(newer)
 }
 
-/// Name, aliases, only on `admin`, help, what it needs.
+/// Name, aliases, only on `admin`, help, required privileges.
 type Row = (&'static str, &'static [&'static str], bool, &'static str, Auth);
 
 fn primary(&(name, aliases, admin_only, help, auth): &Row, api: Api) -> Command {
@@ -58,7 +58,7 @@ const fn on_coll(name: &str) -> Auth {
     Auth::Collection(action(name))
 }
 
-/// In the stable API.
+/// Commands in the stable API.
 #[rustfmt::skip]
 const STABLE: &[Row] = &[
     ("abortTransaction", &[], true, "Aborts a transaction.", Auth::User),
@@ -77,7 +77,7 @@ const STABLE: &[Row] = &[
     ("update", &[], false, "Updates documents.", Auth::Body("`update` on the collection, `insert` for an upsert", writes::update)),
 ];
 
-/// Not in the stable API.
+/// Commands that are not in the stable API.
 #[rustfmt::skip]
 const OTHERS: &[Row] = &[
     ("appendOplogNote", &[], true, "Writes a no-op to the oplog.", on_cluster("appendOplogNote")),
@@ -114,7 +114,7 @@ const OTHERS: &[Row] = &[
     ("voteCommitIndexBuild", &[], true, "A member has built an index.", MEMBER),
 ];
 
-/// From 8.0 on.
+/// Commands since 8.0.
 #[rustfmt::skip]
 const NEWER: &[Row] = &[
     ("cleanupStructuredEncryptionData", &[], false, "Tidies up after queryable encryption.", on_coll("cleanupStructuredEncryptionData")),

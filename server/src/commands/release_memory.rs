@@ -1,4 +1,4 @@
-//! releaseMemory: open cursors hold little; what they hold they need.
+//! releaseMemory: open cursors hold little memory, and need it.
 
 use bson::{RawArrayBuf, RawBsonRef, rawdoc};
 use protocol::{Fields, Release};

@@ -1,4 +1,4 @@
-//! The commands of replica sets, answered by the replication node.
+//! The replica set commands, answered by the replication node.
 
 use bson::{raw::cstr, rawdoc};
 use protocol::{ErrorCode, RawDoc};

@@ -1,6 +1,6 @@
-//! replSetResizeOplog: another size for the oplog, or another time that entries are kept for.
+//! replSetResizeOplog: changes the size or the minimum retention of the oplog.
 //!
-//! The size stays, the time ends with the process, as with mongod: it is a start option.
+//! As in mongod, the size is persistent and the retention is not, because it is a start option.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) const COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// In megabytes, with the words for both.
+/// Minimum and maximum in megabytes, each with its text.
 const SIZE: (f64, &str, f64, &str) = (990.0, "990", 1_073_741_824.0, "1.07374e+09");
 
 const BYTES_PER_MB: f64 = 1024.0 * 1024.0;
@@ -42,7 +42,7 @@ fn run(call: &Call) -> Outcome {
     let hours = number(call, &fields, "minRetentionHours")?;
     let (min, min_text, max, max_text) = SIZE;
     if let Some(size) = size {
-        // Not a number is too small.
+        // NaN counts as too small.
         if size.is_nan() || size < min {
             return Err(out_of_bounds(call, "size", ">=", min_text, size));
         }
@@ -79,7 +79,7 @@ fn bytes(megabytes: f64) -> u64 {
     (megabytes * BYTES_PER_MB) as u64
 }
 
-/// Newer versions take any number, and no field that they do not know.
+/// Newer releases accept any number type, and no unknown fields.
 fn is_lenient(call: &Call) -> bool {
     call.profile().typed_commands
 }
@@ -108,7 +108,7 @@ fn out_of_bounds(call: &Call, name: &str, sign: &str, bound: &str, actual: f64) 
     Failure::said(code, text)
 }
 
-/// With six digits, as mongod's texts have it.
+/// A number with six digits, as in mongod's texts.
 fn shown(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();

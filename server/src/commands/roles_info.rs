@@ -1,4 +1,4 @@
-//! rolesInfo: roles, built in and made by users, with all that they inherit.
+//! rolesInfo: built-in and user-defined roles, with everything that they inherit.
 
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, Namespace, RawDoc};
@@ -28,7 +28,7 @@ pub(super) const COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// The roles asked for by name; `None` for all of the database.
+/// The roles requested by name; `None` for all of the database.
 fn asked(call: &Call) -> Result<Option<Vec<RoleName>>, Failure> {
     match call.body.get("rolesInfo") {
         Ok(Some(RawBsonRef::Int32(1) | RawBsonRef::Int64(1))) => Ok(None),
@@ -68,9 +68,9 @@ fn check(call: &Call) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What of a role is shown.
+/// What is shown of a role.
 struct Shows {
-    /// 4.4 leaves the `_id` out.
+    /// 4.4 does not show the `_id`.
     id: bool,
     privileges: bool,
     restrictions: bool,
@@ -153,7 +153,7 @@ fn built_in(builtin: &BuiltinRoles, name: &RoleName, shows: &Shows) -> RawDocume
     out
 }
 
-/// A role that somebody made.
+/// A user-defined role.
 fn made(
     view: &View,
     builtin: &BuiltinRoles,
@@ -202,7 +202,7 @@ fn one(value: RawBsonRef<'_>) -> RawArrayBuf {
     list
 }
 
-/// The roles together, as a user who has them would show.
+/// The combined roles, in the form of a user who has them.
 fn fragment(view: &View, builtin: &BuiltinRoles, names: &[RoleName]) -> Outcome {
     let resolved = user::resolve(names, builtin, &mut Roles::of(view))?;
     let roles = |names: &[RoleName]| names.iter().map(RoleName::to_raw).collect::<RawArrayBuf>();

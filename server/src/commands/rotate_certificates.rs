@@ -1,4 +1,4 @@
-//! rotateCertificates: reads the files of TLS again; connections that are open stay as they are.
+//! rotateCertificates: reloads the TLS files; open connections are not affected.
 
 use protocol::ErrorCode;
 

@@ -1,4 +1,4 @@
-//! saslStart and saslContinue, and what of a login happens within the hello.
+//! saslStart and saslContinue, and the part of a login within hello.
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
@@ -44,7 +44,8 @@ pub(super) const SASL_CONTINUE: Command = Command {
     ..Command::DEFAULT
 };
 
-/// One step of a login, when it is its turn. One that fails may be answered late, so that guessing takes long.
+/// Processes one step of a login when it is its turn. The reply to a failed one may be delayed, to slow down
+/// guessing.
 fn attempt(call: Call, step: fn(&Call) -> Outcome) -> Waiting {
     Box::pin(async move {
         let outcome = in_turn(&call, step).await;
@@ -62,7 +63,7 @@ async fn in_turn<T: Send + 'static>(
     let turn = call.node().auth.turn().await;
     let inner = call.clone();
     blocking::run(call, move || {
-        // Kept to the end of the work, also when the client goes away meanwhile.
+        // Held until the work is done, even if the client disconnects meanwhile.
         let _turn = turn;
         step(&inner)
     })
@@ -98,7 +99,7 @@ fn go_on(call: &Call) -> Outcome {
     Ok(payload.reply(sent).into())
 }
 
-/// A message, as bytes or as their Base64; the answer comes the same way.
+/// A message as bytes or as Base64; the reply has the same form.
 struct Payload {
     bytes: Vec<u8>,
     as_text: bool,
@@ -134,7 +135,7 @@ impl Payload {
     }
 }
 
-/// What a hello asks for on the way to a login.
+/// The part of a login within a hello.
 pub(super) async fn of_hello(call: &Call) -> Result<RawDocumentBuf, Failure> {
     let asks = ["saslSupportedMechs", "speculativeAuthenticate"]
         .iter()
@@ -161,7 +162,7 @@ fn of_login(call: &Call) -> Result<RawDocumentBuf, Failure> {
             return Err(Failure::said(ErrorCode::from_code(51769), text));
         }
     };
-    // One that fails is as if it had not been tried: the client begins in earnest.
+    // A failed speculative attempt is ignored: the client then starts a regular login.
     if let Ok(begun) = begun {
         body.append(cstr!("speculativeAuthenticate"), begun);
     }
@@ -177,7 +178,7 @@ fn append_mechanisms(call: &Call, of: &str, body: &mut RawDocumentBuf) -> Result
     };
     let name = UserName::new(user, db);
     let Some(user) = call.node().auth.find(call.node(), &name)? else { return Ok(()) };
-    // Strongest first; 4.4 has it the other way round.
+    // Strongest first; 4.4 has the opposite order.
     let order = if profile.strongest_mechanism_first {
         [Mechanism::ScramSha256, Mechanism::ScramSha1]
     } else {

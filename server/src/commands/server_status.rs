@@ -1,4 +1,4 @@
-//! serverStatus: counters and gauges, as far as mongostat and exporters read them.
+//! serverStatus: the counters and gauges that mongostat and exporters read.
 
 use bson::{DateTime, RawBsonRef, RawDocumentBuf, raw::CString, raw::cstr, rawdoc};
 
@@ -20,7 +20,7 @@ pub(super) const COMMAND: Command = Command {
 
 type Section = (&'static str, fn(&Node) -> RawDocumentBuf);
 
-/// In mongod's order.
+/// The sections in mongod's order.
 const SECTIONS: &[Section] = &[
     ("asserts", asserts),
     ("connections", connections),
@@ -69,7 +69,7 @@ fn run(call: &Call) -> Outcome {
     Ok(body.into())
 }
 
-/// Only members have it: hello's part of the set, and the rollback id.
+/// The section `repl`, only for members: hello's replica set part, and the rollback id.
 fn append_repl(call: &Call, body: &mut RawDocumentBuf) {
     let Some(repl) = call.node().repl() else { return };
     let snapshot = repl.snapshot();
@@ -120,7 +120,7 @@ fn connections(node: &Node) -> RawDocumentBuf {
     }
 }
 
-/// How far the private tail of a delayed member reaches.
+/// The private tail of a delayed member.
 fn delayed_member(node: &Node) -> RawDocumentBuf {
     let (Some(delay), Ok(store)) = (node.delay(), node.store()) else { return rawdoc! {} };
     let (state, marks) = (delay.state(), store.watermarks());

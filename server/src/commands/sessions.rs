@@ -1,4 +1,4 @@
-//! The commands of logical sessions.
+//! The commands for logical sessions.
 
 use bson::{Binary, RawBsonRef, RawDocument, rawdoc, spec::BinarySubtype};
 use protocol::ErrorCode;
@@ -12,7 +12,7 @@ use crate::{
     sessions::{Lsid, SessionId, TIMEOUT_MINUTES, Which, digest},
 };
 
-/// A login, not the localhost exception.
+/// Requires a login; the localhost exception does not suffice.
 const OWN_SESSIONS: Auth = Auth::Body("a login", requirement::own_sessions);
 
 pub(super) const START_SESSION: Command = Command {
@@ -123,7 +123,7 @@ fn end_matching(call: &Call) -> Outcome {
     Ok(Reply::empty())
 }
 
-/// By the session, by the digest of a user, by users, or all.
+/// The sessions of a pattern: by session, by user digest, by users, or all.
 fn fitting(call: &Call, pattern: &RawDocument) -> Result<Vec<Which>, Failure> {
     if let Ok(lsid) = pattern.get_document("lsid") {
         return Ok(vec![Which::One(Lsid::parse(lsid, &call.name)?.of(&call.who)?)]);
@@ -140,13 +140,13 @@ fn fitting(call: &Call, pattern: &RawDocument) -> Result<Vec<Which>, Failure> {
     Ok(users.iter().map(|user| Which::Of(UserName::digest(Some(user)))).collect())
 }
 
-/// Ends sessions, with their cursors.
+/// Ends sessions and their cursors.
 fn close(call: &Call, which: &Which) {
     call.node().sessions.end(which);
     call.node().cursors.kill_sessions(which);
 }
 
-/// The sessions of the command's array.
+/// The sessions in the command's array.
 fn listed(call: &Call) -> Result<Vec<SessionId>, Failure> {
     elements(call)?
         .into_iter()

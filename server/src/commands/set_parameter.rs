@@ -21,7 +21,7 @@ pub(super) const COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Fields of the command that are no parameters.
+/// Fields of the command that are not parameters.
 const OTHERS: &[&str] = &["comment", "lsid", "maxTimeMS", "apiVersion", "apiStrict", "txnNumber"];
 
 async fn run(call: Call) -> Outcome {
@@ -58,7 +58,7 @@ async fn run(call: Call) -> Outcome {
     Ok(rawdoc! { "was": RawBson::try_from(was).unwrap_or(RawBson::Null) }.into())
 }
 
-/// Stops the clock of a delayed member, lets it go on, or cuts its private tail off.
+/// Stops or resumes the clock of a delayed member, or cuts its private tail.
 async fn set_clock(call: &Call, to: &str) -> Result<Bson, Failure> {
     let wrong = |why: &dyn std::fmt::Display| {
         let text = format!("Bad value for parameter \"{DELAYED_CLOCK}\": {why}");

@@ -1,4 +1,4 @@
-//! Commands about shards, as a member of a plain set answers them.
+//! Sharding commands, answered as by a member of an unsharded set.
 
 use bson::{RawBsonRef, rawdoc};
 use protocol::{ErrorCode, fields::type_name};

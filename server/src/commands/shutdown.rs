@@ -29,8 +29,7 @@ fn run(call: &Call) -> Outcome {
         _ => TIMEOUT_SECS,
     };
     let node = call.node();
-    let quiesces = node.settings.repl_set.is_some() && node.profile().quiesces;
-    let quiesce = if quiesces { secs } else { 0 };
+    let quiesce = if node.quiesces() { secs } else { 0 };
     tracing::info!(target: "COMMAND", id = 4695400, ctx = call.client.name(),
         remote = %call.client.remote, "Shutdown command received");
     node.shutdown.begin(Duration::from_secs(quiesce));

@@ -23,7 +23,7 @@ fn aliases_find_their_command() {
     assert!(all().iter().all(|command| !command.help.is_empty()));
 }
 
-/// COMMANDS.md is written from the table; `UPDATE=1` rewrites it.
+/// COMMANDS.md is generated from the table; `UPDATE=1` rewrites it.
 #[test]
 fn commands_md_is_current() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../COMMANDS.md");

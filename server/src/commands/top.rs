@@ -1,4 +1,4 @@
-//! top: how long each collection kept the server.
+//! top: time spent on each collection.
 
 use bson::{RawDocumentBuf, raw::CString, raw::cstr, rawdoc};
 
@@ -21,7 +21,7 @@ pub(super) const COMMAND: Command = Command {
 fn run(call: &Call) -> Outcome {
     let mut totals = rawdoc! { "note": "all times in microseconds" };
     for (ns, usage) in call.node().operations.top() {
-        // A name with a zero byte is none: nothing can have been read from it.
+        // A name with a zero byte is invalid, so nothing can have been read from it.
         if let Ok(ns) = CString::try_from(ns) {
             totals.append(ns, shown(&usage));
         }

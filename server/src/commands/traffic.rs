@@ -1,4 +1,4 @@
-//! getTrafficRecordingStatus, startTrafficRecording, stopTrafficRecording: nothing is recorded.
+//! getTrafficRecordingStatus, startTrafficRecording, stopTrafficRecording: traffic recording is not supported.
 
 use protocol::{ErrorCode, Fields};
 

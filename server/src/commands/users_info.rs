@@ -1,4 +1,4 @@
-//! usersInfo: users, as their documents have them, without what would help to guess a password.
+//! usersInfo: users from their documents, without what would help to guess a password.
 
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, Namespace, RawDoc};
@@ -43,11 +43,11 @@ pub(super) const INVALIDATE: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Who is asked for.
+/// The requested users.
 enum Whom {
-    /// All of this database.
+    /// All users of the command's database.
     Here,
-    /// All.
+    /// All users of all databases.
     Everywhere,
     Named(Vec<UserName>),
 }
@@ -102,7 +102,7 @@ fn check(call: &Call) -> Result<(), Failure> {
     }
 }
 
-/// What of a user is shown.
+/// What is shown of a user.
 struct Shows {
     credentials: bool,
     custom_data: bool,

@@ -1,4 +1,4 @@
-//! validate: whether a collection holds together.
+//! validate: checks the consistency of a collection.
 
 use bson::{
     Binary, RawArrayBuf, RawDocumentBuf, raw::CString, raw::cstr, rawdoc, spec::BinarySubtype,

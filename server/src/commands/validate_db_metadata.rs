@@ -1,4 +1,4 @@
-//! validateDBMetadata: what of a database's collections, views and indexes the stable API does not have.
+//! validateDBMetadata: lists collections, views and indexes that the stable API does not support.
 
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 use protocol::{Fields, Namespace, Release};
@@ -59,7 +59,7 @@ fn run(call: &Call) -> Outcome {
     Ok(rawdoc! { "apiVersionErrors": errors }.into())
 }
 
-/// Indexes that version 1 does not have.
+/// Indexes that version 1 does not support.
 fn fault(ns: &Namespace, name: &str, spec: &bson::RawDocument) -> Option<RawDocumentBuf> {
     let kinds = ["text", "geoHaystack"];
     let key = spec.get_document("key").ok()?;

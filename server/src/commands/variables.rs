@@ -1,4 +1,4 @@
-//! `let`: variables of a command, whose values are settled before a document is looked at.
+//! `let`: variables of a command, evaluated before any document is read.
 
 use bson::{
     RawBsonRef, RawDocumentBuf,
@@ -14,19 +14,19 @@ use query::{
 
 use crate::error::Failure;
 
-/// Names and values.
+/// The variables with their values.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Variables {
-    /// The names, in their slots.
+    /// The scope with the variables' slots.
     pub(super) scope: Scope,
-    /// The values, in the order of the slots.
+    /// The values, in slot order.
     pub(super) values: Vec<OwnedValue>,
-    /// The names in the order of the values.
+    /// The names, in the order of the values.
     names: Vec<String>,
 }
 
 impl Variables {
-    /// Reads the field `let`.
+    /// Parses the field `let`.
     pub(super) fn parse(fields: &Fields<'_>, context: &Context) -> Result<Self, Failure> {
         let Some(given) = fields.optional("let")? else {
             return Ok(Self {
@@ -37,7 +37,7 @@ impl Variables {
         let given = RawDoc::from(given.document()?);
         let mut values: Vec<OwnedValue> = Vec::new();
         for (_, value) in given.iter().flatten() {
-            // Those before it have their values already.
+            // Earlier variables already have their values.
             let names = given.iter().flatten().map(|(name, _)| name.as_str().as_bytes());
             let before =
                 Scope::of_command(context.now, context.release, names.zip(values.iter().cloned()));
@@ -51,7 +51,7 @@ impl Variables {
         Ok(Self { scope, values, names })
     }
 
-    /// A `let` with the values in place of expressions, for another server; `None` if there are none.
+    /// A `let` with values instead of expressions, for another server; `None` if there are none.
     pub(super) fn settled(&self) -> Option<RawDocumentBuf> {
         let mut out = RawDocumentBuf::new();
         for (name, value) in self.names.iter().zip(&self.values) {
@@ -74,7 +74,7 @@ fn evaluate(
     let Some(value) = Value::from_raw(value) else { return Ok(OwnedValue::from(Value::Null)) };
     let expression = Expr::parse(value, &mut scope)?;
     if scope.reads_document() {
-        // mongod's own words, the missing space included.
+        // mongod's own text, including the missing space.
         let text = "Command let Expression tried to access a field, but this is not allowed because\
                     Command let Expressions run before the query examines any documents.";
         return Err(QueryError::location(4_890_500, text).into());

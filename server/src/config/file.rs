@@ -1,4 +1,4 @@
-//! mongod's YAML config file, flattened: nested mappings and dotted names are the same.
+//! Parses mongod's YAML config file to flat names: nested mappings and dotted names are equivalent.
 
 use serde_json::{Map, Value};
 
@@ -18,32 +18,35 @@ pub(super) fn parse(text: &str) -> Result<Given, ConfigError> {
     })?;
     match root {
         Value::Null => {}
-        Value::Object(root) => flatten("", &root, &mut given)?,
+        Value::Object(root) => flatten("", &root, &mut given),
         _ => return Err(ConfigError::Yaml("the file must be a mapping of options".to_owned())),
     }
     Ok(given)
 }
 
-fn flatten(prefix: &str, map: &Map<String, Value>, given: &mut Given) -> Result<(), ConfigError> {
+fn flatten(prefix: &str, map: &Map<String, Value>, given: &mut Given) {
     for (name, value) in map {
         let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
         match (options::by_key(&key), value) {
             (Some(opt), Value::Object(pairs)) if opt.kind == Kind::Pairs => {
                 for (name, value) in pairs {
-                    given.put_parameter(name, &scalar(&key, value)?);
+                    match scalar(&key, value) {
+                        Ok(text) => given.put_parameter(name, &text),
+                        Err(wrong) => given.wrong.push(wrong),
+                    }
                 }
             }
-            (_, Value::Object(inner)) => flatten(&key, inner, given)?,
-            // A section that is there with nothing in it.
+            (_, Value::Object(inner)) => flatten(&key, inner, given),
+            // An empty section.
             (None, Value::Null) if is_section(&key) => {}
-            // An option of the command line alone has no dot in its name.
-            (Some(opt), value) if key.contains('.') => {
-                given.put(opt, &key, &scalar(&key, value)?)?;
-            }
-            _ => return Err(ConfigError::UnknownKey(key)),
+            // Options that exist only on the command line have no dot in their name.
+            (Some(opt), value) if key.contains('.') => match scalar(&key, value) {
+                Ok(text) => given.put(opt, &key, &text),
+                Err(wrong) => given.wrong.push(wrong),
+            },
+            _ => given.wrong.push(ConfigError::UnknownKey(key)),
         }
     }
-    Ok(())
 }
 
 fn is_section(key: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The command line, through clap, with mongod's words for what is wrong.
+//! Parses the command line with clap, with mongod's error texts.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, error::ErrorKind};
 
@@ -7,7 +7,7 @@ use super::{
     options::{Given, Kind, OPTIONS, Opt, Support},
 };
 
-/// What the flags say.
+/// The result of parsing the flags.
 pub(super) enum Flags {
     /// `--help` or `--version`.
     Print(String),
@@ -21,44 +21,43 @@ pub(super) fn parse(argv: &[String]) -> Result<Flags, ConfigError> {
     };
     let mut given = Given::default();
     for opt in OPTIONS.iter().filter(|opt| !opt.flag.is_empty()) {
-        take(&matches, opt, &mut given)?;
+        take(&matches, opt, &mut given);
     }
     Ok(Flags::Given(given))
 }
 
-fn take(matches: &ArgMatches, opt: &'static Opt, given: &mut Given) -> Result<(), ConfigError> {
+fn take(matches: &ArgMatches, opt: &'static Opt, given: &mut Given) {
     match opt.kind {
         Kind::Switch => {
             if matches.get_flag(opt.flag) {
-                given.put(opt, opt.flag, "true")?;
+                given.put(opt, opt.flag, "true");
             }
         }
         Kind::Verbosity => {
             let count = matches.get_count(opt.flag);
             if count > 0 {
-                given.put(opt, opt.flag, &count.to_string())?;
+                given.put(opt, opt.flag, &count.to_string());
             }
         }
         Kind::Pairs => {
             for pair in matches.get_many::<String>(opt.flag).into_iter().flatten() {
-                let (name, value) = pair.split_once('=').ok_or_else(|| {
-                    ConfigError::CommandLine(format!(
+                match pair.split_once('=') {
+                    Some((name, value)) => given.put_parameter(name, value),
+                    None => given.wrong.push(ConfigError::CommandLine(format!(
                         "Illegal option assignment: \"{pair}\"; use --setParameter name=value"
-                    ))
-                })?;
-                given.put_parameter(name, value);
+                    ))),
+                }
             }
         }
         Kind::Text | Kind::Int | Kind::Float => {
             if let Some(text) = matches.get_one::<String>(opt.flag) {
-                given.put(opt, opt.flag, text)?;
+                given.put(opt, opt.flag, text);
             }
         }
     }
-    Ok(())
 }
 
-/// mongod's `-vvv` is three times `-v`, and so it is in clap; `--vvv` is an old spelling of the same.
+/// Converts `--vvv`, an old spelling, to `-vvv`.
 fn expand_v(arg: &str) -> String {
     match arg.strip_prefix("--") {
         Some(rest) if !rest.is_empty() && rest.bytes().all(|byte| byte == b'v') => {

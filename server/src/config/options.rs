@@ -1,4 +1,4 @@
-//! Every option of mongod: its flag, its name in the config file, its type, and what we do about it.
+//! Every option of mongod: its flag, its name in the config file, its type, and how we treat it.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::ConfigError;
 pub(super) struct Opt {
     /// `--flag`; empty for an option that only the file has.
     pub(super) flag: &'static str,
-    /// Dotted name in the YAML file; the flag itself where the file has no such option.
+    /// Dotted name in the YAML file; the flag itself if the file has no such option.
     pub(super) key: &'static str,
     pub(super) kind: Kind,
     pub(super) support: Support,
-    /// Shown by `--help`; empty for what isn't supported.
+    /// Text for `--help`; empty for unsupported options.
     pub(super) help: &'static str,
 }
 
@@ -23,65 +23,71 @@ pub(super) enum Kind {
     Text,
     Int,
     Float,
-    /// True without an argument on the command line.
+    /// A boolean that needs no argument on the command line.
     Switch,
     /// `-v` with as many letters as levels; a number in the file.
     Verbosity,
-    /// `name=value`, many times; a mapping in the file.
+    /// `name=value`, repeatable; a mapping in the file.
     Pairs,
 }
 
-/// What an option does here.
+/// How we treat an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Support {
     Yes,
-    /// Taken with a warning: it tunes an engine that isn't ours and changes nothing a client could see.
+    /// Accepted with a warning: it tunes something this server does not have, and has no effect that a client could
+    /// see.
     NoEffect,
-    /// Refused, with what to do instead.
+    /// Accepted silently with this value, which is this server's behaviour anyway. Any other value is refused.
+    Only(&'static str, &'static str),
+    /// Refused. The text says what to do instead.
     No(&'static str),
 }
 
-/// A value as it was written, and where.
+/// A value as written, and its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Written {
-    /// The flag or key that the user wrote, for messages.
+    /// The flag or key as the user wrote it, for error texts.
     pub(super) name: String,
     pub(super) text: String,
 }
 
-/// Step one's result: dotted key to text, and the `setParameter` pairs.
+/// The result of the first step: dotted keys with texts, and the `setParameter` pairs.
 #[derive(Debug, Default)]
 pub(super) struct Given {
     pub(super) values: BTreeMap<&'static str, Written>,
     pub(super) parameters: BTreeMap<String, String>,
+    /// All errors so far. They are reported together.
+    pub(super) wrong: Vec<ConfigError>,
 }
 
 impl Given {
-    /// Notes a value, unless the option is one that we refuse.
-    pub(super) fn put(
-        &mut self,
-        opt: &'static Opt,
-        name: &str,
-        text: &str,
-    ) -> Result<(), ConfigError> {
-        if let Support::No(why) = opt.support {
-            let off = opt.kind == Kind::Switch && text == "false";
-            if !off {
-                return Err(ConfigError::Unsupported { name: name.to_owned(), why });
-            }
+    /// Records a value, or an error if the option is refused.
+    pub(super) fn put(&mut self, opt: &'static Opt, name: &str, text: &str) {
+        let refused = match opt.support {
+            Support::Yes | Support::NoEffect => None,
+            Support::No(_) if opt.kind == Kind::Switch && text == "false" => None,
+            Support::No(why) => Some(why),
+            // YAML parses an unquoted `off` as false.
+            Support::Only("off", _) if text == "false" => None,
+            Support::Only(value, why) => (value != text).then_some(why),
+        };
+        if let Some(why) = refused {
+            self.wrong.push(ConfigError::Unsupported { name: name.to_owned(), why });
+            return;
         }
         self.values.insert(opt.key, Written { name: name.to_owned(), text: text.to_owned() });
-        Ok(())
     }
 
-    /// Notes a `setParameter` pair.
+    /// Adds a `setParameter` pair.
     pub(super) fn put_parameter(&mut self, name: &str, value: &str) {
         self.parameters.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Lets `other` win where both have a value.
+    /// Overrides values with those of `other`.
     pub(super) fn overlay(&mut self, other: Given) {
         self.values.extend(other.values);
+        self.wrong.extend(other.wrong);
         self.parameters.extend(other.parameters);
     }
 
@@ -145,6 +151,16 @@ const fn no_effect(flag: &'static str, key: &'static str, kind: Kind) -> Opt {
     Opt { flag, key, kind, support: Support::NoEffect, help: "" }
 }
 
+const fn only(
+    flag: &'static str,
+    key: &'static str,
+    kind: Kind,
+    value: &'static str,
+    why: &'static str,
+) -> Opt {
+    Opt { flag, key, kind, support: Support::Only(value, why), help: "" }
+}
+
 const fn no(flag: &'static str, key: &'static str, kind: Kind, why: &'static str) -> Opt {
     Opt { flag, key, kind, support: Support::No(why), help: "" }
 }
@@ -156,10 +172,11 @@ const NO_UNIX: &str = "it listens on TCP only";
 const NO_SERVICE: &str = "run it in the foreground under the service manager of the system";
 const NO_JOB: &str = "it is done by a command of its own, not by a start option";
 const NO_PROFILER: &str = "there is no profiler";
+const MAJORITY: &str = "majority reads are always on; leave the option out";
 
 use Kind::{Float, Int, Pairs, Switch, Text, Verbosity};
 
-/// The table. Ordered as mongod's own help has it.
+/// The table, in the order of mongod's help.
 #[rustfmt::skip]
 pub(super) static OPTIONS: &[Opt] = &[
     yes("networkMessageCompressors", "net.compression.compressors", Text, "Comma-separated compressors for the network, or 'disabled' (default snappy,zstd,zlib)"),
@@ -170,7 +187,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     yes("listenBacklog", "net.listenBacklog", Int, "Backlog of the listening sockets (default SOMAXCONN)"),
     yes("maxConns", "net.maxIncomingConnections", Int, "Most connections at one time (default 1000000)"),
     yes("pidfilepath", "processManagement.pidFilePath", Text, "File to write the process id to"),
-    no("timeZoneInfo", "processManagement.timeZoneInfo", Text, "the zone database is built in"),
+    no_effect("timeZoneInfo", "processManagement.timeZoneInfo", Text),
     yes("nounixsocket", "nounixsocket", Switch, "Taken for mongod's sake: there are no unix sockets"),
     no("", "net.unixDomainSocket.enabled", Switch, NO_UNIX),
     no("unixSocketPrefix", "net.unixDomainSocket.pathPrefix", Text, NO_UNIX),
@@ -186,7 +203,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     yes("logRotate", "systemLog.logRotate", Text, "What logRotate does: rename or reopen (default rename)"),
     yes("timeStampFormat", "systemLog.timeStampFormat", Text, "Times in the log: iso8601-utc or iso8601-local"),
     yes("logFormat", "systemLog.logFormat", Text, "json (mongod's structured lines) or text (default: text at a terminal, else json)"),
-    no("", "systemLog.traceAllExceptions", Switch, "errors are logged where they are handled"),
+    no_effect("", "systemLog.traceAllExceptions", Switch),
     yes("setParameter", "setParameter", Pairs, "Set a server parameter: name=value"),
     no("extensions", "processManagement.loadExtensions", Text, "there are no extensions"),
     yes("bind_ip", "net.bindIp", Text, "Comma-separated addresses to listen on (default localhost)"),
@@ -201,12 +218,12 @@ pub(super) static OPTIONS: &[Opt] = &[
     no("", "security.javascriptEnabled", Switch, "JavaScript is never run"),
     yes("noscripting", "noscripting", Switch, "Taken for mongod's sake: JavaScript is never run"),
     yes("slowms", "operationProfiling.slowOpThresholdMs", Int, "Log operations slower than this (default 100)"),
-    no("slowTaskWaitTimeProfilingMs", "operationProfiling.slowTaskWaitTimeProfilingMs", Int, NO_PROFILER),
-    no("slowOpSampleRate", "operationProfiling.slowOpSampleRate", Float, NO_PROFILER),
+    no_effect("slowTaskWaitTimeProfilingMs", "operationProfiling.slowTaskWaitTimeProfilingMs", Int),
+    no_effect("slowOpSampleRate", "operationProfiling.slowOpSampleRate", Float),
     no("profileFilter", "operationProfiling.filter", Text, NO_PROFILER),
-    no("profile", "profile", Int, NO_PROFILER),
-    no("", "operationProfiling.mode", Text, NO_PROFILER),
-    no("cpu", "cpu", Switch, NO_PROFILER),
+    only("profile", "profile", Int, "0", NO_PROFILER),
+    only("", "operationProfiling.mode", Text, "off", NO_PROFILER),
+    no_effect("cpu", "cpu", Switch),
     no("sysinfo", "sysinfo", Switch, "run the hostInfo command"),
     no("notablescan", "notablescan", Switch, "every query is answered"),
     no("shutdown", "shutdown", Switch, "send SIGTERM to the process, or run the shutdown command"),
@@ -214,8 +231,8 @@ pub(super) static OPTIONS: &[Opt] = &[
     yes("oplogSize", "replication.oplogSizeMB", Int, "Size of the oplog in MB"),
     yes("replSet", "replication.replSet", Text, "Name of the replica set"),
     yes("replSetName", "replication.replSet", Text, "Name of the replica set"),
-    no("", "replication.enableMajorityReadConcern", Switch, "majority reads are always on; leave the option out"),
-    no("enableMajorityReadConcern", "enableMajorityReadConcern", Text, "majority reads are always on; leave the option out"),
+    only("", "replication.enableMajorityReadConcern", Switch, "true", MAJORITY),
+    only("enableMajorityReadConcern", "enableMajorityReadConcern", Text, "true", MAJORITY),
     no("serverless", "replication.serverless", Text, "serverless mode belongs to Atlas"),
     no("configsvr", "configsvr", Switch, NO_SHARDING),
     no("shardsvr", "shardsvr", Switch, NO_SHARDING),
@@ -253,7 +270,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     yes("tlsAllowConnectionsWithoutCertificates", "net.tls.allowConnectionsWithoutCertificates", Switch, "A client needs no certificate"),
     yes("tlsAllowInvalidHostnames", "net.tls.allowInvalidHostnames", Switch, "A member's certificate may be for another host"),
     yes("tlsAllowInvalidCertificates", "net.tls.allowInvalidCertificates", Switch, "Certificates are not checked"),
-    no("tlsLogVersions", "net.tls.logVersions", Text, "every TLS connection is logged with its version"),
+    no_effect("tlsLogVersions", "net.tls.logVersions", Text),
     yes("wiredTigerCacheSizeGB", "storage.wiredTiger.engineConfig.cacheSizeGB", Float, "Gibibytes of the engine's cache of blocks (default: 32 MiB)"),
     no_effect("wiredTigerCacheSizePct", "storage.wiredTiger.engineConfig.cacheSizePct", Float),
     no_effect("zstdDefaultCompressionLevel", "storage.wiredTiger.engineConfig.zstdCompressionLevel", Int),

@@ -1,41 +1,41 @@
-//! The section `security`: who may come in, and how members know each other.
+//! The section `security`: access control and authentication of members.
 
 use std::path::PathBuf;
 
 use super::{ConfigError, options::Given};
 
-/// Access control as it was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The settings for access control.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecuritySettings {
-    /// Commands are refused to those who may not run them.
+    /// Access control is enabled.
     pub authorization: bool,
-    /// Members authenticate where they can, and nobody is refused: the way from a set without authentication to
-    /// one with it.
+    /// Members authenticate if possible, but nobody is refused: for moving a set without authentication to one with
+    /// it.
     pub transition: bool,
-    /// The secret of the set.
+    /// Path of the key file.
     pub key_file: Option<PathBuf>,
-    /// How members prove themselves.
+    /// How members authenticate.
     pub cluster_auth_mode: ClusterAuthMode,
 }
 
-/// How members prove themselves: what is sent, and what is accepted.
+/// How members authenticate: what is sent, and what is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClusterAuthMode {
-    /// Not at all.
+    /// No authentication.
     #[default]
     Undefined,
-    /// The key is sent and accepted.
+    /// Sends and accepts the key.
     KeyFile,
-    /// The key is sent, certificates are accepted too.
+    /// Sends the key; accepts the key and certificates.
     SendKeyFile,
-    /// A certificate is sent, the key is accepted too.
+    /// Sends a certificate; accepts certificates and the key.
     SendX509,
-    /// A certificate is sent, and nothing else accepted.
+    /// Sends a certificate; accepts only certificates.
     X509,
 }
 
 impl ClusterAuthMode {
-    /// As `--clusterAuthMode` spells it.
+    /// The name in `--clusterAuthMode`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Undefined => "undefined",
@@ -55,17 +55,17 @@ impl ClusterAuthMode {
             })
     }
 
-    /// Members may come with the key.
+    /// True if members may authenticate with the key.
     pub fn accepts_keys(self) -> bool {
         matches!(self, Self::KeyFile | Self::SendKeyFile | Self::SendX509)
     }
 
-    /// Members may come with a certificate.
+    /// True if members may authenticate with a certificate.
     pub fn accepts_certificates(self) -> bool {
         matches!(self, Self::SendKeyFile | Self::SendX509 | Self::X509)
     }
 
-    /// We come with a certificate.
+    /// True if we authenticate with a certificate.
     pub fn sends_certificate(self) -> bool {
         matches!(self, Self::SendX509 | Self::X509)
     }

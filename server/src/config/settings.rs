@@ -1,4 +1,4 @@
-//! Step two: meanings, defaults and limits.
+//! The second step of configuration: meanings, defaults and limits.
 
 use protocol::Profile;
 use std::{path::PathBuf, time::Duration};
@@ -12,12 +12,12 @@ use super::{
 };
 use crate::history_window::HistoryWindow;
 
-/// Everything that is decided before the server starts.
+/// All settings, fixed before the server starts.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The command line, for getCmdLineOpts.
     pub argv: Vec<String>,
-    /// The options given, nested as getCmdLineOpts shows them.
+    /// The given options, nested as getCmdLineOpts shows them.
     pub parsed: Document,
     /// Port to listen on.
     pub port: u16,
@@ -25,15 +25,15 @@ pub struct Settings {
     pub bind_ips: Vec<String>,
     /// Backlog of the listening sockets.
     pub listen_backlog: u32,
-    /// Connections beyond this number are refused.
+    /// Maximum number of connections.
     pub max_conns: usize,
-    /// Names of the compressors to negotiate, best first.
+    /// Names of the compressors to negotiate, preferred first.
     pub compressors: Vec<String>,
-    /// Where the data lives.
+    /// The data directory.
     pub db_path: PathBuf,
-    /// Below which backups may be written.
+    /// Directory below which backups may be written.
     pub backup_root: Option<PathBuf>,
-    /// How often all files are read and compared with their checksums; `None`: never.
+    /// Interval of scrubs, which read all files and verify their checksums; `None`: never.
     pub scrub_interval: Option<Duration>,
     /// Name of the storage engine.
     pub storage_engine: String,
@@ -41,11 +41,11 @@ pub struct Settings {
     pub cache_bytes: Option<u64>,
     /// How far back reads can go.
     pub history_window: HistoryWindow,
-    /// The replica set to join; `None` runs alone.
+    /// The replica set to join; `None` for a standalone.
     pub repl_set: Option<String>,
-    /// Size of our oplog.
+    /// Size of the oplog.
     pub oplog_size_mb: Option<u64>,
-    /// For how long entries of our oplog are kept, whatever their size.
+    /// Minimum time for which oplog entries are kept, whatever the size.
     pub oplog_min_retention: Duration,
     /// The log.
     pub log: LogSettings,
@@ -55,115 +55,141 @@ pub struct Settings {
     pub security: SecuritySettings,
     /// TLS.
     pub tls: TlsSettings,
-    /// Where to write the process id.
+    /// Path of the file for the process id.
     pub pid_file: Option<PathBuf>,
-    /// The version that is shown whatever the set's is.
+    /// The release to show, whatever the set's is.
     pub impersonate: Option<&'static Profile>,
     /// `--setParameter` pairs.
     pub parameters: Vec<(String, String)>,
-    /// Options that were taken and do nothing, by the name the user wrote.
+    /// Accepted options without effect, as the user wrote them.
     pub without_effect: Vec<String>,
 }
 
-/// Where log lines go, and which.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where log lines are written, and which ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogSettings {
-    /// The file; `None` is standard output.
+    /// The log file; `None` is standard output.
     pub path: Option<PathBuf>,
-    /// Append to an existing file instead of moving it aside.
+    /// Append to an existing file instead of renaming it.
     pub append: bool,
     /// What logRotate does.
     pub rotate: LogRotate,
-    /// How lines look; `None`: as text at a terminal, else as JSON.
+    /// The format; `None`: text on a terminal, otherwise JSON.
     pub format: Option<LogFormat>,
-    /// 0 to 5.
+    /// The level, 0 to 5.
     pub verbosity: u8,
-    /// Leave connections out.
+    /// Do not log connections.
     pub quiet: bool,
-    /// Times in the local zone instead of UTC.
+    /// Log times in the local zone instead of UTC.
     pub local_time: bool,
 }
 
 /// What happens to the log file when it is rotated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogRotate {
-    /// The file gets the time as suffix and a new one is begun.
+    /// The file is renamed with the time as suffix, and a new file is started.
+    #[default]
     Rename,
-    /// The file is opened anew: somebody else has moved it.
+    /// Reopen the file, because somebody else has moved it.
     Reopen,
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// mongod's structured lines.
     Json,
-    /// For a person.
+    /// Human-readable text.
     Text,
 }
 
 const DEFAULT_COMPRESSORS: &str = "snappy,zstd,zlib";
-/// mongod's default; the file descriptors of the process bound it first.
+/// mongod's default; the limit of file descriptors is usually lower.
 const MAX_CONNS: i64 = 1_000_000;
-/// The system cuts it to its own `somaxconn`.
+/// The system limits it to `somaxconn`.
 const LISTEN_BACKLOG: i64 = 4096;
 const VERBOSITY_MAX: i64 = 5;
 
 impl Settings {
-    pub(super) fn resolve(argv: &[String], given: Given) -> Result<Self, ConfigError> {
-        let in_range = |key: &'static str, default: i64, min: i64, max: i64| {
-            let value = given.int(key)?.unwrap_or(default);
-            if value < min {
-                return Err(ConfigError::Value(format!(
-                    "{key} must be greater than or equal to {min}"
-                )));
-            }
-            if value > max {
-                return Err(ConfigError::Value(format!(
-                    "{key} must be less than or equal to {max}"
-                )));
-            }
-            Ok(value)
-        };
-        let security = security::resolve(&given)?;
+    pub(super) fn resolve(argv: &[String], mut given: Given) -> Result<Self, ConfigError> {
+        let mut wrong = Wrong(std::mem::take(&mut given.wrong));
+        let security = wrong.note(security::resolve(&given));
         let text = |key: &str| given.text(key).map(str::to_owned);
-        let replication = given.text("replication.replSet").map(set_name).transpose()?;
-        Ok(Self {
+        let verbosity = wrong.range(&given, "systemLog.verbosity", 0, 0, VERBOSITY_MAX);
+        let oplog_size = given.text("replication.oplogSizeMB").is_some();
+        let oplog_size =
+            oplog_size.then(|| wrong.range(&given, "replication.oplogSizeMB", 1, 1, 1 << 31));
+        let backlog = wrong.range(&given, "net.listenBacklog", LISTEN_BACKLOG, 1, 1 << 30);
+        let conns = wrong.range(&given, "net.maxIncomingConnections", MAX_CONNS, 5, MAX_CONNS);
+        let slow_ms = "operationProfiling.slowOpThresholdMs";
+        let settings = Self {
             argv: argv.to_vec(),
             parsed: nested(&given),
-            port: narrow(in_range("net.port", 27017, 1, 65535)?),
-            bind_ips: bind_ips(&given)?,
-            listen_backlog: narrow(in_range("net.listenBacklog", LISTEN_BACKLOG, 1, 1 << 30)?),
-            max_conns: narrow(in_range("net.maxIncomingConnections", MAX_CONNS, 5, MAX_CONNS)?),
-            compressors: compressors(given.text("net.compression.compressors"))?,
+            port: narrow(wrong.range(&given, "net.port", 27017, 1, 65535)),
+            bind_ips: wrong.note(bind_ips(&given)),
+            listen_backlog: narrow(backlog),
+            max_conns: narrow(conns),
+            compressors: wrong.note(compressors(given.text("net.compression.compressors"))),
             db_path: text("storage.dbPath").unwrap_or_else(|| "/data/db".to_owned()).into(),
-            backup_root: backup_root(given.text("storage.backupRoot"))?,
-            scrub_interval: scrub_interval(&given)?,
-            storage_engine: engine(given.text("storage.engine"))?,
-            cache_bytes: cache_bytes(&given)?,
-            history_window: history_window(given.text("storage.historyWindow"))?,
-            repl_set: replication,
-            oplog_size_mb: given
-                .int("replication.oplogSizeMB")?
-                .map(|_| in_range("replication.oplogSizeMB", 0, 1, 1 << 31).map(narrow))
-                .transpose()?,
-            oplog_min_retention: min_retention(&given)?,
-            log: log_settings(
-                &given,
-                narrow(in_range("systemLog.verbosity", 0, 0, VERBOSITY_MAX)?),
-            )?,
-            slow_ms: narrow(in_range("operationProfiling.slowOpThresholdMs", 100, 0, i64::MAX)?),
-            tls: tls::resolve(&given, &security)?,
+            backup_root: wrong.note(backup_root(given.text("storage.backupRoot"))),
+            scrub_interval: wrong.note(scrub_interval(&given)),
+            storage_engine: wrong.note(engine(given.text("storage.engine"))),
+            cache_bytes: wrong.note(cache_bytes(&given)),
+            history_window: wrong.note(history_window(given.text("storage.historyWindow"))),
+            repl_set: wrong.note(given.text("replication.replSet").map(set_name).transpose()),
+            oplog_size_mb: oplog_size.map(narrow),
+            oplog_min_retention: wrong.note(min_retention(&given)),
+            log: wrong.note(log_settings(&given, narrow(verbosity))),
+            slow_ms: narrow(wrong.range(&given, slow_ms, 100, 0, i64::MAX)),
+            tls: wrong.note(tls::resolve(&given, &security)),
             security,
             pid_file: text("processManagement.pidFilePath").map(PathBuf::from),
-            impersonate: given.text("processManagement.impersonate").map(profile).transpose()?,
+            impersonate: wrong
+                .note(given.text("processManagement.impersonate").map(profile).transpose()),
             without_effect: without_effect(&given),
             parameters: given.parameters.into_iter().collect(),
-        })
+        };
+        match wrong.0.len() {
+            0 => Ok(settings),
+            1 => Err(wrong.0.remove(0)),
+            _ => Err(ConfigError::Several(wrong.0)),
+        }
     }
 }
 
-/// For a number whose range was checked.
+/// The errors so far. An invalid value is replaced by the default, which is never used because the start fails.
+struct Wrong(Vec<ConfigError>);
+
+impl Wrong {
+    fn note<T: Default>(&mut self, result: Result<T, ConfigError>) -> T {
+        result.unwrap_or_else(|wrong| {
+            self.0.push(wrong);
+            T::default()
+        })
+    }
+
+    fn range(&mut self, given: &Given, key: &str, default: i64, min: i64, max: i64) -> i64 {
+        let value = match given.int(key) {
+            Ok(value) => value.unwrap_or(default),
+            Err(wrong) => {
+                self.0.push(wrong);
+                default
+            }
+        };
+        if value < min {
+            let text = format!("{key} must be greater than or equal to {min}");
+            self.0.push(ConfigError::Value(text));
+            return min;
+        }
+        if value > max {
+            self.0.push(ConfigError::Value(format!("{key} must be less than or equal to {max}")));
+            return max;
+        }
+        value
+    }
+}
+
+/// Converts a number whose range was checked.
 fn narrow<T: TryFrom<i64>>(value: i64) -> T {
     T::try_from(value).ok().expect("the range was checked")
 }
@@ -203,7 +229,7 @@ fn compressors(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
 
 fn engine(name: Option<&str>) -> Result<String, ConfigError> {
     match name {
-        // The same file may start a mongod.
+        // "wiredTiger" is accepted, so that a mongod's config file can be used.
         None | Some("fjall" | "wiredTiger") => Ok("fjall".to_owned()),
         Some("memory") => Ok("memory".to_owned()),
         Some(name) => Err(ConfigError::Value(format!(
@@ -212,7 +238,7 @@ fn engine(name: Option<&str>) -> Result<String, ConfigError> {
     }
 }
 
-/// mongod's largest cache, in GiB.
+/// mongod's maximum cache size, in GiB.
 const CACHE_GB_MAX: f64 = 10_000.0;
 
 fn cache_bytes(given: &Given) -> Result<Option<u64>, ConfigError> {
@@ -226,7 +252,7 @@ fn cache_bytes(given: &Given) -> Result<Option<u64>, ConfigError> {
     Ok(Some(bytes))
 }
 
-/// `<setname>` or `<setname>/<seeds>`; the seeds were never needed.
+/// Parses `<setname>` or `<setname>/<seeds>`; the seeds are ignored.
 fn set_name(text: &str) -> Result<String, ConfigError> {
     let name = text.split('/').next().unwrap_or_default();
     if name.is_empty() {
@@ -328,7 +354,7 @@ fn without_effect(given: &Given) -> Vec<String> {
     given.values.iter().filter(|(key, _)| idle(key)).map(|(_, at)| at.name.clone()).collect()
 }
 
-/// The options given as getCmdLineOpts nests them, typed.
+/// The given options with their types, nested as getCmdLineOpts shows them.
 fn nested(given: &Given) -> Document {
     let mut root = Document::new();
     for (key, written) in &given.values {

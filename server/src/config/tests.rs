@@ -207,3 +207,74 @@ fn the_table_has_no_name_twice() {
     flags.dedup();
     assert_eq!(flags.len(), all);
 }
+
+/// The config file that MongoDB's packages install, including its comments.
+const PACKAGED: &str = "
+storage:
+  dbPath: /var/lib/mongodb
+#  engine:
+#  wiredTiger:
+
+systemLog:
+  destination: file
+  logAppend: true
+  path: /var/log/mongodb/mongod.log
+
+net:
+  port: 27017
+  bindIp: 127.0.0.1
+
+processManagement:
+  timeZoneInfo: /usr/share/zoneinfo
+
+#security:
+
+#operationProfiling:
+
+#replication:
+
+#sharding:
+";
+
+#[test]
+fn the_file_of_the_packages_is_taken_and_what_has_no_meaning_is_named() {
+    let Ok(Asked::Run(got)) = with_file(PACKAGED, &["--replSet", "rs0"]) else { panic!("refused") };
+    assert_eq!(got.db_path.to_str(), Some("/var/lib/mongodb"));
+    assert_eq!(got.without_effect, ["processManagement.timeZoneInfo"]);
+}
+
+#[test]
+fn what_the_server_does_anyway_is_taken_and_the_opposite_refused() {
+    for (taken, refused) in [
+        ("operationProfiling: {mode: off}", "operationProfiling: {mode: all}"),
+        (
+            "replication: {enableMajorityReadConcern: true}",
+            "replication: {enableMajorityReadConcern: false}",
+        ),
+    ] {
+        let got = with_file(taken, &[]);
+        assert!(matches!(got, Ok(Asked::Run(_))), "{taken}: {got:?}");
+        let err = with_file(refused, &[]).unwrap_err().to_string();
+        assert!(err.contains("does not support"), "{refused}: {err}");
+    }
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    let file = "net: {port: 70000, foo: 1}\nsharding: {clusterRole: shardsvr}\nprocessManagement: {fork: true}\n";
+    let err = with_file(file, &["--historyWindow", "soon", "--setParameter", "x"]).unwrap_err();
+    let ConfigError::Several(all) = &err else { panic!("{err}") };
+    assert_eq!(all.len(), 6, "{err}");
+    let text = err.to_string();
+    for part in [
+        "net.port must be less than or equal to 65535",
+        "Unrecognized option: net.foo",
+        "'sharding.clusterRole'",
+        "'processManagement.fork'",
+        "historyWindow 'soon'",
+        "Illegal option assignment: \"x\"",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+    assert_eq!(text.lines().count(), 6, "{text}");
+}

@@ -4,47 +4,47 @@ use std::path::PathBuf;
 
 use super::{ConfigError, SecuritySettings, options::Given};
 
-/// TLS as it was asked for.
+/// The TLS settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsSettings {
-    /// Who uses it.
+    /// The TLS mode.
     pub mode: TlsMode,
     /// Our certificate and its key.
     pub certificate_key_file: Option<PathBuf>,
-    /// The certificate that we show to other members, if it is another.
+    /// The certificate for connections to other members, if it differs.
     pub cluster_file: Option<PathBuf>,
-    /// Whose certificates are believed.
+    /// The trusted certificate authorities.
     pub ca_file: Option<PathBuf>,
-    /// Whose certificates are believed of those who come to us, if they are others.
+    /// The trusted certificate authorities for incoming connections, if they differ.
     pub cluster_ca_file: Option<PathBuf>,
-    /// A client needs no certificate.
+    /// Clients need no certificate.
     pub allow_connections_without_certificates: bool,
     /// A certificate may be for another host.
     pub allow_invalid_hostnames: bool,
-    /// A certificate may be anything.
+    /// Any certificate is accepted.
     pub allow_invalid_certificates: bool,
-    /// TLS 1.2 is not spoken.
+    /// TLS 1.2 is disabled.
     pub disable_1_2: bool,
-    /// TLS 1.3 is not spoken.
+    /// TLS 1.3 is disabled.
     pub disable_1_3: bool,
 }
 
-/// Who uses TLS.
+/// The TLS mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TlsMode {
-    /// Nobody.
+    /// TLS is not used.
     #[default]
     Disabled,
-    /// Whoever comes to us may; we don't.
+    /// Incoming connections may use TLS; outgoing ones do not.
     AllowTls,
-    /// Whoever comes to us may; we do.
+    /// Incoming connections may use TLS; outgoing ones do.
     PreferTls,
-    /// All.
+    /// All connections use TLS.
     RequireTls,
 }
 
 impl TlsMode {
-    /// As `--tlsMode` spells it.
+    /// The name in `--tlsMode`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Disabled => "disabled",
@@ -54,7 +54,7 @@ impl TlsMode {
         }
     }
 
-    /// We go to other members with TLS.
+    /// True if connections to other members use TLS.
     pub fn is_used_outwards(self) -> bool {
         matches!(self, Self::PreferTls | Self::RequireTls)
     }
@@ -82,7 +82,7 @@ pub(super) fn resolve(
         match name.trim() {
             "TLS1_2" => disable_1_2 = true,
             "TLS1_3" => disable_1_3 = true,
-            // Neither of them is spoken in any case.
+            // These versions are never used anyway.
             "" | "none" | "TLS1_0" | "TLS1_1" => {}
             other => {
                 let text = format!("Unrecognized disabledProtocols '{other}'");

@@ -1,4 +1,4 @@
-//! The fields that every command understands.
+//! Parses the fields that every command accepts.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     sessions::Lsid,
 };
 
-/// What they say.
+/// The parsed generic fields.
 #[derive(Default)]
 pub(super) struct Generic {
     pub(super) db: Option<String>,
@@ -75,7 +75,7 @@ const KNOWN: &[&str] = &[
 ];
 
 impl Generic {
-    /// Reads what is there, and refuses what is mistyped.
+    /// Parses the fields and refuses wrong types.
     pub(super) fn read(
         &mut self,
         body: &RawDoc,
@@ -99,7 +99,7 @@ impl Generic {
     ) -> Result<(), Failure> {
         let mistyped = |expected| Failure::wrong_type(format!("{command}.{name}"), value, expected);
         match (name, value) {
-            // By OP_QUERY the namespace has said it.
+            // For an OP_QUERY the namespace has already determined it.
             ("$db", RawBsonRef::String(db)) => {
                 self.db.get_or_insert_with(|| db.to_owned());
             }
@@ -146,7 +146,7 @@ impl Generic {
         Ok(())
     }
 
-    /// The database, which must be there and must be a name.
+    /// The database, which must be present and valid.
     pub(super) fn take_db(&mut self, command: &str, profile: &Profile) -> Result<String, Failure> {
         let Some(db) = self.db.take() else {
             return Err(if profile.idl_codes_have_names {
@@ -166,7 +166,7 @@ impl Generic {
         Ok(db)
     }
 
-    /// The stable API: version 1 is the only one.
+    /// Checks the stable API version: 1 is the only one.
     pub(super) fn check_api(&self, command: &Command) -> Result<(), Failure> {
         let Some(version) = &self.api_version else { return Ok(()) };
         if version != "1" {
@@ -185,7 +185,7 @@ impl Generic {
         Ok(())
     }
 
-    /// Concerns where they have no meaning.
+    /// Refuses concerns where they have no meaning.
     pub(super) fn check_concerns(
         &self,
         command: &Command,
@@ -205,7 +205,7 @@ impl Generic {
             );
             Err(Failure::said(ErrorCode::InvalidOptions, text))
         };
-        // Who names a moment of the past gets it, beyond mongod, where a command can read there.
+        // Beyond mongod, a command that can read the past accepts an explicit timestamp.
         let level = match concern.level.as_deref() {
             None | Some("local") => return Ok(()),
             Some("snapshot") if concern.names_moment && command.takes_concerns => return Ok(()),
@@ -230,7 +230,7 @@ impl Generic {
     }
 }
 
-/// A read concern, before anybody asks what it means.
+/// A read concern that is not interpreted yet.
 struct ReadConcern {
     shown: String,
     level: Option<String>,
@@ -247,12 +247,12 @@ impl ReadConcern {
     }
 }
 
-/// True for the name of a database.
+/// True for a valid database name.
 pub fn is_database(name: &str) -> bool {
     !name.is_empty() && name.len() < DB_NAME_LEN_MAX && !name.chars().any(|c| is_forbidden(&c))
 }
 
-/// Characters that no name of a database has.
+/// Characters that a database name must not contain.
 fn is_forbidden(c: &char) -> bool {
     matches!(c, '.' | '/' | '\\' | ' ' | '"' | '\0')
 }
@@ -294,17 +294,17 @@ fn is_number(value: RawBsonRef<'_>) -> bool {
     matches!(value, Double(_) | Int32(_) | Int64(_) | Decimal128(_))
 }
 
-/// How mongod's generated parsers name a command.
+/// The name of a command in mongod's generated parsers.
 fn request_name(command: &str) -> &str {
     if command == "find" { "FindCommandRequest" } else { command }
 }
 
 /// mongod's limit of `maxTimeMS`.
 const MAX_TIME_MILLIS: u64 = i32::MAX as u64;
-/// mongod's limit, the terminating zero included.
+/// mongod's limit, including the terminating zero.
 const DB_NAME_LEN_MAX: usize = 64;
 
-/// Refuses a field that is neither the command's own nor everybody's.
+/// Refuses a field that neither the command nor the generic fields have.
 pub(super) fn refuse_unknown(body: &RawDoc, command: &str, own: &[&str]) -> Result<(), Failure> {
     for element in body.as_raw().iter_elements().skip(1).flatten() {
         let name = element.key().as_str();
@@ -344,7 +344,7 @@ fn truthy(value: RawBsonRef<'_>) -> bool {
     }
 }
 
-/// `level: "majority"`, as mongod's texts show a document's inside.
+/// The content of a read concern as mongod's texts show it: `level: "majority"`.
 fn shown(concern: &RawDocument) -> String {
     let fields = concern.iter().flatten().map(|(name, value)| match value {
         RawBsonRef::String(text) => format!("{}: \"{text}\"", name.as_str()),

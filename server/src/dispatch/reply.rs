@@ -1,7 +1,7 @@
-//! What every reply ends with.
+//! The fields at the end of every reply.
 //!
-//! A member that can be read from tells its time with every reply, errors included: `$clusterTime`, the newest
-//! it has heard of, and `operationTime`, the newest that is visible to its readers.
+//! A readable member includes its time in every reply, also in errors: `$clusterTime`, the newest known cluster time,
+//! and `operationTime`, the newest timestamp visible to its readers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use repl::Snapshot;
 use super::Generic;
 use crate::{context::Client, error::Failure};
 
-/// Appends `ok`, unless the reply begins with it, and what the node adds.
+/// Appends `ok`, unless the reply begins with it, and the node's fields.
 pub(super) fn end_success(
     client: &Client,
     generic: &Generic,
@@ -27,7 +27,7 @@ pub(super) fn end_success(
     if !begins_with_ok {
         body.append(cstr!("ok"), 1.0);
     }
-    // A help text is not worth a time.
+    // A help text gets no times.
     if !generic.help {
         let mut ending = Ending::of(client, generic);
         ending.operation_time =
@@ -36,7 +36,7 @@ pub(super) fn end_success(
     }
 }
 
-/// The reply that a failure becomes.
+/// The reply for an error.
 pub(super) fn failure(client: &Client, generic: &Generic, failure: &Failure) -> RawDocumentBuf {
     let profile = client.node.profile();
     let mut ending = Ending::of(client, generic);
@@ -59,7 +59,7 @@ pub(super) fn failure(client: &Client, generic: &Generic, failure: &Failure) -> 
     body
 }
 
-/// What a member appends.
+/// The fields that a member appends.
 struct Ending {
     repl_data: Option<Arc<Snapshot>>,
     oplog_query_data: Option<Arc<Snapshot>>,
@@ -100,7 +100,7 @@ impl Ending {
     }
 }
 
-/// Members of 8.0 and later get none, and whoever is believed without one an empty one.
+/// The signature of a cluster time. Members get none since 8.0, and clients trusted without one get an empty one.
 fn signature(client: &Client, time: Timestamp) -> Option<Signature> {
     let node = &client.node;
     if node.profile().internal_cluster_time_unsigned && client.is_internal() {
@@ -110,6 +110,6 @@ fn signature(client: &Client, time: Timestamp) -> Option<Signature> {
         return Some(Signature::DUMMY);
     }
     let signed = node.store().ok().map(|store| node.signer.sign(store, time));
-    // Before there is a key, and where it cannot be read, a time goes out that nobody need believe.
+    // If there is no key yet, or it cannot be read, a dummy signature is sent.
     Some(signed.and_then(Result::ok).flatten().unwrap_or(Signature::DUMMY))
 }

@@ -1,13 +1,14 @@
-//! The fields that make a command a statement of a transaction, or a write that may be retried.
+//! The fields that make a command part of a transaction or a retryable write.
 //!
-//! Both are a primary's business. A secondary still reads the fields, and refuses what makes no sense before it says
-//! that it is none: a driver must not take the answer to a broken statement for a reason to look for a primary.
+//! Only a primary runs these. A secondary still parses the fields and refuses invalid combinations before it reports
+//! that it is not primary: a driver must not take the reply to an invalid statement for a reason to look for a
+//! primary.
 
 use protocol::ErrorCode;
 
 use crate::{commands::Command, error::Failure};
 
-/// What the fields say.
+/// The parsed fields.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Statement {
     pub(super) number: Option<i64>,
@@ -15,7 +16,7 @@ pub(super) struct Statement {
     pub(super) start: Option<bool>,
 }
 
-/// What may be in a transaction.
+/// Commands allowed in a transaction.
 const IN_TRANSACTION: &[&str] = &[
     "abortTransaction",
     "aggregate",
@@ -35,10 +36,10 @@ const IN_TRANSACTION: &[&str] = &[
     "update",
 ];
 
-/// Writes that may be sent again.
+/// Retryable writes.
 const RETRYABLE: &[&str] = &["bulkWrite", "delete", "findAndModify", "insert", "update"];
 
-/// What ends a transaction may be sent again too.
+/// Commands that end a transaction are retryable, too.
 const DECISIONS: &[&str] =
     &["abortTransaction", "commitTransaction", "coordinateCommitTransaction"];
 
@@ -48,7 +49,8 @@ impl Statement {
         self.autocommit.is_some()
     }
 
-    /// Whether the fields go together. `open` is a command that comes before authentication and so before sessions.
+    /// Checks the combination of fields. `open` is true for a command that runs before authentication and so has no
+    /// session.
     pub(super) fn check_fields(
         self,
         open: bool,
@@ -86,7 +88,7 @@ impl Statement {
         }
     }
 
-    /// Whether the command may carry them.
+    /// Checks whether the command may have them.
     pub(super) fn check_command(self, command: &Command, db: &str) -> Result<(), Failure> {
         let name = command.name;
         if !self.in_transaction() {
@@ -132,7 +134,7 @@ impl Statement {
         }
     }
 
-    /// What a driver may do when it is told that we are no primary.
+    /// The error label for a driver when we report that we are not primary.
     pub(super) fn label(self, command: &Command) -> Option<&'static str> {
         let again = self.number.is_some();
         match self.in_transaction() && !DECISIONS.contains(&command.name) {

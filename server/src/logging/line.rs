@@ -1,4 +1,4 @@
-//! One line, as JSON or as text.
+//! Formats a log line as JSON or as text.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ pub(super) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// mongod's structured form, with its padding.
+    /// mongod's structured format, with its padding.
     pub(super) fn to_json(&self) -> String {
         let severity = self.severity();
         let component = self.component();
@@ -88,7 +88,7 @@ impl Line<'_> {
         }
     }
 
-    /// mongod names the thread; we name the task, or else the module.
+    /// mongod shows the thread; we show the task, or the module.
     fn ctx(&self) -> &str {
         self.fields
             .ctx
@@ -98,7 +98,7 @@ impl Line<'_> {
     }
 }
 
-/// A longer text is cut: what clients send must not fill the disk.
+/// Longer texts are truncated: what clients send must not fill the disk.
 const TEXT_LEN_MAX: usize = 10 * 1024;
 
 /// A JSON string.
@@ -112,13 +112,13 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// A value of `attr`: text that is a JSON document stays one, all else is a string.
+/// A value of `attr`: text that is a JSON document stays one, everything else becomes a string.
 pub(super) fn attr_value(text: &str) -> String {
     let document = text.starts_with('{') && serde_json::from_str::<serde_json::Value>(text).is_ok();
     if document { text.to_owned() } else { quoted(text) }
 }
 
-/// The time as mongod writes it.
+/// The time in mongod's format.
 pub(super) fn now(local: bool) -> String {
     let now = Timestamp::now();
     if local {

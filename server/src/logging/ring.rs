@@ -1,10 +1,10 @@
-//! The newest lines, for getLog.
+//! Keeps the newest lines, for getLog.
 
 use std::collections::VecDeque;
 
-/// mongod keeps as many.
+/// As many as mongod keeps.
 const LINES_MAX: usize = 1024;
-/// Lines beyond this in bytes push older ones out, so that long lines can't hold much memory.
+/// Maximum total size: long lines must not use much memory.
 const BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Default)]
@@ -14,12 +14,12 @@ pub(super) struct Ring {
     total: u64,
 }
 
-/// What getLog shows.
+/// The content for getLog.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RingView {
-    /// Lines ever written.
+    /// Number of lines ever written.
     pub total: u64,
-    /// The newest, oldest first.
+    /// The newest lines, oldest first.
     pub lines: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Where lines go: standard output, or a file that can be rotated.
+//! The destination of log lines: standard output, or a file that can be rotated.
 
 use std::{
     fs::{File, OpenOptions},
@@ -25,7 +25,7 @@ impl Sink {
         Ok(Self::File { path, file, rotate: settings.rotate })
     }
 
-    /// A log that can't be written must not end the server; the line goes to standard error instead.
+    /// If the log cannot be written, the server must not end; the line goes to standard error instead.
     pub(super) fn write(&mut self, line: &str) {
         let written = match self {
             Self::Stdout => {
@@ -53,7 +53,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// The old file gets the time as suffix; within one second, a number too.
+/// Renames the old file with a timestamp suffix; within one second, with a number, too.
 fn move_aside(path: &Path) -> io::Result<()> {
     let now = Timestamp::now().to_zoned(TimeZone::system());
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%S").to_string();

@@ -21,28 +21,28 @@ pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A reply under construction.
 pub struct BatchWriter {
     bytes: Vec<u8>,
-    /// Where more room comes from.
+    /// Provides larger buffers.
     buffers: Arc<ReplyBuffers>,
     cursor_at: usize,
     array_at: usize,
     count: usize,
 }
 
-/// What stands beside the documents.
+/// The fields after the documents.
 pub struct BatchEnd<'a> {
-    /// The cursor, 0 when it is exhausted.
+    /// The cursor id, 0 if it is exhausted.
     pub id: i64,
     /// `db.collection`.
     pub ns: &'a str,
-    /// Where a scan could go on, if that was asked for.
+    /// The resume token, if requested.
     pub resume_token: Option<RawDocumentBuf>,
-    /// The moment of a snapshot read.
+    /// The timestamp of a snapshot read.
     pub at_cluster_time: Option<Timestamp>,
 }
 
-/// What a document takes beside its bytes: its type, its place as text, and the terminator of that.
+/// Overhead of a document in the array: its type, its index as text, and the terminator.
 const DOCUMENT_FRAME: usize = 24;
-/// Room for what every reply ends with.
+/// Space reserved for the fields at the end of every reply.
 const REPLY_END: usize = 1024;
 const DOCUMENT: u8 = 0x03;
 const ARRAY: u8 = 0x04;
@@ -72,17 +72,17 @@ impl BatchWriter {
         Self { bytes, buffers: Arc::clone(buffers), cursor_at, array_at, count: 0 }
     }
 
-    /// How many documents there are.
+    /// Number of documents.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Takes a document if the batch has room for it; the first always has.
+    /// Adds a document if there is room; the first always fits.
     pub fn push(&mut self, doc: &RawDocument) -> bool {
         self.push_bytes(doc.as_bytes())
     }
 
-    /// The same for the bytes of a document.
+    /// Like [`Self::push`], for the bytes of a document.
     pub fn push_bytes(&mut self, doc: &[u8]) -> bool {
         if self.count > 0 && self.bytes.len() + doc.len() > BATCH_BYTES_MAX {
             return false;
@@ -96,7 +96,7 @@ impl BatchWriter {
         true
     }
 
-    /// Closes the batch; the body of the reply, without `ok`.
+    /// Closes the batch; returns the body of the reply, without `ok`.
     pub fn finish(mut self, end: &BatchEnd<'_>) -> Result<RawDocumentBuf, Failure> {
         self.close(self.array_at);
         let mut rest = RawDocumentBuf::new();
@@ -117,7 +117,7 @@ impl BatchWriter {
             .map_err(|error| Failure::said(protocol::ErrorCode::InternalError, error.to_string()))
     }
 
-    /// Room for so many bytes more. A reply that grows large moves into a buffer, and from there into a larger one.
+    /// Makes room for more bytes. A reply that grows large moves to a shared buffer, and from there to larger ones.
     fn make_room(&mut self, more: usize) {
         let needed = self.bytes.len() + more;
         if needed <= self.bytes.capacity() {

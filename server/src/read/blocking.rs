@@ -1,8 +1,8 @@
-//! Reads the store beside the async tasks.
+//! Runs reads of the store outside of the async tasks.
 //!
-//! Whatever may take long runs on a blocking thread. When nobody waits for its answer any more, because the client
-//! went away, it is told so and ends at the next document. What may be short is tried at once, on a [`Leash`]: a thread
-//! that has to be woken costs as much as a read of some documents.
+//! Whatever may take long runs on a blocking thread. If the client disconnects, the read is told so and ends at the
+//! next document. What may be short is first tried directly, with a [`Leash`]: waking a thread costs as much as
+//! reading some documents.
 
 use std::{
     sync::{
@@ -39,8 +39,8 @@ pub async fn run<T: Send + 'static>(
     }
 }
 
-/// Runs at once if that is soon done, else anew on a blocking thread. What it does besides reading it must not do when
-/// the leash was too short.
+/// Runs directly if that is short, otherwise again on a blocking thread. Side effects must be skipped when the leash
+/// was too short.
 pub async fn run_short<T: Send + 'static>(
     mut call: Call,
     work: impl Fn(&Call) -> Result<T, Failure> + Send + 'static,
@@ -56,14 +56,15 @@ pub async fn run_short<T: Send + 'static>(
     run(&call, move || work(&inner)).await
 }
 
-/// How long a command may keep an async task's thread.
+/// How long a command may occupy an async thread.
 #[derive(Debug)]
 pub struct Leash {
     until: Instant,
     broken: AtomicBool,
 }
 
-/// Some dozens of documents out of the cache. A scan of a collection that is tried in vain is not noticeably longer by it.
+/// Time for some dozens of cached documents. A collection scan that is tried in vain takes only slightly longer
+/// because of it.
 const LEASH: Duration = Duration::from_micros(300);
 
 impl Leash {
@@ -71,7 +72,7 @@ impl Leash {
         Self { until: Instant::now() + LEASH, broken: AtomicBool::new(false) }
     }
 
-    /// True once it was too short.
+    /// True once the time was exceeded.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
@@ -86,7 +87,7 @@ impl Leash {
     }
 }
 
-/// A whole command on a blocking thread.
+/// Runs a whole command on a blocking thread.
 pub fn command(call: Call, work: fn(&Call) -> Outcome) -> crate::commands::Waiting {
     Box::pin(async move {
         let inner = call.clone();
@@ -94,7 +95,7 @@ pub fn command(call: Call, work: fn(&Call) -> Outcome) -> crate::commands::Waiti
     })
 }
 
-/// A whole command that reads, on a blocking thread, once its moment can be read.
+/// Runs a reading command on a blocking thread, once its timestamp can be read.
 pub fn reading(call: Call, work: fn(&Call, ReadTime) -> Outcome) -> crate::commands::Waiting {
     Box::pin(async move {
         let time = moment::resolve(&call, call.node().store()?).await?;
@@ -103,7 +104,8 @@ pub fn reading(call: Call, work: fn(&Call, ReadTime) -> Outcome) -> crate::comma
     })
 }
 
-/// The same for a command that reads documents, once what it reads is decided (see [`moment::decided`]).
+/// Like [`reading`], for a command that reads documents: also waits until no prepared transaction is in the way (see
+/// [`moment::decided`]).
 pub fn reading_documents(
     call: Call,
     held: fn(&Call, &View, Timestamp) -> Result<bool, Failure>,
@@ -118,7 +120,7 @@ pub fn reading_documents(
     })
 }
 
-/// Sets the flag when the one who waits is gone before it has its answer.
+/// Sets the flag if the waiting task is dropped before the answer.
 struct Abandon {
     flag: Arc<AtomicBool>,
     answered: bool,

@@ -1,4 +1,4 @@
-//! The collation of a read: what the command asks for, or what the collection has.
+//! The collation of a read: the command's, or the collection's default.
 
 use crate::read::views;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use storage::{Collection, View};
 
 use crate::error::Failure;
 
-/// The collator of a read of a collection.
+/// The collator for reading a collection.
 pub(crate) fn of_collection(
     asked: Option<&RawDoc>,
     collection: Option<&Collection>,
@@ -26,7 +26,7 @@ pub(crate) fn of_collection(
     Ok(collator.map(Arc::new))
 }
 
-/// The collator of a read of a view, which has one of its own and takes no other.
+/// The collator for reading a view, which has its own and accepts no other.
 pub(crate) fn of_view(
     asked: Option<&RawDoc>,
     own: Option<&RawDoc>,
@@ -45,7 +45,7 @@ pub(crate) fn of_view(
     Ok(own.map(Collator::new).transpose()?.map(Arc::new))
 }
 
-/// Refuses a pipeline that joins a view whose collation is another than the pipeline's own.
+/// Refuses a pipeline that joins a view with a different collation.
 pub(crate) fn check_joined(
     view: &View,
     db: &str,
@@ -71,7 +71,7 @@ pub(crate) fn check_joined(
     Ok(())
 }
 
-/// The collections that stages of a pipeline read, those of pipelines within them too.
+/// The collections that a pipeline's stages read, including sub-pipelines.
 fn joined(pipeline: Value<'_>, names: &mut Vec<String>) {
     let stages = pipeline.elements().filter_map(|stage| stage.value().elements().next());
     for stage in stages {

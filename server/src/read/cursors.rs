@@ -1,8 +1,8 @@
 //! Open cursors.
 //!
 //! U1 Between two batches a cursor holds a position, never a snapshot of the store.
-//! U2 A cursor that runs is out of the map; whoever asks for it meanwhile is told that it is in use, and who
-//!    kills it meanwhile is heard when the batch is done.
+//! U2 A running cursor is not in the map: another request for it is told that it is in use, and a kill takes effect
+//!    when the batch is done.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use crate::{
     sessions::{SessionId, Which},
 };
 
-/// What a cursor reads from.
+/// The source of a cursor's documents.
 pub trait Reading: Send {
     /// Fills a batch with at most `limit` documents.
     fn fill(
@@ -31,7 +31,7 @@ pub trait Reading: Send {
         limit: usize,
     ) -> Result<Filled, Failure>;
 
-    /// What a batch says besides its documents.
+    /// Fields of a batch besides its documents.
     fn remarks(&self) -> Remarks {
         Remarks::default()
     }
@@ -42,42 +42,42 @@ pub trait Reading: Send {
 pub enum Filled {
     /// There may be more.
     More,
-    /// There is nothing more, now or ever.
+    /// The cursor is at its final end.
     Exhausted,
-    /// There is nothing more now: a tailing cursor waits here.
+    /// There is nothing more at present: a tailable cursor waits here.
     AtEnd,
 }
 
-/// What a batch says besides its documents.
+/// Fields of a batch besides its documents.
 #[derive(Debug, Default)]
 pub struct Remarks {
-    /// Where a scan could go on.
+    /// The resume token.
     pub resume_token: Option<bson::RawDocumentBuf>,
-    /// The moment of a snapshot read.
+    /// The timestamp of a snapshot read.
     pub at_cluster_time: Option<protocol::Timestamp>,
 }
 
 /// An open cursor.
 pub struct Cursor {
-    /// Its number.
+    /// Its id.
     pub id: i64,
-    /// What it reads, as its replies name it.
+    /// The namespace in its replies.
     pub ns: Namespace,
-    /// The session that it belongs to.
+    /// Its session.
     pub session: Option<SessionId>,
-    /// Who opened it: nobody else may go on with it.
+    /// The users who opened it: nobody else may use it.
     pub owners: Vec<UserName>,
-    /// What they needed for that, and need for each further batch.
+    /// The privileges that they needed, and need for each further batch.
     pub needs: Arc<[Need]>,
-    /// It does not end of itself when it is idle.
+    /// It has no idle timeout.
     pub no_timeout: bool,
-    /// It waits at the end for more.
+    /// It stays open at the end and waits for more.
     pub tailable: bool,
-    /// A getMore at the end waits a while.
+    /// A getMore at the end waits for some time.
     pub await_data: bool,
-    /// Documents given so far.
+    /// Number of documents returned so far.
     pub returned: u64,
-    /// What it reads from.
+    /// The source of its documents.
     pub reading: Box<dyn Reading>,
 }
 
@@ -86,7 +86,7 @@ enum Slot {
         cursor: Box<Cursor>,
         since: Instant,
     },
-    /// Out of the map, in a getMore.
+    /// Taken out of the map by a getMore.
     Running {
         ns: Namespace,
         owners: Vec<UserName>,
@@ -100,12 +100,12 @@ enum Slot {
 #[derive(Default)]
 pub struct Cursors {
     slots: Mutex<HashMap<i64, Slot>>,
-    /// Cursors closed because they were idle for too long.
+    /// Number of cursors closed by the idle timeout.
     pub timed_out: crate::metrics::Counter,
 }
 
 impl Cursors {
-    /// A number for a new cursor.
+    /// An id for a new cursor.
     pub fn new_id(&self) -> i64 {
         loop {
             let id = i64::from_le_bytes(rand::random::<[u8; 8]>()) & i64::MAX;
@@ -115,7 +115,7 @@ impl Cursors {
         }
     }
 
-    /// Keeps a cursor until its next getMore, unless it was killed meanwhile.
+    /// Stores a cursor until its next getMore, unless it was killed meanwhile.
     pub fn keep(&self, cursor: Box<Cursor>, now: Instant) {
         let mut slots = self.slots.lock();
         if let Some(Slot::Running { killed: true, .. }) = slots.get(&cursor.id) {
@@ -146,17 +146,17 @@ impl Cursors {
         }
     }
 
-    /// A cursor that was taken is over.
+    /// Removes a cursor that was taken out.
     pub fn forget(&self, id: i64) {
         self.slots.lock().remove(&id);
     }
 
-    /// True if a cursor that runs was killed.
+    /// True if a running cursor was killed.
     pub fn is_killed(&self, id: i64) -> bool {
         matches!(self.slots.lock().get(&id), Some(Slot::Running { killed: true, .. }))
     }
 
-    /// Who opened a cursor, and what they need to go on with it.
+    /// The users who opened a cursor, and the privileges they need to use it.
     pub fn terms(&self, id: i64) -> Option<(Vec<UserName>, Arc<[Need]>)> {
         match self.slots.lock().get(&id)? {
             Slot::Idle { cursor, .. } => Some((cursor.owners.clone(), cursor.needs.clone())),
@@ -164,7 +164,7 @@ impl Cursors {
         }
     }
 
-    /// What a cursor reads and who opened it.
+    /// The namespace of a cursor and the users who opened it.
     pub fn whose(&self, id: i64) -> Option<(Namespace, Vec<UserName>)> {
         match self.slots.lock().get(&id)? {
             Slot::Idle { cursor, .. } => Some((cursor.ns.clone(), cursor.owners.clone())),
@@ -172,7 +172,7 @@ impl Cursors {
         }
     }
 
-    /// Ends a cursor; false if there is none with this number.
+    /// Kills a cursor; false if there is none with this id.
     pub fn kill(&self, id: i64) -> bool {
         let mut slots = self.slots.lock();
         match slots.get_mut(&id) {
@@ -188,7 +188,7 @@ impl Cursors {
         }
     }
 
-    /// Ends the cursors of these sessions.
+    /// Kills the cursors of these sessions.
     pub fn kill_sessions(&self, which: &Which) {
         let fits = |own: &Option<SessionId>| own.as_ref().is_some_and(|own| which.fits(own));
         self.slots.lock().retain(|_, slot| match slot {
@@ -200,7 +200,7 @@ impl Cursors {
         });
     }
 
-    /// Ends cursors that were idle for too long.
+    /// Closes cursors that were idle for too long.
     pub fn expire(&self, now: Instant, timeout: Duration) {
         let mut gone = 0;
         self.slots.lock().retain(|_, slot| match slot {
@@ -214,7 +214,7 @@ impl Cursors {
         self.timed_out.add(gone);
     }
 
-    /// Open cursors: all, those without a timeout, those that run.
+    /// Number of open cursors: all, those without a timeout, running ones.
     pub fn counts(&self) -> (usize, usize, usize) {
         let slots = self.slots.lock();
         let running = slots.values().filter(|slot| matches!(slot, Slot::Running { .. })).count();

@@ -12,29 +12,29 @@ use crate::{
     },
 };
 
-/// mongod's size of a first batch that was not asked for.
+/// mongod's default size of a first batch.
 pub(crate) const FIRST_BATCH: usize = 101;
 
 /// How a cursor begins.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct First {
-    /// Documents of the first batch.
+    /// Number of documents in the first batch.
     pub(crate) size: usize,
-    /// Documents in all.
+    /// Maximum number of documents in all.
     pub(crate) limit: Option<u64>,
-    /// There is no second batch.
+    /// There is only one batch.
     pub(crate) single: bool,
-    /// It does not end of itself when it is idle.
+    /// It has no idle timeout.
     pub(crate) no_timeout: bool,
-    /// It waits at the end for more.
+    /// It stays open at the end and waits for more.
     pub(crate) tailable: bool,
-    /// A getMore at the end waits a while.
+    /// A getMore at the end waits for some time.
     pub(crate) await_data: bool,
-    /// A pipeline runs, whatever the command: a find on a view is one.
+    /// The read is a pipeline, whatever the command: a find on a view is one.
     pub(crate) aggregates: bool,
 }
 
-/// Fills the first batch of a cursor by `fill`, and keeps it if there is more.
+/// Fills the first batch of a cursor by `fill`, and stores the cursor if there is more.
 pub(crate) fn first_batch<R: Reading + 'static>(
     call: &Call,
     ns: Namespace,
@@ -83,14 +83,14 @@ pub(crate) fn first_batch<R: Reading + 'static>(
     Ok(body.into())
 }
 
-/// mongod says in what an error came up while documents were read.
+/// Adds mongod's prefix for an error that occurred during execution.
 pub(crate) fn while_running(failure: Failure, call: &Call, ns: &Namespace) -> Failure {
     while_running_as(&call.name, failure, call, ns)
 }
 
 fn while_running_as(name: &str, failure: Failure, call: &Call, ns: &Namespace) -> Failure {
     match failure {
-        // That is found before the query goes on.
+        // This error is detected before execution continues, so it gets no prefix.
         Failure::Query(error) if error.code == ErrorCode::CappedPositionLost => {
             Failure::Query(error)
         }
@@ -106,7 +106,7 @@ fn while_running_as(name: &str, failure: Failure, call: &Call, ns: &Namespace) -
     }
 }
 
-/// What such errors of the command begin with.
+/// The prefix of the command's execution errors.
 pub(crate) fn running_prefix(call: &Call, ns: &str) -> String {
     during(&call.name, call, ns)
 }

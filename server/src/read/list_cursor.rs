@@ -1,4 +1,4 @@
-//! A cursor over documents that are all there already, and the reply of commands that list things.
+//! A cursor over documents in memory, and the reply of list commands.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Documents that are all there.
+/// Documents in memory.
 pub(crate) struct ListReading(VecDeque<RawDoc>);
 
 impl ListReading {
@@ -37,7 +37,7 @@ impl Reading for ListReading {
     }
 }
 
-/// The reply of listCollections and listIndexes: `id` and `ns` stand before the batch.
+/// The reply of listCollections and listIndexes, in which `id` and `ns` come before the batch.
 pub(crate) fn reply(call: &Call, ns: Namespace, mut docs: Vec<RawDoc>) -> Outcome {
     let size =
         match call.body.get_document("cursor").ok().and_then(|c| c.get("batchSize").ok().flatten())

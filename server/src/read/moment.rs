@@ -1,16 +1,16 @@
-//! From a read concern to the moment that is read.
+//! Determines the timestamp to read at from a read concern.
 //!
 //! ```text
 //!   local, available, none    the newest batch
-//!   majority                  the newest batch that a majority holds
-//!   snapshot                  a timestamp: atClusterTime, or the newest that a majority holds
+//!   majority                  the newest majority-committed batch
+//!   snapshot                  a timestamp: atClusterTime, or the newest majority-committed one
 //!   linearizable              refused: only a primary can
 //!   afterClusterTime T        as the level says, once T is applied (or, for majority, committed)
-//!   a pinned connection       its moment, whatever the read concern says, unless that names another moment
+//!   a pinned connection       its timestamp, whatever the read concern says, unless that names another one
 //! ```
-//! What a prepared transaction holds is not known until it is decided. Plain reads see the documents as they were
-//! before it; a read at a timestamp, after one or of a pinned moment waits for the decision ([`decided`]), because it
-//! may be a commit of before that moment.
+//! The effect of a prepared transaction is unknown until it is decided. Plain reads see the documents as they were
+//! before it. A read at a timestamp, after one, or of a pinned connection waits for the decision ([`decided`]),
+//! because the commit timestamp may be before the one that is read.
 
 use std::future::Future;
 
@@ -20,24 +20,24 @@ use tokio::sync::watch;
 
 use crate::{context::Call, error::Failure};
 
-/// The moment of a read.
+/// The timestamp of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadTime {
-    /// What the store is asked for.
+    /// The view to open.
     pub at: ReadAt,
     /// The timestamp, for a snapshot read.
     pub snapshot: Option<Timestamp>,
-    /// What was prepared until then must be decided before it is read.
+    /// Transactions prepared up to this timestamp must be decided before the read.
     pub decided: Option<Timestamp>,
 }
 
-/// A read concern as it was written.
+/// A read concern as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Concern {
     level: Level,
     after: Option<Timestamp>,
     at: Option<Timestamp>,
-    /// The read must not pass over what is prepared.
+    /// The read must not ignore prepared transactions.
     waits_for_decisions: bool,
 }
 
@@ -49,7 +49,7 @@ enum Level {
     Linearizable,
 }
 
-/// Waits until the moment can be read, and names it.
+/// Waits until the timestamp can be read, and returns it.
 pub async fn resolve(call: &Call, store: &Store) -> Result<ReadTime, Failure> {
     let concern = Concern::parse(call)?;
     if concern.level == Level::Linearizable {
@@ -71,10 +71,10 @@ pub async fn resolve(call: &Call, store: &Store) -> Result<ReadTime, Failure> {
     }
     let at = match (concern.level, concern.at) {
         (Level::Local | Level::Linearizable, _) => ReadAt::Newest,
-        // Alone, everything is committed.
+        // On a standalone everything is committed.
         (Level::Majority, _) if call.node().repl().is_none() => ReadAt::Newest,
         (Level::Majority, _) => {
-            // After a start nothing is known to be committed until another member says so.
+            // After a start the commit point is unknown until another member reports it.
             reached(call, marks.watch_stable(), FIRST).await?;
             ReadAt::Majority
         }
@@ -89,11 +89,11 @@ pub async fn resolve(call: &Call, store: &Store) -> Result<ReadTime, Failure> {
     Ok(ReadTime { at, snapshot, decided: concern.waits_for_decisions.then_some(until) })
 }
 
-/// Waits until nothing is in doubt about what is read. `held` tells whether a transaction that was prepared until
-/// the given time holds any of it.
+/// Waits until no undecided prepared transaction affects the read. `held` tells whether a transaction prepared up to
+/// the given timestamp has written any of what is read.
 ///
-/// Later ones do not matter: they cannot commit before their prepare, so the wait ends with those of now. What this
-/// asks for may be coarse, a whole collection where mongod looks at the documents that it comes by.
+/// Later transactions do not matter, because they cannot commit before their prepare. The check may be coarse: it may
+/// test a whole collection where mongod tests the documents that it reads.
 pub async fn decided(
     call: &Call,
     store: &Store,
@@ -110,7 +110,7 @@ pub async fn decided(
             if !held(&store.view(time.at)?, until)? {
                 return Ok::<(), Failure>(());
             }
-            // A majority's view shows the decision once that is committed too.
+            // A majority view shows the decision only after it is committed, too.
             tokio::select! {
                 moved = applied.changed() => moved.map_err(|_| ending())?,
                 moved = stable.changed() => moved.map_err(|_| ending())?,
@@ -120,7 +120,7 @@ pub async fn decided(
     in_time(call, decision).await
 }
 
-/// The first timestamp that there can be.
+/// The first possible timestamp.
 const FIRST: Timestamp = Timestamp::new(0, 1);
 
 fn newest_committed(call: &Call, store: &Store) -> Result<Timestamp, Failure> {
@@ -137,7 +137,7 @@ fn newest_committed(call: &Call, store: &Store) -> Result<Timestamp, Failure> {
     })
 }
 
-/// Nobody can have been told of a time that this node has not heard of.
+/// Refuses a timestamp that this node has never seen: no client can know one.
 fn check_not_ahead(
     call: &Call,
     ts: Timestamp,
@@ -156,7 +156,7 @@ fn check_not_ahead(
     Err(Failure::said(ErrorCode::InvalidOptions, text))
 }
 
-/// Waits until a position is at a time or beyond.
+/// Waits until a position has reached a timestamp.
 async fn reached(
     call: &Call,
     mut position: watch::Receiver<OpTimeAndWall>,
@@ -168,7 +168,7 @@ async fn reached(
     in_time(call, reached).await
 }
 
-/// Gives up when the time of the command is over.
+/// Limits a wait by the command's time limit.
 async fn in_time(
     call: &Call,
     wait: impl Future<Output = Result<(), Failure>>,

@@ -1,7 +1,8 @@
-//! A cursor in natural order that knows its place: what a clone resumes by, and what tails the oplog or a capped
+//! A cursor in natural order with a known position, for resumable scans and for tailing the oplog or a capped
 //! collection.
 //!
-//! N1 A cursor whose place is gone ends with an error. It never goes on behind the gap: what lay between is unknown.
+//! N1 A cursor whose position was removed ends with an error. It never continues after the gap, because what lay
+//!    between is unknown.
 
 use bson::{Binary, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr, spec::BinarySubtype};
 use protocol::{ErrorCode, Profile, RawDoc, Timestamp};
@@ -23,27 +24,27 @@ use super::{
 };
 use crate::{context::Call, error::Failure, local};
 
-/// What is read, and from where.
+/// What to read, and from where.
 pub(crate) struct NaturalOptions {
-    /// The moment.
+    /// The timestamp.
     pub(crate) time: ReadTime,
-    /// Which documents.
+    /// The filter.
     pub(crate) matcher: Matcher,
-    /// Which way.
+    /// The direction.
     pub(crate) direction: Direction,
-    /// How many to leave out.
+    /// Number of documents to skip.
     pub(crate) skip: u64,
-    /// How many at most.
+    /// Maximum number of documents.
     pub(crate) limit: Option<u64>,
     /// Whether to wait at the end.
     pub(crate) tailable: bool,
-    /// Whether batches tell their place.
+    /// Whether batches contain a resume token.
     pub(crate) tokens: bool,
-    /// The place to go on from.
+    /// The resume token to start after.
     pub(crate) after: Option<RawDoc>,
-    /// Which fields are shown.
+    /// The projection.
     pub(crate) projection: Option<Projection>,
-    /// Whether documents show their place.
+    /// Whether documents show their record id.
     pub(crate) record_ids: bool,
 }
 
@@ -51,23 +52,23 @@ pub(crate) struct NaturalOptions {
 pub(crate) struct NaturalReading {
     subject: Subject,
     options: NaturalOptions,
-    /// The last record that was looked at.
+    /// The last record that was read.
     place: Option<RecordKey>,
-    /// Some record was looked at by this cursor itself.
+    /// This cursor has read a record itself.
     moved: bool,
-    /// The last batch came to the end of what there was.
+    /// The last batch reached the end of the data.
     at_end: bool,
-    /// `$initialSyncId` of tokens.
+    /// `$initialSyncId` for resume tokens.
     sync_id: Option<RawDocumentBuf>,
     profile: &'static Profile,
     given: u64,
 }
 
-/// How often a long scan asks whether it should go on.
+/// Records between checks for interruption.
 const CHECK_EVERY: u64 = 1024;
 
 impl NaturalReading {
-    /// At the beginning, or after the place of a resume token.
+    /// Opens it at the start, or after the position of a resume token.
     pub(crate) fn open(
         call: &Call,
         opened: &Opened,
@@ -76,7 +77,7 @@ impl NaturalReading {
         let profile = call.profile();
         let token = options.after.as_deref();
         let place = token.map(|token| place_of(token, profile)).transpose()?.flatten();
-        // 8.x puts the id of the initial sync into its tokens, so that places of before are refused.
+        // 8.x includes the id of the initial sync in its tokens, so that tokens from before a resync are refused.
         let sync_id = match profile.resume_tokens_name_initial_sync {
             true => local::documents(call.node().store()?, "replset.initialSyncId", profile)?.pop(),
             false => None,
@@ -97,7 +98,7 @@ impl NaturalReading {
                 return Err(Failure::said(ErrorCode::from_code(8132701), text));
             }
         }
-        // Elsewhere records are in the order of `_id`: where one was removed, the next is still the right one.
+        // In other collections records are in `_id` order: after a removed one, the next is still right.
         if let Some(place) = place.as_ref().filter(|_| opened.is_capped())
             && opened.source().fetch(place)?.is_none()
         {
@@ -108,7 +109,7 @@ impl NaturalReading {
         Ok(Self { subject, options, place, moved, at_end, sync_id, profile, given })
     }
 
-    /// Fills a batch from a view that is open already.
+    /// Fills a batch from an open view.
     pub(crate) fn fill_from(
         &mut self,
         call: &Call,
@@ -171,7 +172,7 @@ impl NaturalReading {
         }
         self.at_end = true;
         Ok(match self.place {
-            // As in mongod, what was empty when it was first looked at is not waited for.
+            // As in mongod, a cursor on an empty collection does not wait.
             None => Filled::Exhausted,
             Some(_) => self.ended(),
         })
@@ -181,12 +182,12 @@ impl NaturalReading {
         self.options.limit.is_some_and(|most| self.given >= most)
     }
 
-    /// A tailing cursor stays open at its end, even if it may give nothing more.
+    /// A tailable cursor stays open at its end, even if it may return nothing more.
     fn ended(&self) -> Filled {
         if self.options.tailable { Filled::AtEnd } else { Filled::Exhausted }
     }
 
-    /// mongod has other words for a cursor that waited at the end.
+    /// mongod has a different error for a cursor that waited at the end.
     fn lost(&self, call: &Call, opened: &Opened, error: QueryError) -> QueryError {
         let Some(place) = self.place.as_ref().filter(|_| self.options.tailable && self.at_end)
         else {
@@ -204,7 +205,7 @@ impl NaturalReading {
         QueryError { message: text, ..error }
     }
 
-    /// Where a scan could go on.
+    /// The resume token.
     fn token(&self) -> Option<RawDocumentBuf> {
         let mut token = RawDocumentBuf::new();
         if matches!(self.subject, Subject::Oplog(..)) {
@@ -231,7 +232,7 @@ impl NaturalReading {
     }
 }
 
-/// The place that a resume token names. Ours are bytes; the numbers of mongod's tokens are places in the oplog.
+/// The position in a resume token. Ours are bytes; numbers in mongod's tokens are positions in the oplog.
 fn place_of(token: &RawDocument, profile: &Profile) -> Result<Option<RecordKey>, Failure> {
     match token.get("$recordId") {
         Ok(Some(RawBsonRef::Binary(place))) => Ok(Some(RecordKey::from_bytes(place.bytes))),
@@ -259,7 +260,7 @@ fn shown_place(opened: &Opened, place: &RecordKey) -> String {
     format!("RecordId({})", query::value::Shown(id.get()))
 }
 
-/// The number of a record key that is one.
+/// The number in a record key, if it is one.
 fn number_of(place: &RecordKey) -> Option<i64> {
     <[u8; 8]>::try_from(place.as_bytes()).ok().map(i64::from_be_bytes)
 }

@@ -1,5 +1,4 @@
-//! What a command reads from: one view of the store, and in it a collection, the oplog, documents of this node, or
-//! nothing.
+//! What a command reads from: a view of the store, and in it a collection, the oplog, node documents, or nothing.
 
 use std::{ops::Bound, sync::Arc};
 
@@ -40,13 +39,13 @@ use crate::{
 pub(crate) enum Subject {
     /// A collection. If it is dropped, the cursor ends.
     Collection(Uuid),
-    /// The oplog, within bounds of `ts`.
+    /// The oplog, within bounds on `ts`.
     Oplog(Bound<Timestamp>, Bound<Timestamp>),
-    /// Documents that were at hand when the cursor was opened; none for a collection that does not exist.
+    /// Documents that were in memory when the cursor was opened; none for a collection that does not exist.
     Documents(Listed),
 }
 
-/// A subject at one moment.
+/// A subject at one timestamp.
 pub(crate) struct Opened {
     pub(crate) view: View,
     pub(crate) subject: Subject,
@@ -57,15 +56,15 @@ pub(crate) struct Opened {
 
 /// What a command names.
 pub(crate) enum Named {
-    /// Something that can be read as it is.
+    /// A source that can be read directly.
     Here(Opened),
-    /// A view, to be read by its pipeline at the moment that was opened.
+    /// A MongoDB view, to be read through its pipeline in the opened store view.
     View(View),
 }
 
 impl Opened {
-    /// Opens the store at a moment, and in it what a command names, by name or by UUID. `filter` bounds what is read of
-    /// the oplog.
+    /// Opens the store at a timestamp, and in it what a command names, by name or by UUID. `filter` bounds what is
+    /// read of the oplog.
     pub(crate) fn target(
         call: &Call,
         time: ReadTime,
@@ -80,7 +79,7 @@ impl Opened {
         })
     }
 
-    /// What has this name. A view's name is nobody's here: the view is resolved first.
+    /// Opens what has this name. Views must be resolved before.
     pub(crate) fn named(
         call: &Call,
         view: View,
@@ -103,7 +102,7 @@ impl Opened {
         Self::of(call, view, subject)
     }
 
-    /// A collection of the view.
+    /// Opens a collection of the view.
     pub(crate) fn collection(view: View, collection: Arc<Collection>) -> Result<Self, Failure> {
         let source = Box::new(CollectionSource::new(view.clone(), Arc::clone(&collection))?);
         let subject = Subject::Collection(collection.uuid());
@@ -117,7 +116,7 @@ impl Opened {
         Self { view, subject: Subject::Documents(docs), collection: None, source }
     }
 
-    /// The same subject for a later batch.
+    /// Opens the same subject for a later batch.
     pub(crate) fn again(call: &Call, at: ReadAt, subject: Subject) -> Result<Self, Failure> {
         let view = call.node().store()?.view(at)?;
         Self::of(call, view, subject)
@@ -142,7 +141,7 @@ impl Opened {
         Ok(Self { view, subject, collection: None, source })
     }
 
-    /// The name that a target has here: a UUID's collection may have been renamed.
+    /// The namespace of a target: a collection named by UUID may have been renamed.
     pub(crate) fn namespace<'a>(&'a self, target: &'a Target) -> Result<&'a Namespace, Failure> {
         match &self.collection {
             Some(collection) => Ok(collection.ns()),
@@ -150,12 +149,12 @@ impl Opened {
         }
     }
 
-    /// What the query language reads.
+    /// The source for the query language.
     pub(crate) fn source(&self) -> &dyn Source {
         &*self.source
     }
 
-    /// The source alone.
+    /// Only the source.
     pub(super) fn into_source(self) -> Box<dyn Source> {
         self.source
     }
@@ -165,7 +164,7 @@ impl Opened {
         matches!(&self.subject, Subject::Documents(docs) if docs.is_empty())
     }
 
-    /// True if old records go away by themselves: the oplog, and capped collections.
+    /// True for the oplog and capped collections, whose oldest records are removed automatically.
     pub(crate) fn is_capped(&self) -> bool {
         match &self.subject {
             Subject::Collection(_) => {
@@ -176,12 +175,12 @@ impl Opened {
         }
     }
 
-    /// The surroundings of one batch of a query over this view.
+    /// The context of one batch of a query over this view.
     pub(crate) fn context(&self, call: &Call, surroundings: &Surroundings) -> Context {
         surroundings.context_over(call, &self.view)
     }
 
-    /// Holds a request to the indexes of the index filter of its shape. True if there is one: then no hint counts.
+    /// Restricts a request to the indexes of its shape's index filter. True if there is one: then hints are ignored.
     pub(crate) fn restrict(
         &self,
         node: &Node,
@@ -195,7 +194,7 @@ impl Opened {
         })
     }
 
-    /// Holds a request to the index or the natural order that a hint names. Nothing is hinted at where no index can be.
+    /// Restricts a request to the hinted index or natural order. Ignored if there can be no index.
     pub(crate) fn hint(
         &self,
         request: &mut Request,
@@ -209,7 +208,7 @@ impl Opened {
             request.natural = Some(direction);
             return Ok(());
         }
-        // These documents are found without an index, but all have one of `_id`.
+        // These documents have no real index, but a hint on `_id` is valid.
         let of_id = match hint {
             RawBsonRef::String(name) => name == "_id_",
             RawBsonRef::Document(pattern) => pattern == &*rawdoc! { "_id": 1 },
@@ -227,7 +226,7 @@ impl Opened {
         Ok(())
     }
 
-    /// mongod's refusal of a query that can't be planned.
+    /// mongod's error for a query that cannot be planned.
     pub(crate) fn refused(
         &self,
         code: i32,
@@ -239,7 +238,7 @@ impl Opened {
         planner::refused(code, request, &self.source.namespace(), collation.as_deref(), why)
     }
 
-    /// [`Self::restrict`], or else [`Self::hint`].
+    /// Applies [`Self::restrict`], or else [`Self::hint`].
     pub(crate) fn restrict_or_hint(
         &self,
         node: &Node,
@@ -253,7 +252,7 @@ impl Opened {
         self.hint(request, hint.and_then(|hint| hint.get("").ok().flatten()), collator)
     }
 
-    /// The way to the documents.
+    /// Plans a query.
     pub(crate) fn plan(&self, request: Request, context: &Context) -> Result<Planned, QueryError> {
         if self.is_absent() {
             return Ok(Planned::from(Pipeline::new(Access::Nothing, Vec::new())));
@@ -264,7 +263,7 @@ impl Opened {
         Ok(Planned { pipeline, used })
     }
 
-    /// Runs a query to its end, for commands that give no cursor.
+    /// Runs a query to its end, for commands without a cursor.
     pub(crate) fn each(
         &self,
         call: &Call,
@@ -280,7 +279,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Fills the first batch of a query from this view, and keeps a cursor if there is more.
+    /// Fills the first batch of a query from this view, and stores a cursor if there is more.
     pub(crate) fn cursor(
         &self,
         call: &Call,
@@ -299,7 +298,7 @@ impl Opened {
     }
 }
 
-/// A query on its way, and which indexes of which collection it uses.
+/// A planned query, with the indexes that it uses.
 pub(crate) struct Planned {
     pub(crate) pipeline: Pipeline,
     used: Option<(Uuid, Vec<String>)>,
@@ -313,13 +312,13 @@ impl From<Pipeline> for Planned {
 }
 
 impl Planned {
-    /// Counts the indexes as used.
+    /// Counts the use of the indexes.
     pub(crate) fn note(&mut self, call: &Call) {
         note(call, self.used.take());
     }
 }
 
-/// What is begun anew on another thread counts once.
+/// A query that is restarted on another thread is counted only once.
 fn note(call: &Call, used: Option<(Uuid, Vec<String>)>) {
     if let Some((collection, names)) = used
         && !call.leash.as_ref().is_some_and(|leash| leash.is_broken())

@@ -1,7 +1,7 @@
 //! Reading `local.oplog.rs`.
 //!
-//! The filter is almost always a range of `ts`, which is the oplog's key: a scan begins there and reads nothing else. What
-//! is not applied yet is not visible.
+//! The filter is almost always a range of `ts`, which is the oplog's key, so the scan reads only that range. Entries
+//! that are not applied yet are not visible.
 
 use std::ops::Bound;
 
@@ -10,7 +10,7 @@ use protocol::Timestamp;
 
 use crate::{context::Call, error::Failure};
 
-/// In these states our oplog is not the set's history.
+/// Refuses reads in states in which our oplog is not the set's history.
 pub(super) fn refuse_in_startup(call: &Call) -> Result<(), Failure> {
     use repl::MemberState::{Rollback, Startup, Startup2};
     let state = call.node().repl().map(repl::Repl::member_state);
@@ -24,7 +24,7 @@ pub(super) fn refuse_in_startup(call: &Call) -> Result<(), Failure> {
 /// The whole oplog.
 pub(super) const ALL: (Bound<Timestamp>, Bound<Timestamp>) = (Bound::Unbounded, Bound::Unbounded);
 
-/// The bounds that a filter sets to `ts` at its top level.
+/// The bounds on `ts` at the top level of a filter.
 pub(super) fn range_of_ts(filter: &RawDocument) -> (Bound<Timestamp>, Bound<Timestamp>) {
     let mut range = ALL;
     match filter.get("ts") {

@@ -1,4 +1,4 @@
-//! The other collections of the moment, for `$lookup` and its like.
+//! The other collections at the same timestamp, for `$lookup` and similar stages.
 
 use std::rc::Rc;
 

@@ -18,10 +18,10 @@ use super::{
 };
 use crate::{context::Call, error::Failure};
 
-/// The longest document that a reply may hold: mongod's own limit, and what it allows for internal use.
+/// Maximum size of a document in a reply: mongod's limit, plus its internal allowance.
 const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
 
-/// A stage may make a document that is too large; nobody could read it.
+/// The error for a document from a stage that exceeds the limit.
 fn too_large(doc: &[u8], profile: &Profile) -> QueryError {
     let len = doc.len();
     let text = if profile.executor_errors_name_collection {
@@ -42,11 +42,11 @@ fn too_large(doc: &[u8], profile: &Profile) -> QueryError {
     QueryError::location(10_334, text)
 }
 
-/// What became of a document.
+/// Whether a document was accepted.
 pub(crate) enum Taken {
-    /// It was taken.
+    /// It was accepted.
     Yes,
-    /// It was taken, and no other will be.
+    /// It was accepted as the last one.
     AsLast,
     /// There was no room for it.
     No,
@@ -63,7 +63,7 @@ pub(crate) struct QueryReading {
 }
 
 impl QueryReading {
-    /// At its beginning.
+    /// A cursor at its start.
     pub(crate) fn new(
         subject: Subject,
         time: ReadTime,
@@ -73,8 +73,8 @@ impl QueryReading {
         Self { subject, time, pipeline, surroundings, held: None }
     }
 
-    /// Gives documents until there are no more or one is not taken, which comes first the next time. True if there may
-    /// be more.
+    /// Passes documents to `take` until there are no more or one is not accepted, which comes first the next time.
+    /// True if there may be more.
     pub(crate) fn each(
         &mut self,
         call: &Call,
@@ -102,7 +102,7 @@ impl QueryReading {
             }
         }
         let mut input = Input::new(source, context);
-        // What is taken need not become a document of its own.
+        // Accepted documents are passed on without making an owned copy.
         let mut last = Ok(Taken::Yes);
         let ended = self.pipeline.next_where(&mut input, &mut |doc| {
             last = take(doc, context);
@@ -118,7 +118,7 @@ impl QueryReading {
         }
     }
 
-    /// Fills a batch from a view that is open already.
+    /// Fills a batch from an open view.
     pub(crate) fn fill_from(
         &mut self,
         call: &Call,

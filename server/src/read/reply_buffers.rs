@@ -1,8 +1,8 @@
-//! Memory for large replies, used again: the next reply finds its pages already there, and many readers at once leave
-//! no trail of half-grown buffers behind.
+//! Reusable buffers for large replies: their pages are already mapped, and many concurrent readers do not leave
+//! half-grown buffers behind.
 //!
-//! B1 A small reply never takes a buffer from here.
-//! B2 What nobody used for a while is given back, and idle buffers never hold more than a bound.
+//! B1 A small reply never uses a shared buffer.
+//! B2 Buffers that were unused for a while are freed, and the total size of idle buffers is limited.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use protocol::RawDoc;
 
-/// Replies up to this length are memory of their own (B1).
+/// Replies up to this length have their own memory (B1).
 pub const OWN_MAX: usize = 4 << 10;
 
-/// The lengths of buffers. The last one holds the largest batch, with its frame.
+/// The buffer sizes. The last one holds the largest batch with its overhead.
 const SIZES: [usize; 6] =
     [32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20, (16 << 20) + (64 << 10)];
 
-/// What idle buffers may hold in all.
+/// Maximum total size of idle buffers.
 const IDLE_BYTES_MAX: usize = 32 << 20;
 
 /// Buffers that no reply uses now.
@@ -27,15 +27,15 @@ pub struct ReplyBuffers(Mutex<Idle>);
 
 #[derive(Default)]
 struct Idle {
-    /// By length, see [`SIZES`].
+    /// By size, see [`SIZES`].
     buffers: [Vec<Vec<u8>>; SIZES.len()],
     bytes: usize,
-    /// The fewest that were idle since the last look: those nobody needs.
+    /// Minimum number of idle buffers since the last trim: that many are not needed.
     fewest: [usize; SIZES.len()],
 }
 
 impl ReplyBuffers {
-    /// An empty buffer with room for so many bytes.
+    /// An empty buffer with this capacity.
     pub fn take(&self, bytes: usize) -> Vec<u8> {
         let Some(at) = SIZES.iter().position(|size| *size >= bytes) else {
             return Vec::with_capacity(bytes);
@@ -51,7 +51,7 @@ impl ReplyBuffers {
         Vec::with_capacity(SIZES.get(at).copied().unwrap_or(bytes))
     }
 
-    /// Takes a buffer back, unless it is none of ours or there are enough (B2).
+    /// Returns a buffer, unless it has another size or there are enough (B2).
     pub fn give(&self, mut buffer: Vec<u8>) {
         let Some(at) = SIZES.iter().position(|size| *size == buffer.capacity()) else { return };
         buffer.clear();
@@ -64,7 +64,7 @@ impl ReplyBuffers {
         }
     }
 
-    /// The reply to be sent. Its buffer comes back when it is.
+    /// Converts a reply for sending. Its buffer is returned when it was sent.
     pub fn lend(self: &Arc<Self>, reply: RawDocumentBuf) -> RawDoc {
         let buffer = reply.into_bytes();
         if buffer.capacity() <= OWN_MAX {
@@ -74,7 +74,7 @@ impl ReplyBuffers {
         RawDoc::new(Bytes::from_owner(lent)).expect("it was a document")
     }
 
-    /// Gives back what was idle all the time since the last call (B2).
+    /// Frees the buffers that were idle all the time since the last call (B2).
     pub fn trim(&self) {
         let mut unused = Vec::new();
         let mut idle = self.0.lock();
@@ -141,7 +141,7 @@ mod tests {
         let buffers = ReplyBuffers::default();
         let three: Vec<_> = (0..3).map(|_| buffers.take(2 << 20)).collect();
         three.into_iter().for_each(|buffer| buffers.give(buffer));
-        // They were in use since the last look.
+        // They were in use since the last trim.
         buffers.trim();
         assert_eq!(idle(&buffers), 6 << 20);
         let one = buffers.take(2 << 20);

@@ -1,7 +1,7 @@
-//! What memory can't hold goes to files in `_tmp` below the data directory.
+//! Spills data that exceeds the memory limit to files in `_tmp` below the data directory.
 //!
-//! A file loses its name as soon as it is made: the system frees it with the last use, whatever becomes of us. What
-//! a crash between the two leaves is removed at the next start.
+//! A file is unlinked as soon as it is created: the system frees it with its last use. Files that a crash left in
+//! between are removed at the next start.
 
 use std::{
     fs::{self, File},
@@ -16,10 +16,10 @@ use query::{
 };
 use uuid::Uuid;
 
-/// The directory, as mongod has it.
+/// The directory name, as in mongod.
 const DIR: &str = "_tmp";
 
-/// Removes what an earlier process left.
+/// Removes files that an earlier process left.
 pub fn clear(dbpath: &Path) -> std::io::Result<()> {
     match fs::remove_dir_all(dbpath.join(DIR)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -68,7 +68,7 @@ impl Spill for DiskSpill {
     }
 }
 
-/// Documents one after the other; each begins with its length.
+/// Consecutive documents; each begins with its length.
 #[derive(Debug)]
 struct Run {
     reader: BufReader<File>,

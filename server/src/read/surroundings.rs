@@ -1,4 +1,4 @@
-//! What a query is given beside its documents: time, variables, room on disk, other collections, and when to stop.
+//! The environment of a query: time, variables, spill files, other collections, interruption.
 
 use std::{
     rc::Rc,
@@ -12,7 +12,7 @@ use storage::View;
 use super::{others::Others, spill::DiskSpill};
 use crate::{context::Call, shutdown::Phase};
 
-/// What stays the same from batch to batch of a query.
+/// What stays the same for all batches of a query.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
     now: i64,
@@ -23,7 +23,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// As the command finds them, with the values of its `let`.
+    /// From a command, with the values of its `let`.
     pub fn new(call: &Call, variables: Vec<OwnedValue>, spills: bool) -> Self {
         Self {
             now: bson::DateTime::now().timestamp_millis(),
@@ -34,19 +34,19 @@ impl Surroundings {
         }
     }
 
-    /// The same with a collation for expressions.
+    /// Adds a collation for expressions.
     #[must_use]
     pub fn with_collator(mut self, collator: Option<Arc<Collator>>) -> Self {
         self.collator = collator;
         self
     }
 
-    /// For one batch: when to stop is the business of the command that asks for it.
+    /// The context of one batch; interruption depends on the command that requests the batch.
     pub fn context(&self, call: &Call) -> Context {
         self.make_context(call, None)
     }
 
-    /// The same, and the other collections of a view are in reach.
+    /// Like [`Self::context`], with access to the other collections of a view.
     pub(crate) fn context_over(&self, call: &Call, view: &View) -> Context {
         self.make_context(call, Some(view))
     }
@@ -71,12 +71,12 @@ impl Surroundings {
     }
 }
 
-/// The surroundings of a query without variables that is done at once.
+/// The context of a query without variables that runs at once.
 pub fn query_context(call: &Call) -> Context {
     Surroundings::new(call, Vec::new(), false).context(call)
 }
 
-/// Whether to go on.
+/// Checks whether the command was interrupted.
 pub fn check(call: &Call) -> Result<(), QueryError> {
     if call.abandoned.load(Ordering::Relaxed) {
         return Err(QueryError::new(ErrorCode::ClientDisconnect, "operation was interrupted"));

@@ -1,4 +1,4 @@
-//! The collection that a command names: by its name, or by its UUID.
+//! The collection that a command names, by name or by UUID.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{context::Call, error::Failure, local, read::views};
 
-/// What the first field of a command says.
+/// The first field of a command.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     Name(Namespace),
@@ -35,7 +35,7 @@ impl Target {
         }
     }
 
-    /// The collection; `None` if there is none of that name. A UUID that nobody has is an error.
+    /// The collection; `None` if there is none with that name. An unknown UUID is an error.
     pub(crate) fn collection(&self, view: &View) -> Result<Option<Arc<Collection>>, Failure> {
         match self {
             Self::Name(ns) => Ok(view.catalog().collection(ns)),
@@ -49,10 +49,10 @@ impl Target {
         }
     }
 
-    /// True if a transaction that was prepared until then holds a document of it; of a view, any document at all.
+    /// True if a transaction prepared up to `until` has written a document of it; for a view, any document at all.
     pub(crate) fn is_held(&self, view: &View, until: Timestamp) -> Result<bool, Failure> {
         match self {
-            // No transaction touches it.
+            // No transaction writes to `local`.
             Self::Name(ns) if ns.db() == "local" => Ok(false),
             _ => match self.collection(view)? {
                 Some(collection) => Ok(view.holds(Some(&collection), until)?),
@@ -61,7 +61,7 @@ impl Target {
         }
     }
 
-    /// The name, where one was given.
+    /// The name, if one was given.
     pub(crate) fn name(&self) -> Result<&Namespace, Failure> {
         match self {
             Self::Name(ns) => Ok(ns),
@@ -81,7 +81,7 @@ pub(crate) fn is_oplog(ns: &Namespace) -> bool {
     ns.db() == "local" && ns.coll() == local::OPLOG
 }
 
-/// A collection's full name, if it is one.
+/// A namespace from database and collection; fails if the name is invalid.
 pub(crate) fn namespace(db: &str, coll: &str) -> Result<Namespace, Failure> {
     let wrong = coll.is_empty() || coll.starts_with('.') || coll.contains('\0');
     if wrong {

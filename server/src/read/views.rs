@@ -1,4 +1,4 @@
-//! Views and time-series collections: documents of `system.views`.
+//! Views and time-series collections, which are documents of `system.views`.
 
 use std::ops::Bound;
 
@@ -18,14 +18,14 @@ pub struct ViewEntry {
 }
 
 impl ViewEntry {
-    /// The collection of buckets behind a time-series collection.
+    /// The buckets collection of a time-series collection.
     pub fn buckets(&self, db: &str) -> Option<Namespace> {
         let on = self.definition.get_str("viewOn").ok()?;
         let own = on.strip_prefix("system.buckets.")?;
         (own == self.name).then(|| Namespace::new(db, on))
     }
 
-    /// What listCollections shows.
+    /// The entry for listCollections.
     pub fn listed(&self, view: &View, db: &str) -> RawDocumentBuf {
         let buckets = self.buckets(db).and_then(|ns| view.catalog().collection(&ns));
         let mut options = RawDocumentBuf::new();
@@ -70,12 +70,12 @@ pub fn all(view: &View, db: &str) -> Result<Vec<ViewEntry>, Failure> {
     Ok(views)
 }
 
-/// True if the name is a view's.
+/// True if the name is that of a view.
 pub fn exists(view: &View, ns: &Namespace) -> Result<bool, Failure> {
     Ok(all(view, ns.db())?.iter().any(|entry| entry.name == ns.coll()))
 }
 
-/// Refuses a view where only a collection makes sense.
+/// Refuses a view where only a collection is allowed.
 pub fn refuse(view: &View, ns: &Namespace) -> Result<(), Failure> {
     if exists(view, ns)? {
         let text = format!("Namespace {ns} is a view, not a collection");
@@ -84,13 +84,13 @@ pub fn refuse(view: &View, ns: &Namespace) -> Result<(), Failure> {
     Ok(())
 }
 
-/// mongod's limit of views upon views.
+/// mongod's limit of nested views.
 const VIEW_DEPTH_MAX: usize = 20;
 
-/// What a name stands for.
+/// The result of resolving a name.
 #[derive(Debug)]
 pub struct Resolved {
-    /// The collection, which need not be there.
+    /// The collection, which need not exist.
     pub on: Namespace,
     /// The pipeline over it.
     pub pipeline: RawArrayBuf,
@@ -98,7 +98,7 @@ pub struct Resolved {
     pub view: Option<Option<RawDoc>>,
 }
 
-/// The collection under a view, and the view's pipeline with the given one after it.
+/// Resolves a view to its collection, and prepends the view's pipeline to the given one.
 pub fn resolve(
     view: &View,
     ns: &Namespace,

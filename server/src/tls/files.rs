@@ -1,4 +1,4 @@
-//! PEM files.
+//! Reads PEM files.
 
 use std::{path::Path, time::SystemTime};
 
@@ -11,14 +11,14 @@ use x509_cert::{Certificate, der::Decode};
 
 use super::TlsError;
 
-/// A certificate, those it leads to, and its key.
+/// A certificate, its chain, and its key.
 pub(super) struct Identity {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    /// The same once more: a key is not copied by accident.
+    /// An explicit copy, so that a key is not copied by accident.
     pub(super) fn clone_key(&self) -> Self {
         Self { chain: self.chain.clone(), key: self.key.clone_key() }
     }
@@ -33,7 +33,7 @@ pub(super) fn no_use(path: &Path, why: impl ToString) -> TlsError {
     TlsError::File { path: path.display().to_string(), why: why.to_string() }
 }
 
-/// A certificateKeyFile: the certificate and its key in one.
+/// Reads a certificateKeyFile: the certificate and its key in one file.
 pub(super) fn identity(path: &Path) -> Result<Identity, TlsError> {
     let pem = read(path)?;
     let chain = certificates(path, &pem)?;
@@ -45,7 +45,7 @@ pub(super) fn identity(path: &Path) -> Result<Identity, TlsError> {
     Ok(Identity { chain, key })
 }
 
-/// A CAFile.
+/// Reads a CAFile.
 pub(super) fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path, &read(path)?)? {

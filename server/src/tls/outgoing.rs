@@ -1,4 +1,4 @@
-//! The client's half of the handshake, with other members.
+//! The client's side of the handshake, for connections to other members.
 
 use std::{fmt, io, sync::Arc};
 
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use super::{Tls, TlsError, files, verify, versions};
 use crate::config::TlsSettings;
 
-/// Makes TLS of the sockets to other members, with the certificates of now.
+/// Wraps sockets to other members in TLS, with the current certificates.
 pub struct Outgoing(pub Arc<Tls>);
 
 impl TlsConnector for Outgoing {

@@ -1,4 +1,4 @@
-//! The subject of a certificate: a user's name, and what members of one set have in common.
+//! The subject of a certificate, which is a user name and identifies members of a set.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -8,16 +8,16 @@ use x509_cert::{
     der::{Any, Decode, Tag, Tagged, oid::ObjectIdentifier},
 };
 
-/// A distinguished name, as OpenSSL and with it mongod writes it: last part first, `CN=x,OU=y,O=z`.
+/// A distinguished name as OpenSSL and mongod write it: last part first, `CN=x,OU=y,O=z`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Subject {
     text: String,
-    /// The parts by which members of a set are known: organization, unit, domain.
+    /// The parts that identify members of a set: organization, unit, domain.
     membership: BTreeSet<(String, String)>,
 }
 
 impl Subject {
-    /// Of a certificate; `None` if it cannot be read.
+    /// The subject of a certificate; `None` if it cannot be parsed.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = Certificate::from_der(certificate).ok()?;
         let mut parts = Vec::new();
@@ -38,13 +38,13 @@ impl Subject {
         Some(Self { text: parts.join(","), membership })
     }
 
-    /// Its text.
+    /// The text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// True if it names a member of the set that `own` is a member of: all of O, OU and DC are the same, and
-    /// there is at least one of them.
+    /// True if it is a member of the same set as `own`: all of O, OU and DC are equal, and there is at least one of
+    /// them.
     pub fn is_member_beside(&self, own: &Self) -> bool {
         !self.membership.is_empty() && self.membership == own.membership
     }
@@ -56,7 +56,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// The names of RFC 2253; others go by their numbers.
+/// The short names of RFC 2253; other attributes are shown by their numbers.
 fn short_name(oid: &ObjectIdentifier) -> String {
     match oid.to_string().as_str() {
         "2.5.4.3" => "CN".to_owned(),
@@ -85,7 +85,7 @@ fn text_of(value: &Any) -> Option<String> {
     }
 }
 
-/// RFC 2253's escapes.
+/// Escapes a value by RFC 2253.
 fn escaped(value: &str) -> String {
     let last = value.chars().count().saturating_sub(1);
     let mut out = String::new();

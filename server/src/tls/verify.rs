@@ -1,4 +1,4 @@
-//! Whose certificates are believed, and how much of it may be forgone.
+//! Verifies certificates, with the options that relax the verification.
 
 use std::sync::Arc;
 
@@ -20,11 +20,13 @@ use rustls::{
 use super::{TlsError, files};
 use crate::config::TlsSettings;
 
-/// Checks the certificates of those who come to us; and again, where the handshake is more lenient than a login may be.
+/// Verifies the certificates of clients. If the handshake is more lenient, a stricter verification follows before a
+/// login.
 pub(super) struct OfClients {
     /// For the handshake.
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
-    /// What a certificate must pass before its subject is believed; `None` where nothing could be believed.
+    /// The verification that a certificate must pass before its subject is trusted; `None` if no certificate can be
+    /// trusted.
     pub(super) believed: Option<Arc<dyn ClientCertVerifier>>,
 }
 
@@ -35,7 +37,7 @@ pub(super) fn of_clients(
     let optional = settings.allow_connections_without_certificates;
     let file = settings.cluster_ca_file.as_ref().or(settings.ca_file.as_ref());
     let Some(path) = file else {
-        // Without a CAFile nothing can be checked; the settings allow that together with allowInvalidCertificates alone.
+        // Without a CAFile nothing can be verified; the settings allow that only with allowInvalidCertificates.
         let any = AnyClient { mandatory: false, provider: provider.clone() };
         return Ok(OfClients { verifier: Arc::new(any), believed: None });
     };
@@ -50,7 +52,7 @@ pub(super) fn of_clients(
     Ok(OfClients { verifier, believed: Some(strict) })
 }
 
-/// Checks the certificates of those we go to.
+/// Verifies the certificates of servers that we connect to.
 pub(super) fn of_servers(
     settings: &TlsSettings,
     provider: &Arc<CryptoProvider>,
@@ -70,7 +72,7 @@ pub(super) fn of_servers(
     })
 }
 
-/// However little is asked of a certificate, whoever shows it must have its key.
+/// However lenient the verification is, the peer must have the certificate's key.
 macro_rules! its_owner_has_the_key {
     () => {
         fn verify_tls12_signature(
@@ -99,7 +101,7 @@ macro_rules! its_owner_has_the_key {
     };
 }
 
-/// allowInvalidCertificates: any certificate.
+/// allowInvalidCertificates: accepts any certificate.
 #[derive(Debug)]
 struct AnyClient {
     mandatory: bool,
@@ -127,7 +129,7 @@ impl ClientCertVerifier for AnyClient {
     its_owner_has_the_key!();
 }
 
-/// allowInvalidHostnames, and without a verifier behind it allowInvalidCertificates.
+/// allowInvalidHostnames; without an inner verifier, allowInvalidCertificates.
 #[derive(Debug)]
 struct LenientServer {
     but_for_its_name: Option<Arc<WebPkiServerVerifier>>,
@@ -147,7 +149,7 @@ impl ServerCertVerifier for LenientServer {
             return Ok(ServerCertVerified::assertion());
         };
         match strict.verify_server_cert(certificate, intermediates, name, ocsp, now) {
-            // The name is the last thing that is looked at: all else was in order.
+            // The name is checked last, so everything else was valid.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

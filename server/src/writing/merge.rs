@@ -1,4 +1,4 @@
-//! `$merge`: each batch is one update of the target, or one insert.
+//! `$merge`: each batch is one update or insert command on the target.
 
 use bson::raw::cstr;
 use protocol::ErrorCode;
@@ -10,7 +10,7 @@ use crate::{
     read::{query_cursor::QueryReading, views},
 };
 
-/// Whether documents may be found by a missing or null field; an error if no index makes what they are found by unique.
+/// Whether the matched fields may be missing or null; fails if no unique index covers them.
 pub(super) fn finds_by_nullish(writing: &Writing<'_>, merge: &Merge) -> Result<bool, Failure> {
     let mut on = merge.on();
     on.sort_unstable();
@@ -35,7 +35,7 @@ pub(super) fn finds_by_nullish(writing: &Writing<'_>, merge: &Merge) -> Result<b
             && fields == on
     });
     let first = unique.next().ok_or_else(no_index)?;
-    // Any that is not sparse holds the documents without the field.
+    // An index that is not sparse also contains the documents without the field.
     Ok(!first.sparse() || unique.any(|index| !index.sparse()))
 }
 
@@ -96,7 +96,7 @@ pub(super) fn run(
     }
 }
 
-/// Newer versions say what a duplicate key means here.
+/// Newer releases explain what a duplicate key means here.
 fn in_words_of(writing: &Writing<'_>, merge: &Merge, failure: Failure) -> Failure {
     let says = writing.call.profile().executor_errors_name_collection;
     let (true, Failure::OnPrimary { code: ErrorCode::DuplicateKey, message, details }) =

@@ -1,4 +1,4 @@
-//! `$out`: a temporary collection that is filled and takes the target's place, options and indexes.
+//! `$out`: fills a temporary collection, which then replaces the target and gets its options and indexes.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(super) fn run(
     done
 }
 
-/// The collection whose place is taken, if there is one and it can be.
+/// The existing target collection, if any, after checking that it may be replaced.
 fn existing(
     writing: &Writing<'_>,
     timeseries: Option<&RawDocument>,
@@ -76,7 +76,7 @@ fn existing(
     Ok(old)
 }
 
-/// The indexes as they are listed.
+/// The index specs of a collection.
 fn specs(collection: &Collection) -> RawArrayBuf {
     let own = collection.indexes().iter().filter(|index| index.usable()).map(|index| index.spec());
     collection.id_index().into_iter().chain(own).map(RawDocument::to_owned).collect()

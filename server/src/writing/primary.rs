@@ -1,4 +1,4 @@
-//! The primary, as a pipeline that writes sees it: one connection, made with the first command.
+//! A connection to the primary for a writing pipeline, opened with the first command.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use tokio::runtime::Handle;
 
 use crate::{context::Call, error::Failure, read::surroundings};
 
-/// How often a command that waits for the primary asks whether it should go on.
+/// Interval of checks for interruption while waiting for the primary.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
-/// A write may wait for a majority as long as it takes; the client's own limit ends it earlier.
+/// A write may wait for a majority as long as necessary; the client's own limit may end it earlier.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The primary.
@@ -34,7 +34,7 @@ impl<'c> Primary<'c> {
         self.operation_time
     }
 
-    /// Runs a command with the client's write concern, comment and time limit. On a blocking thread.
+    /// Runs a command with the client's write concern, comment and time limit. Blocks.
     pub(super) fn write(
         &mut self,
         db: &str,
@@ -53,7 +53,7 @@ impl<'c> Primary<'c> {
         self.run(db, command, true)
     }
 
-    /// The client's write concern, or the set's default: from a member the primary wants it in words.
+    /// The client's write concern, or the set's default: the primary requires an explicit one from members.
     fn write_concern(&self) -> Result<RawDocumentBuf, Failure> {
         let given = self.call.body.get_document("writeConcern").ok();
         let default = self.default_write_concern()?;
@@ -67,7 +67,7 @@ impl<'c> Primary<'c> {
         Ok(concern)
     }
 
-    /// What an operator has set for all, or what the version begins with.
+    /// The default that an operator has set, or the release's own.
     fn default_write_concern(&self) -> Result<RawDocumentBuf, Failure> {
         let view = self.call.node().store()?.view(ReadAt::Newest)?;
         let settings = view.catalog().collection(&Namespace::new("config", "settings"));
@@ -86,7 +86,7 @@ impl<'c> Primary<'c> {
         })
     }
 
-    /// Runs a command that tidies up, also when the client is gone.
+    /// Runs a cleanup command, even if the client is gone.
     pub(super) fn tidy(&mut self, db: &str, command: RawDocumentBuf) -> Result<(), Failure> {
         self.run(db, command, false).map(drop)
     }
@@ -152,7 +152,7 @@ fn from_client(error: ClientError) -> Failure {
     }
 }
 
-/// An error as the primary wrote it, with what clients look for beside its text.
+/// Converts the primary's error, with the fields that clients use.
 pub(super) fn failure(error: Option<&RawDocument>) -> Failure {
     let code = error.and_then(|error| error.get_i32("code").ok());
     let message = error.and_then(|error| error.get_str("errmsg").ok()).unwrap_or_default();

@@ -11,6 +11,7 @@ use super::*;
 use crate::{Direction, IndexState, OplogScan, keystring};
 
 mod damage;
+mod oplog;
 mod read_ahead;
 mod readers;
 

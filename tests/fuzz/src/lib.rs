@@ -1,59 +1,60 @@
-//! Shared by the fuzz targets: parses one message from arbitrary bytes and checks what must hold.
+//! The fuzz targets: properties that must hold for any input.
+//!
+//! A target takes bytes and panics if its property does not hold. libFuzzer runs one target (`main.rs`). A test runs
+//! all of them over their corpora and over seeded mutations of these.
 
-pub mod sasl;
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a target answers by a panic")]
 
-use bytes::{Bytes, BytesMut};
-use protocol::{
-    Accept, BadMessage, Compressor, Compressors, Frame, Header, Message,
-    header::{HEADER_LEN, MESSAGE_LEN_MAX, op_code},
-};
+mod documents;
+mod language;
+mod messages;
+mod sasl;
+mod scram;
 
-const EVERY: [Compressor; 4] =
-    [Compressor::Noop, Compressor::Snappy, Compressor::Zlib, Compressor::Zstd];
+use protocol::{Compressor, header::op_code};
 
-/// Parses `body` as a message of the given opcode.
-pub fn message(op_code: i32, body: &[u8]) {
-    if let Some(frame) = frame(op_code, body) {
-        examine(frame);
-    }
+pub use sasl::{Walked, walk};
+
+/// A property that must hold for any input.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The name of the target and of its corpus.
+    pub name: &'static str,
+    /// Panics if the property does not hold.
+    pub run: fn(&[u8]),
 }
 
-/// Parses an OP_MSG whose body is `data`, compressed, in an envelope that claims `claimed` bytes.
-pub fn envelope(compressor: Compressor, claimed: i32, data: &[u8]) {
-    let mut body = op_code::MSG.to_le_bytes().to_vec();
-    body.extend_from_slice(&claimed.to_le_bytes());
-    body.push(compressor.id());
-    body.extend_from_slice(data);
-    message(op_code::COMPRESSED, &body);
+/// The target with this name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.iter().copied().find(|target| target.name == name)
 }
 
-/// Invariants of every frame: an uncompressed message that parses is encoded to the same bytes; one that does not
-/// parse gets an error reply or closes the connection.
-pub fn examine(frame: Frame) {
-    let accept = Accept::checked(Compressors::new(EVERY));
-    match Message::parse(frame.clone(), &accept) {
-        Ok(message) => {
-            let mut again = BytesMut::new();
-            let encoded = message.encode(&mut again);
-            if message.compressor.is_none() {
-                encoded.expect("what was read can be written");
-                assert_eq!(again, frame.bytes());
-            }
-        }
-        Err(error) => {
-            let fatal = error.is_fatal();
-            let reply = BadMessage { header: frame.header(), error }.reply(1);
-            assert_eq!(reply.is_none(), fatal);
-        }
-    }
+const fn row(name: &'static str, run: fn(&[u8])) -> Target {
+    Target { name, run }
 }
 
-fn frame(op_code: i32, body: &[u8]) -> Option<Frame> {
-    let len = HEADER_LEN + body.len();
-    if len > MESSAGE_LEN_MAX {
-        return None;
-    }
-    let header = Header { len, request_id: 1, response_to: 0, op_code };
-    let bytes = [header.to_bytes().as_slice(), body].concat();
-    Frame::new(Bytes::from(bytes)).ok()
-}
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    row("framing", messages::stream),
+    row("op_msg", |data| messages::message(op_code::MSG, data)),
+    row("op_query", |data| messages::message(op_code::QUERY, data)),
+    row("op_reply", |data| messages::message(op_code::REPLY, data)),
+    row("op_compressed", |data| messages::message(op_code::COMPRESSED, data)),
+    row("snappy", |data| messages::packed(Compressor::Snappy, data)),
+    row("zlib", |data| messages::packed(Compressor::Zlib, data)),
+    row("zstd", |data| messages::packed(Compressor::Zstd, data)),
+    row("bson_check", documents::checked),
+    row("oplog_entry", documents::oplog_entry),
+    row("bson_column", documents::column),
+    row("update", documents::update),
+    row("scram", scram::conversation),
+    row("sasl", |data| {
+        walk(data);
+    }),
+    row("store_rows", storage::fuzzing::rows),
+    row("key_order", storage::fuzzing::order),
+    row("index_keys", storage::fuzzing::index_keys),
+    row("filter", language::filter),
+    row("expression", language::expression),
+    row("projection", language::projection),
+];

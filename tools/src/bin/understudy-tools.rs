@@ -2,9 +2,10 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
+use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use tools::{
-    backup,
+    backup, complaint,
     inspect::{self, Inspect},
     past::{
         at,
@@ -13,14 +14,20 @@ use tools::{
         restore::{self, Restore},
         serve, verify,
     },
+    screen::{Look, Screen},
 };
 
 /// Reads the past of an Understudy, restores it, exports it, compares it.
 ///
-/// A TIME is 2026-11-16T12:00:00Z (with a time zone), -15m (before now), 'Timestamp(1794792414,3)' or now.
+/// A TIME is 14:03, 'yesterday 14:03', '2026-11-16 12:00' (local time, unless Z, +01:00 or the name of a zone follows),
+/// -15m, -7d (before now; s, m, h, d), 'Timestamp(1794792414,3)' or now.
+///
+/// Exit codes: 0 fine, 1 differences (diff, verify), 2 trouble.
 #[derive(Debug, Parser)]
 #[command(name = "understudy-tools", version)]
 struct Cli {
+    #[command(flatten)]
+    look: Look,
     #[command(subcommand)]
     command: Command,
 }
@@ -71,12 +78,15 @@ enum Command {
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
-    /// Show when collections and databases were dropped.
+    /// Show when collections and databases were dropped, and mass deletes and updates.
     FindDrop {
         #[command(flatten)]
         from: From,
         /// Only drops of this database or collection.
         ns: Option<String>,
+        /// Show deletes and updates of so many documents at a time, if they are a tenth of the collection or more.
+        #[arg(long, default_value_t = 100)]
+        least: u64,
     },
     /// Write collections as they were at a moment into a live cluster.
     Restore {
@@ -100,6 +110,9 @@ enum Command {
         /// Only print what would be done.
         #[arg(long)]
         dry_run: bool,
+        /// Do not ask before --drop replaces collections.
+        #[arg(long)]
+        yes: bool,
         /// File that records the progress.
         #[arg(long, default_value = "understudy-restore.json")]
         state: PathBuf,
@@ -152,30 +165,55 @@ enum Command {
     Inspect(Inspect),
 }
 
+/// The result of a command, which determines the exit code.
+enum Answer {
+    /// Exit code 0.
+    Fine,
+    /// Exit code 1: there are differences.
+    Differs,
+}
+
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::At { from, time, ns } => at::run(&from.from, &time, &ns),
-        Command::Diff { from, form, then, now, ns } => {
-            diff::run(&from.from, &then, &now, &ns, form)
-        }
-        Command::Log { from, ns, id } => log::run(&from.from, &ns, &id),
-        Command::FindDrop { from, ns } => drops::run(&from.from, ns.as_deref()),
-        Command::Restore { from, at, ns, to, rename, drop, dry_run, state } => {
-            let from = from.from;
-            restore::run(&Restore { from, at, ns, to, rename, drop, dry_run, state })
-        }
-        Command::Export { from, at, ns, out } => export::run(&from.from, &at, &ns, &out),
-        Command::Serve { from, at, port } => serve::run(&from.from, &at, port),
-        Command::Verify { from, primary, ns } => verify::run(&from.from, &primary, &ns),
-        Command::VerifyBackup { dir } => backup::verify(&dir),
-        Command::Scrub { dir } => backup::scrub(&dir),
-        Command::Inspect(what) => inspect::run(&what),
-    };
+    let cli = Cli::parse();
+    let mut screen = Screen::new(cli.look);
+    let done = run(&mut screen, cli.command).and_then(|answer| {
+        screen.out().flush()?;
+        Ok(answer)
+    });
     match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
+        Ok(Answer::Fine) => ExitCode::SUCCESS,
+        Ok(Answer::Differs) => ExitCode::FAILURE,
+        Err(error) => complaint::report(&error),
     }
+}
+
+fn run(screen: &mut Screen, command: Command) -> Result<Answer> {
+    match command {
+        Command::At { from, time, ns } => at::run(screen, &from.from, &time, &ns)?,
+        Command::Diff { from, form, then, now, ns } => {
+            return Ok(equal(diff::run(screen, &from.from, &then, &now, &ns, form)?));
+        }
+        Command::Log { from, ns, id } => log::run(screen, &from.from, &ns, &id)?,
+        Command::FindDrop { from, ns, least } => {
+            drops::run(screen, &from.from, ns.as_deref(), least)?;
+        }
+        Command::Restore { from, at, ns, to, rename, drop, dry_run, yes, state } => {
+            let from = from.from;
+            let what = Restore { from, at, ns, to, rename, drop, dry_run, yes, state };
+            restore::run(screen, &what)?;
+        }
+        Command::Export { from, at, ns, out } => export::run(screen, &from.from, &at, &ns, &out)?,
+        Command::Serve { from, at, port } => serve::run(screen, &from.from, &at, port)?,
+        Command::Verify { from, primary, ns } => {
+            return Ok(equal(verify::run(screen, &from.from, &primary, &ns)?));
+        }
+        Command::VerifyBackup { dir } => backup::verify(screen, &dir)?,
+        Command::Scrub { dir } => backup::scrub(screen, &dir)?,
+        Command::Inspect(what) => inspect::run(screen, &what)?,
+    }
+    Ok(Answer::Fine)
+}
+
+fn equal(equal: bool) -> Answer {
+    if equal { Answer::Fine } else { Answer::Differs }
 }

@@ -3,18 +3,19 @@
 //! Collections with equal hashes are not read. The others are read at both moments in `_id` order, in parallel, so
 //! memory holds only two documents, however large the collection.
 
-use std::{cmp::Ordering, collections::BTreeMap, io::Write};
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use anyhow::{Context, Result, bail};
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use clap::ValueEnum;
-use protocol::moment;
+use indicatif::ProgressBar;
 use query::value::compare;
 
 use super::{
     canonical, json,
     source::{Collection, Node, Order, Past},
 };
+use crate::screen::{Paint, Screen};
 
 /// How differences are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,13 +28,21 @@ pub enum Form {
     Unified,
 }
 
-/// Prints the differences between two moments.
-pub fn run(from: &str, then: &str, now: &str, wanted: &[String], form: Form) -> Result<()> {
+/// Prints the differences between two moments. True if there are none.
+pub fn run(
+    screen: &mut Screen,
+    from: &str,
+    then: &str,
+    now: &str,
+    wanted: &[String],
+    form: Form,
+) -> Result<bool> {
+    let form = if screen.is_json() { Form::Json } else { form };
     let node = Node::connect(from)?;
-    let (then, now) = (node.past(then)?, node.past(now)?);
+    let (then, now) = (node.past(screen, then)?, node.past(screen, now)?);
     if form != Form::Json {
         for (sign, past) in [("---", &then), ("+++", &now)] {
-            println!("{sign} {} ({})", past.ts, moment::shown(past.ts));
+            screen.say(format_args!("{sign} {} ({})", screen.time(past.ts), past.ts))?;
         }
     }
     let mut names: BTreeMap<String, [Option<Collection>; 2]> = BTreeMap::new();
@@ -49,12 +58,18 @@ pub fn run(from: &str, then: &str, now: &str, wanted: &[String], form: Form) -> 
             }
         }
     }
-    let mut out = std::io::stdout().lock();
+    let bar = screen.bar(0, "  {msg}: {human_pos} documents compared, {rate}");
+    let mut equal = true;
     for (ns, [old, new]) in &names {
-        let differ = Differ { form, ns, added: 0, removed: 0, changed: 0 };
-        differ.run([(&then, old.as_ref()), (&now, new.as_ref())], &mut out)?;
+        bar.set_message(ns.clone());
+        let differ = Differ { form, ns, bar: &bar, added: 0, removed: 0, changed: 0, said: false };
+        equal &= differ.run(screen, [(&then, old.as_ref()), (&now, new.as_ref())])?;
     }
-    Ok(())
+    bar.finish_and_clear();
+    if equal && form != Form::Json {
+        screen.say("no differences")?;
+    }
+    Ok(equal)
 }
 
 /// A collection may exist at only one of the two moments.
@@ -74,26 +89,34 @@ fn chosen(past: &Past, wanted: &[String]) -> Result<Vec<Collection>> {
 struct Differ<'a> {
     form: Form,
     ns: &'a str,
+    bar: &'a ProgressBar,
     added: u64,
     removed: u64,
     changed: u64,
+    /// True if something other than documents differs.
+    said: bool,
 }
 
 impl Differ<'_> {
-    fn run(mut self, sides: [(&Past, Option<&Collection>); 2], out: &mut impl Write) -> Result<()> {
+    /// Compares one collection. True if nothing differs.
+    fn run(
+        mut self,
+        screen: &mut Screen,
+        sides: [(&Past, Option<&Collection>); 2],
+    ) -> Result<bool> {
         let [old, new] = sides;
         match (old.1, new.1) {
-            (None, Some(_)) => self.say(out, "+ the collection was created")?,
-            (Some(_), None) => self.say(out, "- the collection was dropped or renamed")?,
+            (None, Some(_)) => self.say(screen, "+ the collection was created")?,
+            (Some(_), None) => self.say(screen, "- the collection was dropped or renamed")?,
             (Some(a), Some(b)) if a.uuid != b.uuid => {
-                self.say(out, "! the collection was dropped and made anew")?;
+                self.say(screen, "! the collection was dropped and made anew")?;
             }
             (Some(a), Some(b)) => {
                 if a.options != b.options {
-                    self.say(out, "! its options are not what they were")?;
+                    self.say(screen, "! its options are not what they were")?;
                 }
                 if a.has_data() && hash(old.0, a)? == hash(new.0, b)? {
-                    return Ok(());
+                    return Ok(!self.said);
                 }
             }
             (None, None) => {}
@@ -112,11 +135,12 @@ impl Differ<'_> {
                 }
             };
             match order {
-                Ordering::Less => self.differs(out, a.as_deref(), None)?,
-                Ordering::Greater => self.differs(out, None, b.as_deref())?,
-                Ordering::Equal if a != b => self.differs(out, a.as_deref(), b.as_deref())?,
+                Ordering::Less => self.differs(screen, a.as_deref(), None)?,
+                Ordering::Greater => self.differs(screen, None, b.as_deref())?,
+                Ordering::Equal if a != b => self.differs(screen, a.as_deref(), b.as_deref())?,
                 Ordering::Equal => {}
             }
+            self.bar.inc(1);
             if order != Ordering::Greater {
                 a = next(&mut left)?;
             }
@@ -124,24 +148,34 @@ impl Differ<'_> {
                 b = next(&mut right)?;
             }
         }
-        if self.form == Form::Summary && self.added + self.removed + self.changed > 0 {
-            let Self { added, removed, changed, ns, .. } = self;
-            writeln!(out, "{ns}: {added} added, {removed} removed, {changed} changed")?;
+        let Self { added, removed, changed, ns, .. } = self;
+        let documents = added + removed + changed;
+        if self.form == Form::Summary && documents > 0 {
+            self.line(
+                screen,
+                format_args!("{ns}: {added} added, {removed} removed, {changed} changed"),
+            )?;
         }
-        Ok(())
+        Ok(documents == 0 && !self.said)
     }
 
-    fn say(&self, out: &mut impl Write, text: &str) -> Result<()> {
+    fn say(&mut self, screen: &mut Screen, text: &str) -> Result<()> {
+        self.said = true;
         match self.form {
-            Form::Json => {}
-            Form::Summary | Form::Unified => writeln!(out, "{}: {text}", self.ns)?,
+            Form::Json => {
+                let row = doc! { "ns": self.ns, "change": text };
+                self.bar.suspend(|| writeln!(screen.out(), "{}", json(&row)))?;
+            }
+            Form::Summary | Form::Unified => {
+                self.line(screen, format_args!("{}: {text}", self.ns))?;
+            }
         }
         Ok(())
     }
 
     fn differs(
         &mut self,
-        out: &mut impl Write,
+        screen: &mut Screen,
         old: Option<&RawDocument>,
         new: Option<&RawDocument>,
     ) -> Result<()> {
@@ -164,20 +198,32 @@ impl Differ<'_> {
                 line.extend(old.map(|old| ("before".to_owned(), Bson::Document(old))));
                 line.extend(new.map(|new| ("after".to_owned(), Bson::Document(new))));
                 // If only the type of a number differs, the canonical form shows it.
-                writeln!(out, "{}", if alike { canonical(line) } else { json(&line) })?;
+                let line = if alike { canonical(line) } else { json(&line) };
+                self.bar.suspend(|| writeln!(screen.out(), "{line}"))?;
             }
             Form::Unified => {
                 let (old, new) = (parse(old)?.unwrap_or_default(), parse(new)?.unwrap_or_default());
                 let id = new.get("_id").or(old.get("_id")).cloned().unwrap_or(Bson::Null);
-                writeln!(out, "@@ {} {} {what}", self.ns, json(&doc! { "_id": id }))?;
-                unified(&old, &new, out)?;
+                let id = json(&doc! { "_id": id });
+                self.line(screen, format_args!("@@ {} {id} {what}", self.ns))?;
+                self.bar.suspend(|| unified(&old, &new, screen))?;
             }
         }
         Ok(())
     }
+
+    fn line(&self, screen: &mut Screen, text: impl std::fmt::Display) -> Result<()> {
+        Ok(self.bar.suspend(|| screen.say(text))?)
+    }
 }
 
-fn unified(old: &Document, new: &Document, out: &mut impl Write) -> Result<()> {
+fn unified(old: &Document, new: &Document, screen: &mut Screen) -> Result<()> {
+    let minus = |screen: &mut Screen, text: String| {
+        screen.say(screen.paint(Paint::Red, format_args!("- {text}")))
+    };
+    let plus = |screen: &mut Screen, text: String| {
+        screen.say(screen.paint(Paint::Green, format_args!("+ {text}")))
+    };
     let mut told = false;
     for (name, was) in old {
         let is = new.get(name);
@@ -190,23 +236,19 @@ fn unified(old: &Document, new: &Document, out: &mut impl Write) -> Result<()> {
         // If only the type of a number differs, the canonical form shows it.
         let alike = is.as_ref().is_some_and(|is| json(is) == json(&was));
         let shown = |doc: Document| if alike { canonical(doc) } else { json(&doc) };
-        writeln!(out, "- {}", shown(was))?;
+        minus(screen, shown(was))?;
         if let Some(is) = is {
-            writeln!(out, "+ {}", shown(is))?;
+            plus(screen, shown(is))?;
         }
     }
     for (name, is) in new.iter().filter(|(name, _)| !old.contains_key(name.as_str())) {
         told = true;
-        writeln!(out, "+ {}", json(&doc! { name: is.clone() }))?;
+        plus(screen, json(&doc! { name: is.clone() }))?;
     }
     if !told {
         let names = |doc: &Document| doc.keys().cloned().collect::<Vec<_>>().join(", ");
-        writeln!(
-            out,
-            "- fields in the order {}\n+ fields in the order {}",
-            names(old),
-            names(new)
-        )?;
+        minus(screen, format!("fields in the order {}", names(old)))?;
+        plus(screen, format!("fields in the order {}", names(new)))?;
     }
     Ok(())
 }

@@ -1,75 +1,105 @@
-//! `find-drop`: when collections and databases were dropped, and how to read them again.
+//! `find-drop`: shows what was lost, when, and how to restore it.
+//!
+//! ```text
+//!   oldest readable            oplog begins                                  newest
+//!   |---- history: earlier ----|---- oplog: drops here, mass changes in changes ----|
+//! ```
 
 use std::collections::HashMap;
 
 use anyhow::Result;
 use bson::{Bson, Document, doc};
-use protocol::{Timestamp, moment};
+use protocol::Timestamp;
 
-use super::source::Node;
+use super::{
+    changes, earlier,
+    source::{Node, long},
+};
+use crate::screen::{Paint, Screen, count};
 
-/// Prints every drop that the node's oplog still contains.
-pub fn run(from: &str, wanted: Option<&str>) -> Result<()> {
+/// Prints every drop and mass change that can be found, with the command that restores the state before it.
+pub fn run(screen: &mut Screen, from: &str, wanted: Option<&str>, least: u64) -> Result<()> {
     let node = Node::connect(from)?;
+    let found = find(&node, wanted, least)?;
+    let to = node.primary_uri()?;
+    for loss in &found {
+        loss.print(screen, &node, to.as_deref())?;
+    }
+    if found.is_empty() {
+        let of = wanted.map_or(String::new(), |ns| format!(" of {ns}"));
+        let since = screen.time(earliest(&node)?);
+        screen.say(format_args!(
+            "no drop{of}, and no change of {} or more at a time, since {since}",
+            count(least, "document")
+        ))?;
+    }
+    Ok(())
+}
+
+/// The timestamp from which on every loss is found.
+fn earliest(node: &Node) -> Result<Timestamp> {
+    Ok(node.oplog_begin()?.map_or(node.oldest(), |begin| begin.min(node.oldest())))
+}
+
+/// All losses in chronological order.
+pub(super) fn find(node: &Node, wanted: Option<&str>, least: u64) -> Result<Vec<Loss>> {
+    let mut found = earlier::dropped(node)?;
+    found.extend(dropped(node)?);
+    found.retain(|loss| wanted.is_none_or(|wanted| loss.concerns(wanted)));
+    found.extend(changes::find(node, wanted, least)?);
+    found.sort_by_key(|loss| loss.ts);
+    Ok(found)
+}
+
+/// The drops in the oplog.
+fn dropped(node: &Node) -> Result<Vec<Loss>> {
     let exists = doc! { "$exists": true };
     let filter = doc! { "op": "c", "$or": [
         { "o.drop": exists.clone() },
         { "o.dropDatabase": exists.clone() },
         { "o.renameCollection": exists, "o.dropTarget": { "$type": "binData" } },
     ] };
-    let mut found = 0;
+    let mut found = Vec::new();
     let mut groups = Groups::default();
     for entry in node.oplog(filter)? {
-        let entry = entry?;
-        let Some(drop) = Drop::parse(&entry) else { continue };
-        let first = groups.first_of(&node, &drop)?;
-        if wanted.is_some_and(|wanted| !drop.concerns(wanted)) {
-            continue;
-        }
-        found += 1;
-        println!("{}", drop.line());
-        let before = Timestamp::from_u64(first.as_u64() - 1);
-        match node.check(before) {
-            Ok(()) => println!("    readable --at 'Timestamp({},{})'", before.secs(), before.inc()),
-            Err(why) => println!("    no longer readable: {why}"),
-        }
+        let Some(mut loss) = Loss::parse(&entry?) else { continue };
+        let first = groups.first_of(node, &loss)?;
+        loss.before = Timestamp::from_u64(first.as_u64() - 1);
+        found.push(loss);
     }
-    if found == 0 {
-        println!(
-            "the oplog of this node tells of no drop{}",
-            wanted.map_or(String::new(), |ns| format!(" of {ns}"))
-        );
-    }
-    Ok(())
+    Ok(found)
 }
 
-/// A dropDatabase first drops each collection, then the database. To read such a database again, one must read before
-/// the first of these drops, so consecutive drops are grouped.
+/// Groups the drops of a database: its collections are dropped one by one, then the database itself. The database's
+/// content is read before the first of these drops.
 #[derive(Default)]
 struct Groups {
-    /// Per database: first and last drop of the current group. Only drops happened between them.
+    /// For each database, the first and the last drop of a run without other operations in between.
     running: HashMap<String, (Timestamp, Timestamp)>,
 }
 
 impl Groups {
-    /// Timestamp of the first drop in this drop's group.
-    fn first_of(&mut self, node: &Node, drop: &Drop) -> Result<Timestamp> {
-        let db = drop.ns.split_once('.').map_or(drop.ns.as_str(), |(db, _)| db);
+    /// The timestamp before which the content of the lost database or collection is read: for a database, the first
+    /// drop of its run.
+    fn first_of(&mut self, node: &Node, loss: &Loss) -> Result<Timestamp> {
+        let db = loss.ns.split_once('.').map_or(loss.ns.as_str(), |(db, _)| db);
         let group = match self.running.get(db).copied() {
-            Some((first, last)) if !drop.is_replaced() && !touched(node, db, last, drop.ts)? => {
-                (first, drop.ts)
+            Some((first, last))
+                if loss.what != What::Replaced && !touched(node, db, last, loss.ts)? =>
+            {
+                (first, loss.ts)
             }
-            _ => (drop.ts, drop.ts),
+            _ => (loss.ts, loss.ts),
         };
         self.running.insert(db.to_owned(), group);
-        Ok(if drop.is_database() { group.0 } else { drop.ts })
+        Ok(if loss.what == What::Database { group.0 } else { loss.ts })
     }
 }
 
-/// True if anything else happened in a database between two drops.
+/// True if the oplog has entries of a database between two drops.
 fn touched(node: &Node, db: &str, after: Timestamp, before: Timestamp) -> Result<bool> {
     let ts = |ts: Timestamp| bson::Timestamp::from(ts);
-    // '/' follows '.', so this range covers every name that begins with "db.".
+    // '/' is the character after '.', so this matches every namespace that begins with "db.".
     let filter = doc! {
         "ts": { "$gt": ts(after), "$lt": ts(before) },
         "ns": { "$gte": format!("{db}."), "$lt": format!("{db}/") },
@@ -77,42 +107,68 @@ fn touched(node: &Node, db: &str, after: Timestamp, before: Timestamp) -> Result
     Ok(node.oplog(filter)?.next().transpose()?.is_some())
 }
 
-struct Drop {
-    ts: Timestamp,
-    what: &'static str,
-    ns: String,
-    documents: Option<i64>,
+/// A drop or a mass change.
+#[derive(Clone, Debug)]
+pub(super) struct Loss {
+    pub(super) what: What,
+    /// The database or the collection.
+    pub(super) ns: String,
+    /// The first and the last timestamp of the change.
+    pub(super) ts: Timestamp,
+    pub(super) until: Timestamp,
+    /// The last timestamp before the change.
+    pub(super) before: Timestamp,
+    /// The number of affected documents, if known, and the number of documents before the change.
+    pub(super) documents: Option<u64>,
+    pub(super) of: Option<u64>,
 }
 
-const REPLACED: &str = "collection replaced by a rename";
+/// The kind of loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Collection,
+    Database,
+    /// A rename replaced the collection, so another collection has its name now.
+    Replaced,
+    Deletes,
+    Updates,
+}
 
-impl Drop {
+impl What {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Collection => "collection dropped",
+            Self::Database => "database dropped",
+            Self::Replaced => "collection replaced by a rename",
+            Self::Deletes => "documents deleted",
+            Self::Updates => "documents updated",
+        }
+    }
+
+    /// True if nothing has the name now, so that a restore can use it.
+    fn leaves_the_name_free(self) -> bool {
+        matches!(self, Self::Collection | Self::Database)
+    }
+}
+
+impl Loss {
     fn parse(entry: &Document) -> Option<Self> {
         let ts: Timestamp = entry.get_timestamp("ts").ok()?.into();
         let (db, _) = entry.get_str("ns").ok()?.split_once('.')?;
         let o = entry.get_document("o").ok()?;
         let documents = entry.get_document("o2").ok().and_then(|o2| match o2.get("numRecords") {
-            Some(Bson::Int32(n)) => Some(i64::from(*n)),
-            Some(Bson::Int64(n)) => Some(*n),
+            Some(Bson::Int32(n)) => u64::try_from(*n).ok(),
+            Some(Bson::Int64(n)) => u64::try_from(*n).ok(),
             _ => None,
         });
         let (what, ns) = if let Ok(name) = o.get_str("drop") {
-            ("collection dropped", format!("{db}.{name}"))
+            (What::Collection, format!("{db}.{name}"))
         } else if o.contains_key("dropDatabase") {
-            ("database dropped", db.to_owned())
+            (What::Database, db.to_owned())
         } else {
-            (REPLACED, o.get_str("to").ok()?.to_owned())
+            (What::Replaced, o.get_str("to").ok()?.to_owned())
         };
-        Some(Self { ts, what, ns, documents })
-    }
-
-    fn is_database(&self) -> bool {
-        !self.ns.contains('.')
-    }
-
-    /// True if a rename replaced the collection: another collection now has this name.
-    fn is_replaced(&self) -> bool {
-        self.what == REPLACED
+        Some(Self { what, ns, ts, until: ts, before: ts, documents, of: None })
     }
 
     fn concerns(&self, wanted: &str) -> bool {
@@ -121,8 +177,57 @@ impl Drop {
             || wanted.strip_prefix(self.ns.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }
 
-    fn line(&self) -> String {
-        let documents = self.documents.map_or(String::new(), |n| format!(", {n} documents"));
-        format!("{}  {}  {}{documents}", moment::shown(self.ts), self.what, self.ns)
+    /// One line of text for the user.
+    pub(super) fn line(&self, screen: &Screen) -> String {
+        let time = screen.paint(Paint::Bold, screen.time(self.ts));
+        let until = match self.until.secs() == self.ts.secs() {
+            true => String::new(),
+            false => format!(" to {}", screen.time(self.until)),
+        };
+        let documents = match (self.documents, self.of) {
+            (Some(n), Some(of)) => format!(", {n} of {}", count(of, "document")),
+            (Some(n), None) => format!(", {}", count(n, "document")),
+            (None, _) => String::new(),
+        };
+        format!("{time}{until}  {}  {}{documents}", self.what.words(), self.ns)
+    }
+
+    /// The `--ns` and `--rename` arguments of the `restore` command. If the name is taken, the restored collection
+    /// gets another one.
+    pub(super) fn names(&self) -> (String, Option<String>) {
+        let rename =
+            (!self.what.leaves_the_name_free()).then(|| format!("{}={}_before", self.ns, self.ns));
+        (self.ns.clone(), rename)
+    }
+
+    fn print(&self, screen: &mut Screen, node: &Node, to: Option<&str>) -> Result<()> {
+        let (ns, rename) = self.names();
+        let at = format!("Timestamp({},{})", self.before.secs(), self.before.inc());
+        let to = to.unwrap_or("mongodb://PRIMARY");
+        let rename = rename.map_or(String::new(), |rename| format!(" --rename {rename}"));
+        let from = node.shown_uri();
+        let restore = format!(
+            "understudy-tools restore --from {from} --at '{at}' --ns {ns}{rename} --to {to}"
+        );
+        let readable = node.check(self.before);
+        let mut row = doc! {
+            "ts": bson::Timestamp::from(self.ts), "time": screen.time(self.ts),
+            "until": screen.time(self.until), "what": self.what.words(), "ns": &self.ns,
+            "before": bson::Timestamp::from(self.before), "readable": readable.is_ok(),
+        };
+        row.extend(self.documents.map(|n| ("documents".to_owned(), long(n))));
+        row.extend(self.of.map(|n| ("of".to_owned(), long(n))));
+        if readable.is_ok() {
+            row.insert("restore", &restore);
+        }
+        screen.row(&row, self.line(screen))?;
+        match readable {
+            Ok(()) => {
+                screen.say(format_args!("    readable --at '{at}'"))?;
+                screen.say(format_args!("    {restore}"))?;
+            }
+            Err(why) => screen.say(format_args!("    no longer readable: {why}"))?,
+        }
+        Ok(())
     }
 }

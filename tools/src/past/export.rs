@@ -8,23 +8,24 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use bson::{Bson, Document, RawDocumentBuf, doc};
-use indicatif::ProgressBar;
 
 use super::{
     archive::{Archive, Crc64, Metadata},
     canonical,
     source::{BUCKETS, Collection, Node, Order, Past},
 };
+use crate::screen::Screen;
 
 /// Documents in one block of the archive.
 const BLOCK: usize = 1_000;
+const BAR: &str = "  {msg} [{bar:30}] {human_pos} of {human_len}, {rate}, {eta} left";
 
 /// Writes the archive to `out`; `-` is standard output.
-pub fn run(from: &str, at: &str, wanted: &[String], out: &Path) -> Result<()> {
-    let past = Node::connect(from)?.past(at)?;
+pub fn run(screen: &Screen, from: &str, at: &str, wanted: &[String], out: &Path) -> Result<()> {
+    let past = Node::connect(from)?.past(screen, at)?;
     let chosen = past.chosen(wanted)?;
     if out == Path::new("-") {
-        return write(&past, &chosen, std::io::stdout().lock()).map(|_| ());
+        return write(screen, &past, &chosen, std::io::stdout().lock()).map(|_| ());
     }
     if out.exists() {
         bail!("{} is there already; name another file, or remove it first", out.display());
@@ -35,7 +36,7 @@ pub fn run(from: &str, at: &str, wanted: &[String], out: &Path) -> Result<()> {
     let file = File::create_new(&unfinished).with_context(|| {
         format!("cannot make {}: remove it if an export failed before", unfinished.display())
     })?;
-    let written = write(&past, &chosen, BufWriter::new(file)).and_then(|buffered| {
+    let written = write(screen, &past, &chosen, BufWriter::new(file)).and_then(|buffered| {
         buffered.into_inner().map_err(|error| error.into_error())?.sync_all()?;
         std::fs::hard_link(&unfinished, out)
             .with_context(|| format!("{} cannot be made, or is there already", out.display()))
@@ -44,7 +45,7 @@ pub fn run(from: &str, at: &str, wanted: &[String], out: &Path) -> Result<()> {
     written
 }
 
-fn write<W: Write>(past: &Past, chosen: &[Collection], out: W) -> Result<W> {
+fn write<W: Write>(screen: &Screen, past: &Past, chosen: &[Collection], out: W) -> Result<W> {
     let version = past.run("admin", doc! { "buildInfo": 1 })?.get_str("version")?.to_owned();
     let mut content = Vec::new();
     for collection in chosen.iter().filter(|it| !it.name.starts_with(BUCKETS)) {
@@ -63,15 +64,20 @@ fn write<W: Write>(past: &Past, chosen: &[Collection], out: W) -> Result<W> {
             "timeseries" => {}
             // mongorestore expects an end marker for each namespace, also for those without documents.
             "view" => archive.end(&collection.db, &collection.name, Crc64::new())?,
-            _ => copy(past, collection, &mut archive)?,
+            _ => copy(screen, past, collection, &mut archive)?,
         }
     }
     archive.finish()
 }
 
-fn copy<W: Write>(past: &Past, collection: &Collection, archive: &mut Archive<W>) -> Result<()> {
+fn copy<W: Write>(
+    screen: &Screen,
+    past: &Past,
+    collection: &Collection,
+    archive: &mut Archive<W>,
+) -> Result<()> {
     let name = &collection.name;
-    let bar = ProgressBar::new(past.count(collection)?).with_message(collection.ns());
+    let bar = screen.bar(past.count(collection)?, BAR).with_message(collection.ns());
     let mut crc = Crc64::new();
     let mut block: Vec<RawDocumentBuf> = Vec::new();
     for document in past.documents(collection, Order::Natural { skip: 0 })? {

@@ -1,50 +1,199 @@
-//! `log ns _id`: every version of one document, with time, operation and session.
+//! `log ns _id`: shows every version of a document, with time, operation and session.
+//!
+//! ```text
+//!   oldest readable            oplog begins                                       newest
+//!   |---- history alone -------|---- oplog: operation and session, history: the document ----|
+//! ```
+//!
+//! Before the oplog begins, versions are found by comparing the document at different timestamps. A change that was
+//! undone between two of them is not found.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use bson::{Bson, Document, doc};
-use protocol::{Timestamp, moment};
+use protocol::Timestamp;
 
 use super::{from_json, json, source::Node};
+use crate::screen::{Paint, Screen};
 
-/// Prints the oplog entries of a document, and the document after each of them.
-pub fn run(from: &str, ns: &str, id: &str) -> Result<()> {
+/// Prints every operation on a document, and the document after each.
+pub fn run(screen: &mut Screen, from: &str, ns: &str, id: &str) -> Result<()> {
     let node = Node::connect(from)?;
     let id =
         from_json(id).with_context(|| format!("{id} is not JSON; write strings as '\"x\"'"))?;
     let (db, name) = ns.split_once('.').with_context(|| format!("{ns} is not db.collection"))?;
-    let filter = doc! { "$or": [
-        { "ns": ns, "op": { "$in": ["i", "d"] }, "o._id": id.clone() },
-        { "ns": ns, "op": "u", "o2._id": id.clone() },
-        { "o.applyOps": { "$elemMatch": { "ns": ns, "$or": [
-            { "o._id": id.clone() }, { "o2._id": id.clone() },
-        ] } } },
-    ] };
-    let mut found = 0;
-    for entry in node.oplog(filter)? {
-        let entry = entry?;
-        let ts: Timestamp = entry.get_timestamp("ts")?.into();
-        for operation in operations(&entry, ns, &id) {
-            found += 1;
-            println!("{}  {ts}  {operation}{}", moment::shown(ts), session(&entry));
+    let asked = Asked { node: &node, db, name, ns, id };
+    let entries = asked.entries()?;
+    let oldest = node.oldest();
+    let oplog_begin = node.oplog_begin()?.unwrap_or(node.newest());
+    let told = entries.first().map(|(ts, _)| *ts);
+    let mut printed = 0;
+    // The document before the first operation that the oplog contains.
+    if told.is_none_or(|told| told > oldest) {
+        let first = asked.at(oldest)?;
+        if let Some(document) = &first {
+            let mut row = asked.row(screen, oldest, "there");
+            row.insert("document", document.clone());
+            let time = screen.paint(Paint::Bold, screen.time(oldest));
+            let since = if told.is_none() && asked.at(node.newest())? == first {
+                "unchanged since before the history window began, and to this day"
+            } else {
+                "as the history window begins"
+            };
+            screen.row(&row, format_args!("{time}  {oldest}  {since}\n    {}", json(document)))?;
+            printed += 1;
         }
-        match takes_effect(&node, &entry, ts)? {
-            Effect::At(then) => {
-                if then != ts {
-                    println!("    committed at {}  {then}", moment::shown(then));
-                }
-                println!("    {}", version(&node, db, name, &id, then)?);
+        if oldest < oplog_begin {
+            for (ts, document) in asked.changes((oldest, first), oplog_begin)? {
+                let mut row = asked.row(screen, ts, "before the oplog");
+                let shown = document.as_ref().map_or("(not there)".to_owned(), json);
+                row.insert("document", document);
+                let time = screen.paint(Paint::Bold, screen.time(ts));
+                let what = "changed (before the oplog begins)";
+                screen.row(&row, format_args!("{time}  {ts}  {what}\n    {shown}"))?;
+                printed += 1;
             }
-            Effect::Never => println!("    (the transaction was aborted)"),
-            Effect::Undecided => println!("    (the transaction is not decided yet)"),
         }
     }
-    if found == 0 {
-        println!(
-            "the oplog of this node tells of no operation on {ns} {}",
-            json(&doc! { "_id": id })
-        );
+    for (ts, entry) in &entries {
+        asked.print(screen, *ts, entry)?;
+    }
+    if printed == 0 && entries.is_empty() {
+        bail!("{}", asked.nothing(screen)?);
     }
     Ok(())
+}
+
+/// The document whose versions are shown, and the node that has it.
+struct Asked<'a> {
+    node: &'a Node,
+    db: &'a str,
+    name: &'a str,
+    ns: &'a str,
+    id: Bson,
+}
+
+impl Asked<'_> {
+    /// The oplog entries about the document, including the drop of its collection.
+    fn entries(&self) -> Result<Vec<(Timestamp, Document)>> {
+        let (ns, id) = (self.ns, &self.id);
+        let filter = doc! { "$or": [
+            { "ns": ns, "op": { "$in": ["i", "d"] }, "o._id": id.clone() },
+            { "ns": ns, "op": "u", "o2._id": id.clone() },
+            { "ns": format!("{}.$cmd", self.db), "op": "c", "o.drop": self.name },
+            { "o.applyOps": { "$elemMatch": { "ns": ns, "$or": [
+                { "o._id": id.clone() }, { "o2._id": id.clone() },
+            ] } } },
+        ] };
+        let mut entries = Vec::new();
+        let mut of_its_own = false;
+        for entry in self.node.oplog(filter)? {
+            let entry = entry?;
+            of_its_own |= !is_drop(&entry);
+            entries.push((entry.get_timestamp("ts")?.into(), entry));
+        }
+        // The collection was dropped, but nothing shows that it contained the document.
+        if !of_its_own && self.at(self.node.oldest())?.is_none() {
+            entries.clear();
+        }
+        Ok(entries)
+    }
+
+    fn row(&self, screen: &Screen, ts: Timestamp, operation: &str) -> Document {
+        doc! {
+            "ts": bson::Timestamp::from(ts), "time": screen.time(ts), "ns": self.ns, "_id": self.id.clone(),
+            "op": operation,
+        }
+    }
+
+    /// Prints an entry and the document after it.
+    fn print(&self, screen: &mut Screen, ts: Timestamp, entry: &Document) -> Result<()> {
+        let effect = takes_effect(self.node, entry, ts)?;
+        let (mut lines, mut document) = (Vec::new(), None);
+        match effect {
+            Effect::At(then) => {
+                if then != ts {
+                    lines.push(format!("    committed at {}  {then}", screen.time(then)));
+                }
+                match self.node.check(then) {
+                    Ok(()) => {
+                        document = self.at(then)?;
+                        let shown = document.as_ref().map(json);
+                        lines.push(format!("    {}", shown.as_deref().unwrap_or("(not there)")));
+                    }
+                    Err(why) => lines.push(format!("    no longer readable: {why}")),
+                }
+            }
+            Effect::Never => lines.push("    (the transaction was aborted)".to_owned()),
+            Effect::Undecided => lines.push("    (the transaction is not decided yet)".to_owned()),
+        }
+        for operation in operations(entry, self.ns, &self.id) {
+            let mut row = self.row(screen, ts, operation);
+            if let Some(by) = session(entry) {
+                row.insert("by", by);
+            }
+            row.insert("document", document.clone());
+            let time = screen.paint(Paint::Bold, screen.time(ts));
+            let by = session(entry).map_or(String::new(), |by| format!("  {by}"));
+            screen.row(&row, format_args!("{time}  {ts}  {operation}{by}"))?;
+        }
+        lines.iter().try_for_each(|line| screen.say(line))?;
+        Ok(())
+    }
+
+    /// The document at a timestamp.
+    fn at(&self, ts: Timestamp) -> Result<Option<Document>> {
+        let find = doc! { "find": self.name, "filter": { "_id": self.id.clone() } };
+        Ok(self.node.list_at(self.db, find, ts)?.into_iter().next())
+    }
+
+    /// All changes of the document between two timestamps, found by repeated bisection.
+    fn changes(
+        &self,
+        (from, was): (Timestamp, Option<Document>),
+        to: Timestamp,
+    ) -> Result<Vec<(Timestamp, Option<Document>)>> {
+        let is = self.at(to)?;
+        let mut found = Vec::new();
+        let mut open = vec![(from, was, to, is)];
+        while let Some((from, was, to, is)) = open.pop() {
+            if was == is {
+                continue;
+            }
+            if to.as_u64() - from.as_u64() <= 1 {
+                found.push((to, is));
+                continue;
+            }
+            let middle = Timestamp::from_u64(from.as_u64().midpoint(to.as_u64()));
+            let then = self.at(middle)?;
+            // The earlier half is pushed last, so that it is examined first.
+            open.push((middle, then.clone(), to, is));
+            open.push((from, was, middle, then));
+        }
+        Ok(found)
+    }
+
+    /// Explains why there is nothing to show.
+    fn nothing(&self, screen: &Screen) -> Result<String> {
+        let (oldest, newest) = (self.node.oldest(), self.node.newest());
+        let since = screen.time(oldest);
+        let list = || doc! { "listCollections": 1, "filter": { "name": self.name } };
+        let there =
+            |ts| -> Result<bool> { Ok(!self.node.list_at(self.db, list(), ts)?.is_empty()) };
+        Ok(match there(newest)? || there(oldest)? {
+            true => format!(
+                "{} has no document with {}, and had none since {since}; write strings as '\"x\"' and ObjectIds as \
+                 '{{\"$oid\": \"...\"}}'",
+                self.ns,
+                json(&doc! { "_id": self.id.clone() })
+            ),
+            false => format!("there is no collection {}, and there was none at {since}", self.ns),
+        })
+    }
+}
+
+fn is_drop(entry: &Document) -> bool {
+    entry.get_document("o").is_ok_and(|o| o.contains_key("drop"))
+        && entry.get_str("op").is_ok_and(|op| op == "c")
 }
 
 /// Compares as the server does: numbers of different types may be equal.
@@ -60,6 +209,9 @@ fn alike(a: &Bson, b: &Bson) -> bool {
 }
 
 fn operations(entry: &Document, ns: &str, id: &Bson) -> Vec<&'static str> {
+    if is_drop(entry) {
+        return vec!["the collection was dropped"];
+    }
     let Some(list) = entry.get_document("o").ok().and_then(|o| o.get_array("applyOps").ok()) else {
         return vec![word(entry)];
     };
@@ -118,12 +270,10 @@ fn word(operation: &Document) -> &'static str {
     }
 }
 
-fn session(entry: &Document) -> String {
-    let Some(lsid) = entry.get_document("lsid").ok().and_then(|lsid| match lsid.get("id") {
-        Some(Bson::Binary(id)) => id.to_uuid().ok(),
-        _ => None,
-    }) else {
-        return String::new();
+fn session(entry: &Document) -> Option<String> {
+    let lsid = match entry.get_document("lsid").ok()?.get("id") {
+        Some(Bson::Binary(id)) => id.to_uuid().ok()?,
+        _ => return None,
     };
     let number = entry.get_i64("txnNumber").map_or(String::new(), |n| format!(" number {n}"));
     // Since 8.0 a retryable insert of many documents is also a single entry.
@@ -132,20 +282,5 @@ fn session(entry: &Document) -> String {
         true if !many => "transaction of session",
         _ => "session",
     };
-    format!("  {kind} {lsid}{number}")
-}
-
-/// The document right after `ts`.
-fn version(node: &Node, db: &str, name: &str, id: &Bson, ts: Timestamp) -> Result<String> {
-    if let Err(why) = node.check(ts) {
-        return Ok(format!("no longer readable: {why}"));
-    }
-    let concern = doc! { "level": "snapshot", "atClusterTime": bson::Timestamp::from(ts) };
-    let find = doc! { "find": name, "filter": { "_id": id }, "readConcern": concern };
-    let reply = node.client.database(db).run_command(find).run()?;
-    let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
-    Ok(match batch.first().and_then(Bson::as_document) {
-        Some(doc) => json(doc),
-        None => "(not there)".to_owned(),
-    })
+    Some(format!("{kind} {lsid}{number}"))
 }

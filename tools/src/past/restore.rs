@@ -7,15 +7,16 @@
 mod plan;
 mod state;
 
-use std::{fmt::Write, path::PathBuf, time::Duration};
+use std::{fmt::Write, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
 use bson::{Bson, Document, RawDocumentBuf, doc};
-use indicatif::{ProgressBar, ProgressStyle};
 use mongodb::sync::Client;
-use protocol::moment;
 
-use super::source::{Collection, Node, Order, Past, connect_cluster, number, without_password};
+use super::source::{
+    Collection, Node, Order, Past, connect_cluster, long, number, without_password,
+};
+use crate::screen::{Screen, count};
 use plan::{Step, Target};
 use state::State;
 
@@ -35,6 +36,8 @@ pub struct Restore {
     pub drop: bool,
     /// Only print what would be done.
     pub dry_run: bool,
+    /// Do not ask for confirmation before something is dropped.
+    pub yes: bool,
     /// Path of the state file.
     pub state: PathBuf,
 }
@@ -43,9 +46,10 @@ pub struct Restore {
 const BATCH_BYTES_MAX: usize = 8 << 20;
 /// Maximum documents in one insert.
 const BATCH_MAX: usize = 1_000;
+const BAR: &str = "  {msg} [{bar:30}] {human_pos} of {human_len}, {rate}, {eta} left";
 
 /// Runs the restore.
-pub fn run(what: &Restore) -> Result<()> {
+pub fn run(screen: &mut Screen, what: &Restore) -> Result<()> {
     let node = Node::connect(&what.from)?;
     let to = connect_cluster(&what.to)?;
     let mut state = State::load(&what.state, &what.shown())?;
@@ -54,10 +58,11 @@ pub fn run(what: &Restore) -> Result<()> {
             node.check(ts).context("this restore can no longer be finished")?;
             node.at(ts)?
         }
-        None => node.past(&what.at)?,
+        None => node.past(screen, &what.at)?,
     };
     let steps = plan::plan(&past, what)?;
-    println!("{} collections of {} ({})", steps.len(), past.ts, moment::shown(past.ts));
+    let (time, n) = (screen.time(past.ts), count(steps.len() as u64, "collection"));
+    screen.say(format_args!("{n} of {time} ({})", past.ts))?;
     let in_the_way = in_the_way(&to, &steps, &state)?;
     for step in &steps {
         let note = if state.is_done(&step.ns()) {
@@ -67,7 +72,12 @@ pub fn run(what: &Restore) -> Result<()> {
         } else {
             ""
         };
-        println!("  {} -> {}, {}{note}", step.from.ns(), step.ns(), step.amount());
+        screen.say(format_args!(
+            "  {} -> {}, {}{note}",
+            step.from.ns(),
+            step.ns(),
+            step.amount()
+        ))?;
     }
     if !in_the_way.is_empty() && !what.drop {
         bail!(
@@ -77,13 +87,18 @@ pub fn run(what: &Restore) -> Result<()> {
         );
     }
     if what.dry_run {
-        println!("nothing was written: this was a dry run");
+        screen.say("nothing was written: this was a dry run")?;
         return Ok(());
+    }
+    if !in_the_way.is_empty() {
+        let to = without_password(&what.to);
+        let question = format!("Drop {} of {to}, with all documents in it", in_the_way.join(", "));
+        screen.confirm(&question, what.yes)?;
     }
     state.begin(past.ts)?;
     for step in &steps {
         if !state.is_done(&step.ns()) {
-            restore(&past, &to, step, &mut state, what.drop).with_context(|| {
+            restore(screen, &past, &to, step, &mut state, what.drop).with_context(|| {
                 format!(
                     "{} is not whole; run the same command again to go on ({} says how far it is)",
                     step.ns(),
@@ -93,7 +108,8 @@ pub fn run(what: &Restore) -> Result<()> {
         }
     }
     state.remove()?;
-    println!("restored {} collections", steps.len());
+    let row = doc! { "restored": long(steps.len() as u64), "time": time };
+    screen.row(&row, format_args!("restored {n}"))?;
     Ok(())
 }
 
@@ -128,7 +144,14 @@ fn in_the_way(to: &Client, steps: &[Step], state: &State) -> Result<Vec<String>>
     Ok(in_the_way)
 }
 
-fn restore(past: &Past, to: &Client, step: &Step, state: &mut State, drop: bool) -> Result<()> {
+fn restore(
+    screen: &mut Screen,
+    past: &Past,
+    to: &Client,
+    step: &Step,
+    state: &mut State,
+    drop: bool,
+) -> Result<()> {
     let ns = step.ns();
     let db = to.database(&step.to.db);
     if !state.is_created(&ns) {
@@ -154,7 +177,7 @@ fn restore(past: &Past, to: &Client, step: &Step, state: &mut State, drop: bool)
         state.note_created(&ns)?;
     }
     if let Some(data) = &step.data {
-        copy(past, to, step, data, state)?;
+        copy(screen, past, to, step, data, state)?;
         let specs = step.index_specs();
         if !specs.is_empty() {
             let command = doc! {
@@ -187,16 +210,22 @@ fn has_code(error: &mongodb::error::Error, code: i32) -> bool {
     matches!(&*error.kind, mongodb::error::ErrorKind::Command(failed) if failed.code == code)
 }
 
-fn copy(past: &Past, to: &Client, step: &Step, data: &Collection, state: &mut State) -> Result<()> {
+fn copy(
+    screen: &mut Screen,
+    past: &Past,
+    to: &Client,
+    step: &Step,
+    data: &Collection,
+    state: &mut State,
+) -> Result<()> {
     let ns = step.ns();
     let (copied, last) = state.progress(&ns);
     let order = match data.is_capped() {
         true => Order::Natural { skip: copied },
         false => Order::ById { after: last.as_ref() },
     };
-    let bar = ProgressBar::new(step.documents).with_style(style()).with_message(ns.clone());
+    let bar = screen.bar(step.documents, BAR).with_message(ns.clone());
     bar.set_position(copied);
-    bar.enable_steady_tick(Duration::from_millis(200));
     let mut batch: Vec<RawDocumentBuf> = Vec::new();
     let (mut bytes, mut copied) = (0, copied);
     let mut flush = |batch: &mut Vec<RawDocumentBuf>, copied: &mut u64| -> Result<()> {
@@ -221,7 +250,7 @@ fn copy(past: &Past, to: &Client, step: &Step, data: &Collection, state: &mut St
     }
     flush(&mut batch, &mut copied)?;
     bar.finish_and_clear();
-    println!("  {ns}: {}", step.amount());
+    screen.note(format_args!("  {ns}: {}", step.amount()));
     Ok(())
 }
 
@@ -266,11 +295,4 @@ const DUPLICATE_KEY: i32 = 11_000;
 
 fn is_of_id(error: &Document) -> bool {
     error.get_document("keyPattern").is_ok_and(|key| key.len() == 1 && key.contains_key("_id"))
-}
-
-fn style() -> ProgressStyle {
-    let template = "  {msg} [{bar:30}] {pos}/{len} {per_sec}, {eta} left";
-    ProgressStyle::with_template(template)
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
-        .progress_chars("=> ")
 }

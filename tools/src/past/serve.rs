@@ -12,9 +12,9 @@ use std::{
 use anyhow::{Context, Result, bail};
 use bson::{Document, doc};
 use mongodb::options::{ClientOptions, ServerAddress, Tls};
-use protocol::moment;
 
 use super::source::{Node, without_password};
+use crate::screen::Screen;
 
 /// Upper limit of a handshake message's length.
 const HANDSHAKE_MAX: usize = 1 << 20;
@@ -25,10 +25,10 @@ const OP_MSG: i32 = 2013;
 const CHECKSUM: u32 = 1;
 
 /// Accepts connections until the process ends.
-pub fn run(from: &str, at: &str, port: u16) -> Result<()> {
+pub fn run(screen: &mut Screen, from: &str, at: &str, port: u16) -> Result<()> {
     let node = Node::connect(from)?;
     // Held as long as the proxy listens, so that the moment stays readable between connections.
-    let past = node.past(at)?;
+    let past = node.past(screen, at)?;
     past.databases()?;
     let name = format!("@Timestamp({},{})", past.ts.secs(), past.ts.inc());
     let options = ClientOptions::parse(from).run()?;
@@ -45,11 +45,11 @@ pub fn run(from: &str, at: &str, port: u16) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .with_context(|| format!("cannot listen on port {port}"))?;
     let port = listener.local_addr()?.port();
-    println!(
-        "{} ({}) is on mongodb://127.0.0.1:{port}/?directConnection=true until this ends",
-        past.ts,
-        moment::shown(past.ts)
-    );
+    let uri = format!("mongodb://127.0.0.1:{port}/?directConnection=true");
+    let time = screen.time(past.ts);
+    let row = doc! { "at": bson::Timestamp::from(past.ts), "time": &time, "uri": &uri };
+    screen.row(&row, format_args!("{time} ({}) is on {uri} until this ends", past.ts))?;
+    screen.out().flush()?;
     for client in listener.incoming() {
         let (client, name, to) = (client?, name.clone(), to.clone());
         thread::spawn(move || {

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::{
     options::{Acknowledgment, ClientOptions, ReadPreference, SelectionCriteria, WriteConcern},
     sync::{Client, Cursor},
@@ -12,6 +12,9 @@ use protocol::{
     Timestamp,
     moment::{self, Moment},
 };
+
+use super::reach::reach;
+use crate::screen::Screen;
 
 /// A running Understudy.
 pub struct Node {
@@ -56,8 +59,8 @@ pub(super) fn without_password(uri: &str) -> String {
     }
 }
 
-/// Server selection timeout: after it, a node counts as unreachable.
-const SELECTION_LIMIT: Duration = Duration::from_secs(15);
+/// Server selection timeout for a server that accepts connections.
+const SELECTION_LIMIT: Duration = Duration::from_secs(10);
 
 impl Node {
     /// Connects, and asks how far back the node can be read.
@@ -67,7 +70,7 @@ impl Node {
             .database("admin")
             .run_command(doc! { "serverStatus": 1 })
             .run()
-            .with_context(|| format!("{} does not answer", without_password(uri)))?;
+            .with_context(|| format!("ask {}", without_password(uri)))?;
         let Ok(window) = status.get_document("historyWindow") else {
             bail!(
                 "{} is not an Understudy: its serverStatus has no historyWindow",
@@ -80,23 +83,25 @@ impl Node {
     }
 
     /// Parses a moment and checks that it can be read.
-    pub fn resolve(&self, text: &str) -> Result<Timestamp> {
+    pub fn resolve(&self, screen: &Screen, text: &str) -> Result<Timestamp> {
         if text == "now" {
             return Ok(self.newest);
         }
-        let moment: Moment = text.parse()?;
-        let ts = moment.resolve(DateTime::now());
-        let window = || {
-            let shown = |ts| format!("{ts} ({})", moment::shown(ts));
-            format!("readable are {} to {}", shown(self.oldest), shown(self.newest))
-        };
-        if ts > self.newest && !matches!(moment, Moment::Ago(_)) {
-            bail!("{text} lies after what the node has applied; {}", window());
-        }
-        if ts < self.oldest {
-            bail!("{text} lies before the history window; {}", window());
-        }
-        Ok(ts.min(self.newest))
+        let (moment, ts) = screen.moment(text)?;
+        let ts = if matches!(moment, Moment::Ago(_)) { ts.min(self.newest) } else { ts };
+        self.check_shown(ts, |ts| screen.time(ts))
+            .with_context(|| format!("{text} cannot be read"))?;
+        Ok(ts)
+    }
+
+    /// The oldest readable timestamp.
+    pub fn oldest(&self) -> Timestamp {
+        self.oldest
+    }
+
+    /// The newest readable timestamp.
+    pub fn newest(&self) -> Timestamp {
+        self.newest
     }
 
     /// Opens a connection that reads at this moment.
@@ -111,19 +116,58 @@ impl Node {
     }
 
     /// Like [`Self::at`], for a moment as the user wrote it.
-    pub fn past(&self, text: &str) -> Result<Past> {
-        self.at(self.resolve(text)?)
+    pub fn past(&self, screen: &Screen, text: &str) -> Result<Past> {
+        self.at(self.resolve(screen, text)?)
     }
 
     /// Checks that a moment can still be read; the error says how far back one can go.
     pub fn check(&self, ts: Timestamp) -> Result<()> {
-        self.resolve(&format!("Timestamp({},{})", ts.secs(), ts.inc())).map(|_| ())
+        self.check_shown(ts, moment::shown)
+    }
+
+    fn check_shown(&self, ts: Timestamp, time: impl Fn(Timestamp) -> String) -> Result<()> {
+        let shown = |ts| format!("{ts} ({})", time(ts));
+        let window = || format!("readable are {} to {}", shown(self.oldest), shown(self.newest));
+        if ts > self.newest {
+            bail!("{} lies after what the node has applied; {}", shown(ts), window());
+        }
+        if ts < self.oldest {
+            bail!("{} lies before the history window; {}", shown(ts), window());
+        }
+        Ok(())
     }
 
     /// Entries of the node's oplog.
     pub fn oplog(&self, filter: Document) -> Result<Cursor<Document>> {
         let oplog = self.client.database("local").collection::<Document>("oplog.rs");
         Ok(oplog.find(filter).sort(doc! { "$natural": 1 }).run()?)
+    }
+
+    /// The first timestamp of the node's oplog; `None` if it is empty.
+    pub fn oplog_begin(&self) -> Result<Option<Timestamp>> {
+        let oplog = self.client.database("local").collection::<Document>("oplog.rs");
+        let first = oplog.find_one(doc! {}).sort(doc! { "$natural": 1 }).run()?;
+        Ok(first.map(|entry| entry.get_timestamp("ts")).transpose()?.map(Timestamp::from))
+    }
+
+    /// Runs a command that returns a cursor as a snapshot read at `ts`, on the client that is not pinned to a
+    /// timestamp.
+    pub fn list_at(&self, db: &str, mut command: Document, ts: Timestamp) -> Result<Vec<Document>> {
+        let concern = doc! { "level": "snapshot", "atClusterTime": bson::Timestamp::from(ts) };
+        command.insert("readConcern", concern);
+        let listed = self.client.database(db).run_cursor_command(command).run();
+        Ok(listed.and_then(Iterator::collect)?)
+    }
+
+    /// The connection string without its password.
+    pub fn shown_uri(&self) -> String {
+        without_password(&self.uri)
+    }
+
+    /// A connection string for the set's primary, as far as the node knows it.
+    pub fn primary_uri(&self) -> Result<Option<String>> {
+        let hello = self.client.database("admin").run_command(doc! { "hello": 1 }).run()?;
+        Ok(hello.get_str("primary").ok().map(|host| format!("mongodb://{host}")))
     }
 }
 
@@ -135,6 +179,7 @@ fn connect(uri: &str, app_name: Option<String>) -> Result<Client> {
     options.direct_connection = Some(true);
     options.app_name = app_name.or(Some("understudy-tools".to_owned()));
     options.server_selection_timeout = Some(SELECTION_LIMIT);
+    reach(&options)?;
     let nearest = ReadPreference::SecondaryPreferred { options: None };
     options.selection_criteria = Some(SelectionCriteria::ReadPreference(nearest));
     Client::with_options(options).context("make a client")
@@ -146,6 +191,7 @@ pub(super) fn connect_cluster(uri: &str) -> Result<Client> {
         .run()
         .with_context(|| format!("read {}", without_password(uri)))?;
     options.server_selection_timeout.get_or_insert(SELECTION_LIMIT);
+    reach(&options)?;
     options.write_concern =
         Some(WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build());
     Client::with_options(options).context("make a client")
@@ -313,8 +359,13 @@ impl Collection {
     }
 }
 
+/// Converts a number for JSON output.
+pub(crate) fn long(n: u64) -> Bson {
+    i64::try_from(n).map_or(Bson::Double(f64::MAX), Bson::Int64)
+}
+
 /// Converts a number of any BSON type.
-pub(super) fn number(value: Option<&Bson>) -> Result<u64> {
+pub(crate) fn number(value: Option<&Bson>) -> Result<u64> {
     match value {
         Some(Bson::Int32(n)) => Ok(u64::try_from(*n)?),
         Some(Bson::Int64(n)) => Ok(u64::try_from(*n)?),

@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
 use bson::{Bson, Document, Timestamp, doc};
-use indicatif::ProgressBar;
 use mongodb::{
     error::ErrorKind,
     options::{ReadPreference, SelectionCriteria},
@@ -21,45 +20,50 @@ use mongodb::{
 };
 use sha2::{Digest, Sha256};
 
-use super::source::{Node, connect_cluster};
+use super::source::{Node, connect_cluster, long};
+use crate::screen::{Screen, count};
 
 /// Number of attempts to compare a collection under writes, on a primary without snapshot reads.
 const TRIES_MAX: u32 = 20;
 
-/// Compares, and fails if anything differs.
-pub fn run(from: &str, primary: &str, wanted: &[String]) -> Result<()> {
+/// Runs the comparison. True if nothing differs.
+pub fn run(screen: &mut Screen, from: &str, primary: &str, wanted: &[String]) -> Result<bool> {
     let node = Node::connect(from)?;
     let primary = connect_cluster(primary)?;
     let catalog = catalogs(&node, &primary, wanted)?;
     let found = catalog.differences();
-    for text in &found {
-        println!("DIFFERS {text}");
+    for (ns, text) in &found {
+        screen.row(&doc! { "ns": ns, "differs": *text }, format_args!("DIFFERS {ns}: {text}"))?;
     }
-    let mut differing = found.len();
+    let mut differing = found.len() as u64;
     let names = catalog.with_data();
-    let bar = ProgressBar::new(names.len() as u64);
+    let bar = screen.bar(names.len() as u64, "  {msg} [{bar:30}] {human_pos} of {human_len}");
     for (db, name) in &names {
-        bar.set_message(format!("{db}.{name}"));
+        let ns = format!("{db}.{name}");
+        bar.set_message(ns.clone());
         let (want, got) = both(&node.client, &primary, db, name)?;
         bar.inc(1);
         if want != got {
             differing += 1;
-            bar.suspend(|| {
-                println!(
-                    "DIFFERS {db}.{name}: the primary has {} documents, the node {}",
-                    want.documents, got.documents
-                )
-            });
+            let (want, got) = (want.documents, got.documents);
+            let text = format!("the primary has {want} documents, the node {got}");
+            let row = doc! { "ns": &ns, "differs": &text };
+            bar.suspend(|| screen.row(&row, format_args!("DIFFERS {ns}: {text}")))?;
         }
     }
     bar.finish_and_clear();
     if differing > 0 {
-        bail!(
-            "{differing} differences: this node must be synced anew (stop it, empty its dbpath, start it)"
-        );
+        screen.note(format_args!(
+            "{}: this node must be synced anew (stop it, empty its dbpath, start it)",
+            count(differing, "difference")
+        ));
+        return Ok(false);
     }
-    println!("{} collections are equal", names.len());
-    Ok(())
+    let equal = count(names.len() as u64, "collection");
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    screen
+        .row(&doc! { "equal": long(names.len() as u64) }, format_args!("{equal} {verb} equal"))?;
+    Ok(true)
 }
 
 /// The catalogs of the primary and the node at the same timestamp.
@@ -141,7 +145,7 @@ fn list(client: &Client, wanted: &[String]) -> Result<Catalog> {
 
 impl Catalogs {
     /// Describes the differences, one text per collection.
-    fn differences(&self) -> Vec<String> {
+    fn differences(&self) -> Vec<(String, &'static str)> {
         let names: BTreeSet<_> = self.primary.keys().chain(self.node.keys()).collect();
         let differs = |key: &&(String, String)| {
             let what = match (self.primary.get(key), self.node.get(key)) {
@@ -154,7 +158,7 @@ impl Catalogs {
                 (Some(a), Some(b)) if a.indexes != b.indexes => "their indexes differ",
                 _ => return None,
             };
-            Some(format!("{}.{}: {what}", key.0, key.1))
+            Some((format!("{}.{}", key.0, key.1), what))
         };
         names.iter().filter_map(differs).collect()
     }

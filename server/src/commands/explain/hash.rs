@@ -1,9 +1,9 @@
-//! Numbers that name the shape of a query and the indexes that it was planned for. mongod's are others.
+//! Hashes of a query's shape and of the indexes that it was planned for. They differ from mongod's.
 
 use bson::{RawBsonRef, RawDocument};
 use query::{planner::explain::Shape, source::Source};
 
-/// A number that queries of one shape share: names and operators count, values don't.
+/// A hash that queries of one shape share: names and operators matter, values do not.
 pub(super) fn shape_hash(shape: &Shape) -> u32 {
     let mut text = Vec::new();
     names(shape.parsed_query(), &mut text);

@@ -1,28 +1,28 @@
-//! Which stages of a pipeline are told as part of the plan, and how the others are told.
+//! Decides which stages of a pipeline are shown as part of the plan, and how the others are shown.
 //!
-//! mongod hands leading stages to the executor of the query: a plain `$project` becomes a projection, `$group` a stage
-//! `GROUP`. Ours run right above the plan, in the same place. mongod shows `GROUP` in the words of its second engine;
-//! we show it as the stages of the first.
+//! mongod pushes leading stages down to the query engine: a plain `$project` becomes a projection, `$group` a stage
+//! `GROUP`. Ours run directly above the plan, in the same place. mongod shows `GROUP` in the format of its second
+//! execution engine (SBE); we show it in the format of the classic engine.
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, raw::CString, rawdoc};
 
-/// The stages above what the planner took.
+/// The stages above the planner's.
 #[derive(Debug, Default)]
 pub(super) struct Above {
     /// A projection that is part of the plan.
     pub(super) projection: Option<RawDocumentBuf>,
-    /// How many groupings are part of the plan.
+    /// Number of groupings that are part of the plan.
     pub(super) groups: usize,
-    /// How many stages became part of the plan.
+    /// Number of stages that became part of the plan.
     pub(super) pushed: usize,
-    /// The others as mongod tells them.
+    /// The other stages in mongod's format.
     pub(super) told: Vec<RawDocumentBuf>,
-    /// The first of the others is told of a stage that is part of the plan, too.
+    /// The first of the others is shown for a stage that is part of the plan, too.
     pub(super) shared: bool,
 }
 
 impl Above {
-    /// A grouping that is given each value once makes documents of them.
+    /// For a grouping that gets each value once: it is shown as a stage that builds documents from the values.
     pub(super) fn of_values(stages: &[&RawDocument]) -> Self {
         let mut told: Vec<_> = stages.iter().map(|stage| told(stage)).collect();
         if let Some(first) = told.first_mut() {
@@ -32,8 +32,8 @@ impl Above {
         Self { told, ..Self::default() }
     }
 
-    /// `groups`: whether groupings may become part of the plan. Those over one document found by its `_id` don't.
-    /// `sorted`: after a sort only a plain projection does.
+    /// `groups`: whether groupings may become part of the plan; not over a single document found by `_id`. `sorted`:
+    /// after a sort only a plain projection may.
     pub(super) fn of(stages: &[&RawDocument], groups: bool, sorted: bool) -> Self {
         let mut above = Self::default();
         let mut rest = stages;
@@ -85,7 +85,7 @@ fn is_flag(value: RawBsonRef<'_>) -> Option<bool> {
     }
 }
 
-/// A `$project` that only keeps or only leaves out fields, as its stage tells it: `_id` first, paths as trees.
+/// A `$project` without computed fields in the format of its stage: `_id` first, paths as trees.
 fn projection(stage: &RawDocument) -> Option<RawDocumentBuf> {
     let fields = stage.get_document("$project").ok()?;
     let mut flags = Vec::new();
@@ -95,7 +95,7 @@ fn projection(stage: &RawDocument) -> Option<RawDocumentBuf> {
     }
     let id = flags.iter().find(|(name, _)| *name == "_id").map(|(_, kept)| *kept);
     flags.retain(|(name, _)| *name != "_id");
-    // Where nothing but `_id` is left out, the rest is kept.
+    // If only `_id` is excluded, the rest is kept.
     let mut tree = bson::Document::new();
     tree.insert("_id", id.unwrap_or(true));
     for (path, kept) in flags {
@@ -121,7 +121,7 @@ fn insert(tree: &mut bson::Document, path: &str, kept: bool) -> Option<()> {
     insert(tree.get_document_mut(first).ok()?, rest, kept)
 }
 
-/// A stage as mongod tells it once it is parsed.
+/// A parsed stage in mongod's format.
 fn told(stage: &RawDocument) -> RawDocumentBuf {
     let own = || stage.to_owned();
     let Some(Ok((name, value))) = stage.iter().next() else { return own() };
@@ -159,7 +159,7 @@ fn computed(fields: &RawDocument) -> RawDocumentBuf {
     shown
 }
 
-/// An expression with its constants as such.
+/// An expression with its constants marked as such.
 fn expression(value: RawBsonRef<'_>) -> bson::RawBson {
     match value {
         RawBsonRef::String(text) if text.starts_with('$') => text.into(),

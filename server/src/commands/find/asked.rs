@@ -1,4 +1,4 @@
-//! What a find asks for.
+//! Parses the arguments of find.
 
 use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, raw::cstr};
 use protocol::{ErrorCode, Fields, RawDoc};
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// What is asked for.
+/// The parsed arguments.
 #[derive(Debug, Clone)]
 pub(in crate::commands) struct Asked {
     pub(super) filter: RawDoc,
@@ -85,7 +85,7 @@ impl Asked {
             let text = format!("Failed to parse: {body}. Unrecognized field 'let'.");
             return Err(Failure::said(ErrorCode::FailedToParse, text));
         }
-        // Members of 4.4 and 5.0 alone speak of it.
+        // Only members of 4.4 and 5.0 send it.
         if !call.profile().takes_ntoreturn && fields.get("ntoreturn")?.is_some() {
             return Err(protocol::fields::FieldError::Unknown {
                 path: "FindCommandRequest.ntoreturn".into(),
@@ -105,7 +105,7 @@ impl Asked {
         };
         let doc = |name| document(call, &fields, name);
         let given = |name| Ok::<_, Failure>(doc(name)?.filter(|doc| !doc.is_empty()));
-        // Members of 4.4 and 5.0 speak of `ntoreturn`: the limit of a single batch, or else the size of the first.
+        // Members of 4.4 and 5.0 send `ntoreturn`: the limit of a single batch, or else the size of the first.
         let single_batch = flag("singleBatch")?;
         let (legacy_limit, legacy_batch) = match number("ntoreturn")? {
             Some(n) if single_batch => (Some(n), None),
@@ -172,7 +172,7 @@ impl Asked {
         Ok(())
     }
 
-    /// Whether sort and hint agree on natural order. mongod looks at that after the filter, before the projection.
+    /// Checks that sort and hint agree on natural order. mongod checks this after the filter, before the projection.
     pub(super) fn check_natural(&self) -> Result<(), Failure> {
         if self.natural_sort()?.is_some() && self.hint.is_some() && self.natural_hint()?.is_none() {
             let text = "index hint not allowed with $natural sort order";
@@ -220,7 +220,7 @@ impl Asked {
         }
     }
 
-    /// The same as a pipeline, to be run over a view.
+    /// The find as a pipeline, to run over a view.
     fn pipeline(&self, sorts: bool) -> RawArrayBuf {
         let mut stages = RawArrayBuf::new();
         if !self.filter.is_empty() {
@@ -242,7 +242,7 @@ impl Asked {
         stages
     }
 
-    /// The same as an aggregation.
+    /// The find as an aggregation.
     pub(in crate::commands) fn aggregation(&self) -> Result<aggregate::Asked, Failure> {
         let sorted = self.single_batch && self.natural_sort()?.is_none();
         if let Some(sort) = self.sort.as_ref().filter(|_| sorted) {
@@ -252,7 +252,7 @@ impl Asked {
             (self.return_key, "Option returnKey"),
             (self.show_record_id, "Option showRecordId"),
             (self.tailable, "Tailable cursors are"),
-            // One document is one batch, however it is asked for.
+            // A single document is a single batch anyway.
             (self.single_batch && self.limit != Some(1), "Option singleBatch"),
         ];
         for (asked, name) in refused {
@@ -275,7 +275,7 @@ impl Asked {
         })
     }
 
-    /// By `_id` alone: quick enough to be done at once.
+    /// True for a read by `_id` alone, which is quick enough to run at once.
     pub(super) fn is_point_read(&self) -> bool {
         let mut fields = self.filter.iter();
         let (Some(Ok((name, value))), None) = (fields.next(), fields.next()) else { return false };
@@ -290,18 +290,18 @@ impl Asked {
         name.as_str() == "_id" && plain && self.hint.is_none() && self.collation.is_none()
     }
 
-    /// The projection speaks of what stands beside a document.
+    /// True if the projection uses metadata.
     fn wants_notes(&self) -> bool {
         let says_meta = |doc: &RawDoc| doc.as_bytes().windows(6).any(|part| part == b"$meta\0");
         self.projection.as_ref().is_some_and(says_meta)
     }
 
-    /// Whether it must be known where each document was found.
+    /// True if the metadata of each document is needed.
     pub(super) fn is_noted(&self) -> bool {
         self.return_key || self.show_record_id || self.wants_notes()
     }
 
-    /// The fields in which a projection shows the key of the sort.
+    /// The fields in which a projection shows the sort key.
     pub(super) fn sort_keys(&self) -> Vec<Box<[u8]>> {
         let fields = self.projection.iter().flat_map(|doc| doc.iter().flatten());
         fields
@@ -329,7 +329,7 @@ impl Asked {
     }
 }
 
-/// A field that is true, false or not there. Before 6.0 a number was as good.
+/// An optional boolean. Before 6.0 a number is accepted, too.
 pub(in crate::commands) fn flag(call: &Call, name: &'static str) -> Result<Option<bool>, Failure> {
     match call.body.get(name) {
         Ok(Some(RawBsonRef::Boolean(flag))) => Ok(Some(flag)),
@@ -352,7 +352,7 @@ pub(in crate::commands) fn flag(call: &Call, name: &'static str) -> Result<Optio
     }
 }
 
-/// `oplogReplay` has no effect any more, but a type: mongod's own words, the wrong one included.
+/// Checks the type of `oplogReplay`, which has no effect any more; mongod's text, including its mistake.
 fn check_replay(call: &Call) -> Result<(), Failure> {
     match call.body.get("oplogReplay") {
         Ok(Some(other)) if !matches!(other, RawBsonRef::Boolean(_)) => {
@@ -375,7 +375,7 @@ fn mistyped_on_4_4(name: &str, value: RawBsonRef<'_>, wanted: &str) -> Failure {
     Failure::said(ErrorCode::FailedToParse, text)
 }
 
-/// A hint, under the empty name: an index's name or key pattern.
+/// A hint, wrapped under the empty name: an index's name or key pattern.
 pub(in crate::commands) fn hint(fields: &Fields<'_>) -> Result<Option<RawDoc>, Failure> {
     Ok(match fields.get("hint")?.map(|value| value.raw()) {
         None => None,
@@ -415,7 +415,7 @@ fn document(
         None => Ok(None),
         Some(RawBsonRef::Document(doc)) => Ok(Some(RawDoc::from(doc))),
         Some(other) if !call.profile().typed_reads => Err(mistyped_on_4_4(name, other, "object")),
-        // mongod's own words, the missing space included.
+        // mongod's own text, including the missing space.
         Some(_) => {
             let text = format!("Expected field {name}to be of type object");
             Err(Failure::said(ErrorCode::TypeMismatch, text))

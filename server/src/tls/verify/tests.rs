@@ -1,4 +1,4 @@
-//! Every kind of bad certificate, on both sides, and what each switch lets pass.
+//! Tests every kind of bad certificate on both sides, with each option.
 
 use ::tests::certificates::{Authority, Request};
 use rustls::{crypto::ring, pki_types::pem::PemObject};
@@ -7,7 +7,7 @@ use super::*;
 
 struct Made {
     dir: tempfile::TempDir,
-    /// What it is, and the certificate.
+    /// A description and the certificate.
     certificates: Vec<(&'static str, CertificateDer<'static>)>,
 }
 
@@ -41,7 +41,7 @@ impl Made {
         good.map(|(name, _)| *name).collect()
     }
 
-    /// Those of servers that we would talk to.
+    /// The server certificates that are accepted.
     fn servers(&self, settings: &TlsSettings) -> Vec<&'static str> {
         let verifier = of_servers(settings, &Arc::new(ring::default_provider())).unwrap();
         let name = ServerName::try_from("here.example").unwrap();
@@ -50,7 +50,7 @@ impl Made {
         })
     }
 
-    /// Those of clients that may connect, and those whose subject is believed.
+    /// The client certificates that may connect, and those whose subject is trusted.
     fn clients(&self, settings: &TlsSettings) -> (Vec<&'static str>, Vec<&'static str>) {
         let OfClients { verifier, believed } =
             of_clients(settings, &Arc::new(ring::default_provider())).unwrap();
@@ -77,7 +77,7 @@ fn a_server_must_show_a_certificate_for_its_name() {
 fn a_client_is_believed_by_a_checked_certificate_alone() {
     let made = made();
     let strict = made.strict();
-    // A client may come from anywhere.
+    // A client may connect from any host.
     let good = vec!["good", "wrong host"];
     assert_eq!(made.clients(&strict), (good.clone(), good.clone()));
     let any = TlsSettings { allow_invalid_certificates: true, ..strict };

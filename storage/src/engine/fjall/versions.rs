@@ -142,7 +142,7 @@ impl Versions {
             // we keep, so it gets a folder without files.
             let nowhere = ks.path().join("none");
             if let Err(error) = states.maintenance(&nowhere, oldest) {
-                tracing::warn!(keyspace = %ks.name(), %error, "states of the store stay in memory");
+                tracing::warn!(keyspace = %ks.name(), %error, "old versions of the keyspace could not be removed from memory");
             }
             // Opening a database reads only the newest version's file.
             for id in *removed_before..newest {

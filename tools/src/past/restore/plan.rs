@@ -4,7 +4,10 @@ use anyhow::{Context, Result, bail};
 use bson::{Bson, Document};
 
 use super::Restore;
-use crate::past::source::{BUCKETS, Collection, Past};
+use crate::{
+    past::source::{BUCKETS, Collection, Past},
+    screen::count,
+};
 
 /// One collection, view or time series, with its target.
 pub(super) struct Step {
@@ -133,8 +136,8 @@ impl Step {
     pub(super) fn amount(&self) -> String {
         match self.from.kind.as_str() {
             "view" => "a view".to_owned(),
-            "timeseries" => format!("a time series of {} buckets", self.documents),
-            _ => format!("{} documents", self.documents),
+            "timeseries" => format!("a time series of {}", count(self.documents, "bucket")),
+            _ => count(self.documents, "document"),
         }
     }
 }

@@ -84,7 +84,7 @@ fn a_worker_that_has_ended_is_noticed_without_a_write() {
     let engine = Fjall::open(dir.path(), 1 << 20, false).unwrap();
     write(&engine, 10, true);
     engine.tend().unwrap();
-    // It finds no place for the table.
+    // Without this directory the worker cannot write the table.
     let current = &engine.keyspaces[Keyspace::Current as usize];
     std::fs::rename(current.path().join("tables"), dir.path().join("aside")).unwrap();
     current.rotate_memtable().unwrap();
@@ -115,7 +115,7 @@ fn the_mark_refuses_journals_that_were_cut_to_nothing_or_lost() {
     drop(Fjall::open(dir.path(), 1 << 20, true).unwrap());
 }
 
-/// As the engine writes it: batches of twenty rows of a kilobyte.
+/// Writes a journal in the engine's format, with batches of twenty rows of a kilobyte.
 fn long_journal(path: &Path, bytes: u64) -> u64 {
     let mut out = std::io::BufWriter::new(File::create(path).unwrap());
     let (mut written, mut number) = (0, 0u64);
@@ -142,7 +142,7 @@ fn long_journal(path: &Path, bytes: u64) -> u64 {
     written
 }
 
-/// `JOURNAL_MIB=1024` shows what a gibibyte costs.
+/// `JOURNAL_MIB=1024` measures the time for a gibibyte.
 #[test]
 fn a_long_journal_is_read_to_its_end() {
     let mebibytes = std::env::var("JOURNAL_MIB").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
