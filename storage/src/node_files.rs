@@ -88,7 +88,7 @@ pub(crate) fn check_format(dbpath: &Path, engine: EngineKind) -> Result<(), Stor
     let ["understudy", format, found] = words.as_slice() else {
         return Err(StorageError::corrupt(path.display().to_string(), format!("it says {text:?}")));
     };
-    let format = format.parse().map_err(|_| {
+    let format: u32 = format.parse().map_err(|_| {
         StorageError::corrupt(path.display().to_string(), format!("it says {text:?}"))
     })?;
     if !(FORMAT_OLDEST..=FORMAT_VERSION).contains(&format) {
@@ -98,12 +98,18 @@ pub(crate) fn check_format(dbpath: &Path, engine: EngineKind) -> Result<(), Stor
         let (found, wanted) = ((*found).to_owned(), engine.to_string());
         return Err(StorageError::OtherEngine { path, found, wanted });
     }
-    if format < FORMAT_VERSION {
-        // From now on an older version of this program must not write to the dbpath.
-        let text = format!("understudy {FORMAT_VERSION} {engine}\n");
-        return replace_file(&path, text.as_bytes());
-    }
     Ok(())
+}
+
+/// Replaces an older format by the present one. From now on an older version of this program must not write to the dbpath.
+pub(crate) fn raise_format(dbpath: &Path, engine: EngineKind) -> Result<(), StorageError> {
+    let path = dbpath.join("FORMAT");
+    let text = format!("understudy {FORMAT_VERSION} {engine}\n");
+    let found = std::fs::read(&path).map_err(StorageError::io(path.display().to_string()))?;
+    if found == text.as_bytes() {
+        return Ok(());
+    }
+    replace_file(&path, text.as_bytes())
 }
 
 /// Checks that the durable mark and the vote can be read. Changes nothing.
@@ -420,6 +426,7 @@ mod tests {
         let file = dir.path().join("FORMAT");
         std::fs::write(&file, format!("understudy {FORMAT_OLDEST} fjall\n")).unwrap();
         check_format(dir.path(), EngineKind::Fjall).unwrap();
+        raise_format(dir.path(), EngineKind::Fjall).unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(text, format!("understudy {FORMAT_VERSION} fjall\n"));
         std::fs::write(file, "understudy 99 fjall\n").unwrap();

@@ -27,7 +27,7 @@ use crate::{
     engine::{
         Batch, Engine, EngineKind, Keyspace, Slice, Snapshot, Sync,
         faulty::{Faults, Faulty},
-        fjall::Fjall,
+        fjall::{Checked, Fjall},
         memory::Memory,
     },
     initial_sync::forget_tables,
@@ -217,10 +217,14 @@ impl Store {
                 let lock = Lock::take(dbpath)?;
                 checkpoint::start::check_backup(dbpath)?;
                 node_files::check_format(dbpath, options.engine)?;
-                checkpoint::start::take_over(dbpath)?;
                 let path = dbpath.join("engine");
-                let finished = DurableMark::open(dbpath)?.is_begun();
-                (Arc::new(Fjall::open(&path, options.cache_bytes, finished)?), Some(lock))
+                let finished =
+                    checkpoint::start::is_backup(dbpath) || DurableMark::open(dbpath)?.is_begun();
+                let checked = Checked::new(&path, finished)?;
+                // All is whole: from here on files are changed.
+                node_files::raise_format(dbpath, options.engine)?;
+                checkpoint::start::take_over(dbpath)?;
+                (Arc::new(Fjall::open(&path, options.cache_bytes, checked)?), Some(lock))
             }
         };
         Self::open_engine(dbpath, options, engine, lock, faults)

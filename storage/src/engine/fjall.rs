@@ -37,6 +37,7 @@ use parking_lot::{Mutex, RwLock};
 
 use self::{
     ascent::Ascent,
+    journal::Journals,
     journals::Known,
     versions::{Listed, Versions},
 };
@@ -71,6 +72,24 @@ const SEALED_MAX: usize = 1;
 /// If the disk has less free space than this, about the size of one flushed table, it counts as full.
 const FULL_BELOW_BYTES: u64 = 16 << 20;
 
+/// An engine's files that were looked at and are whole, or not there yet.
+pub(crate) struct Checked {
+    journals: Journals,
+    /// A start has once made all keyspaces: then they must be there.
+    finished: bool,
+}
+
+impl Checked {
+    /// Looks at the files before the engine opens them. `finished` as above.
+    pub(crate) fn new(path: &Path, finished: bool) -> Result<Self, StorageError> {
+        precheck::clear_unfinished(path, finished)?;
+        Ok(Self { journals: precheck::check(path, finished)?, finished })
+    }
+}
+
+/// How a memtable is sealed.
+type Seal<'a> = &'a dyn Fn(&fjall::Keyspace) -> Result<(), StorageError>;
+
 /// The engine on disk.
 pub(crate) struct Fjall {
     db: Database,
@@ -88,15 +107,12 @@ pub(crate) struct Fjall {
 }
 
 impl Fjall {
-    /// Opens or creates the database in `path`. `finished` tells that a start has once made all keyspaces: then they
-    /// must be there.
+    /// Opens or creates the database in `path`.
     pub(crate) fn open(
         path: &Path,
         cache_bytes: u64,
-        finished: bool,
+        Checked { journals, finished }: Checked,
     ) -> Result<Self, StorageError> {
-        precheck::clear_unfinished(path, finished)?;
-        let journals = precheck::check(path, finished)?;
         let forgotten: Vec<Arc<Forgotten>> = Keyspace::ALL.iter().map(|_| Arc::default()).collect();
         let assign = forgotten.clone();
         let place = Arc::new(Place {
@@ -177,17 +193,17 @@ impl Fjall {
     /// Flushes keyspaces in which more than `sealed_max` memtables wait. An error does not affect the batch just
     /// written: the engine's worker will try the same flush and will stop the engine if it fails.
     fn relieve(&self, sealed_max: usize) {
-        if let Err(error) = self.write_out(sealed_max) {
+        if let Err(error) = self.write_out(sealed_max, &|ks| self.seal(ks)) {
             tracing::warn!(%error, "memtables could not be written out");
         }
     }
 
     /// The engine's worker rotates and flushes memtables between its compactions. Whoever comes to a memtable that is
     /// too large, or to too many that wait, does it in its place.
-    fn write_out(&self, sealed_max: usize) -> Result<(), StorageError> {
+    fn write_out(&self, sealed_max: usize, seal: Seal<'_>) -> Result<(), StorageError> {
         for (ks, which) in self.keyspaces.iter().zip(Keyspace::ALL) {
             if ks.tree.active_memtable().size() > memtable_bytes(which) / 4 * 5 {
-                ks.rotate_memtable().map_err(|e| self.place.error(e))?;
+                seal(ks)?;
             }
             if ks.sealed_memtable_count() > sealed_max {
                 self.flush(ks)?;
@@ -196,10 +212,38 @@ impl Fjall {
         Ok(())
     }
 
-    fn flush(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
-        // A table must not hold what the journal could lose, or a batch would come back in part.
+    /// Seals a memtable, so that it is flushed: by us or, at any time, by the engine's worker. A table must not hold what
+    /// the journal could lose, or a batch would come back in part: so the journal is synced, and nobody writes meanwhile.
+    fn seal(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
+        let _alone = self.writers.write();
+        self.seal_alone(ks)
+    }
+
+    /// The same, by who has the writers' lock alone.
+    fn seal_alone(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
+        if ks.tree.active_memtable().size() == 0 {
+            return Ok(());
+        }
         self.persist(PersistMode::SyncAll)?;
+        ks.rotate_memtable().map_err(|e| self.place.error(e))?;
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn open_here(path: &Path, finished: bool) -> Result<Self, StorageError> {
+        Self::open(path, 1 << 20, Checked::new(path, finished)?)
+    }
+
+    fn flush(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
         let lock = ks.tree.get_flush_lock();
+        // The engine's worker seals memtables without a sync, and syncs before its own flush: this one may come first.
+        loop {
+            let sealed = ks.sealed_memtable_count();
+            self.persist(PersistMode::SyncAll)?;
+            if ks.sealed_memtable_count() == sealed {
+                break;
+            }
+        }
         let seen_by_all = self.db.supervisor.snapshot_tracker.get_seqno_safe_to_gc();
         ks.tree.flush(&lock, seen_by_all).map_err(|e| self.place.error(e.into()))?;
         Ok(())

@@ -15,7 +15,7 @@ use std::{any::Any, ops::Deref, path::Path, time::Instant};
 
 use fjall::AbstractTree;
 
-use super::{Fjall, versions::newest_in};
+use super::{Fjall, Seal, versions::newest_in};
 use crate::{
     StorageError,
     engine::{
@@ -30,10 +30,10 @@ const LOOKS_MAX: u32 = 1_000;
 impl Fjall {
     pub(super) fn freeze_files(&self) -> Result<Frozen, StorageError> {
         // Most of it before anybody has to wait.
-        self.flush_all()?;
+        self.flush_all(&|ks| self.seal(ks))?;
         let still = self.writers.write();
         let since = Instant::now();
-        self.flush_all()?;
+        self.flush_all(&|ks| self.seal_alone(ks))?;
         if self.keyspaces.iter().any(|ks| ks.tree.active_memtable().size() > 0) {
             let why = "a memtable is not empty although nobody writes";
             return Err(StorageError::corrupt(self.place.path.display().to_string(), why));
@@ -58,11 +58,11 @@ impl Fjall {
         Ok(Frozen { snapshot, files, paused, _held: Box::new(held) })
     }
 
-    fn flush_all(&self) -> Result<(), StorageError> {
+    fn flush_all(&self, seal: Seal<'_>) -> Result<(), StorageError> {
         for ks in &self.keyspaces {
-            ks.rotate_memtable().map_err(|e| self.place.error(e))?;
+            seal(ks)?;
         }
-        self.write_out(0)
+        self.write_out(0, seal)
     }
 
     /// Adds the files of a tree's current version. The returned value keeps the engine from removing them.
