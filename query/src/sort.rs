@@ -28,7 +28,7 @@ pub struct SortPart {
     pub path: Path,
     /// False for -1.
     pub ascending: bool,
-    /// It is not a field but the note of this name.
+    /// The note to sort by, if this is not a field.
     pub note: Option<&'static [u8]>,
 }
 

@@ -19,10 +19,10 @@ use crate::{
     value::{Elements, OwnedValue, Value},
 };
 
-/// The name of the note that holds a key's record.
+/// The name of the note that holds a key's record key.
 const RECORD: &[u8] = b"record";
 
-/// A key as a document, with its record as a note.
+/// A key as a document, with its record key as a note.
 pub(super) fn with_record(key: Vec<u8>, record: &RecordKey) -> Result<Noted, QueryError> {
     let mut notes = DocBuilder::new();
     notes.push(RECORD, Value::Binary { subtype: 0, bytes: &record.0 });

@@ -1,8 +1,8 @@
-//! Notes on documents: where each was found, and what it was sorted by.
+//! Adds notes (metadata) to documents: where each was found, and its sort key.
 //!
 //! ```text
 //!   scan -> filter -> [Annotate] -> sort -> skip -> limit -> [Reveal]
-//!                      doc | notes .......................... projection sees them as $meta
+//!                      doc | notes .......................... projection reads the notes by $meta
 //! ```
 
 use protocol::RawDoc;
@@ -23,10 +23,11 @@ pub(crate) const INDEX_KEY: &[u8] = b"indexKey";
 pub(crate) const SORT_KEY: &[u8] = b"sortKey";
 pub(crate) const TEXT_SCORE: &[u8] = b"textScore";
 
-/// Notes where each document was found. Stands right above the filter: there the scan is still at its place.
+/// Records where each document was found. It must come right after the filter, while the scan is still at the
+/// document.
 #[derive(Debug)]
 pub struct Annotate {
-    /// What `sortKey` is.
+    /// The pattern of the `sortKey` note.
     pub sort: Option<SortPattern>,
 }
 
@@ -52,21 +53,21 @@ impl Stage for Annotate {
     }
 }
 
-/// The document with its score in a text search.
+/// A document with its text search score as a note.
 pub(super) fn with_score(doc: RawDoc, score: f64) -> Noted {
     let mut notes = DocBuilder::new();
     notes.push(TEXT_SCORE, Value::Double(score));
     Noted { doc, notes: Notes::new(notes) }
 }
 
-/// What is shown of a document and its notes.
+/// Builds the result from a document and its notes.
 #[derive(Debug)]
 pub struct Reveal {
-    /// The projection, which may speak of notes.
+    /// The projection, which may use the notes.
     pub projection: Option<Projection>,
     /// `showRecordId`.
     pub record_id: bool,
-    /// `returnKey`: the key instead of the document, and the named fields with the sort's key.
+    /// `returnKey`: return the index key instead of the document, and the sort key in each of these fields.
     pub key: Option<Vec<Box<[u8]>>>,
 }
 

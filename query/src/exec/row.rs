@@ -1,4 +1,5 @@
-//! A document on its way through a pipeline, and beside it what is known of it that is not one of its fields.
+//! A row of a pipeline: a document and its notes, the metadata that `$meta` returns and that is not part of the
+//! document.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -17,18 +18,18 @@ use crate::{
 pub struct Noted {
     /// The document.
     pub doc: RawDoc,
-    /// What is known of it besides.
+    /// The metadata of the document.
     pub notes: Notes,
 }
 
 impl Noted {
-    /// Another document in the place of this one, with the same notes.
+    /// Replaces the document and keeps the notes.
     #[must_use]
     pub fn with(&self, doc: RawDoc) -> Self {
         Self { doc, notes: self.notes.clone() }
     }
 
-    /// The row, to be looked at.
+    /// A borrowed view of the row.
     pub fn seen(&self) -> Seen<'_> {
         Seen { doc: self.doc.as_bytes(), notes: self.notes.bytes() }
     }
@@ -48,30 +49,30 @@ impl Deref for Noted {
     }
 }
 
-/// What is known of a document besides its fields: a BSON document with the names of `$meta`. Most have none.
+/// The metadata of a document: a BSON document whose field names are those of `$meta`. Most documents have none.
 #[derive(Debug, Clone, Default)]
 pub struct Notes(Option<Arc<[u8]>>);
 
 const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
 
 impl Notes {
-    /// These notes.
+    /// Notes with these fields.
     pub(super) fn new(notes: DocBuilder) -> Self {
         Self(Some(notes.finish().into()))
     }
 
-    /// As a document, empty if there are none.
+    /// The notes as a BSON document, which is empty if there are none.
     pub fn bytes(&self) -> &[u8] {
         self.0.as_deref().unwrap_or(EMPTY)
     }
 
-    /// A note by its name.
+    /// The value of a note.
     pub fn get(&self, name: &[u8]) -> Option<Value<'_>> {
         Elements::of_bytes(self.0.as_deref()?).find(name).map(|note| note.value())
     }
 }
 
-/// A row that is looked at where it lies.
+/// A borrowed row.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'d> {
     /// The bytes of the document.
@@ -87,12 +88,12 @@ impl<'d> Seen<'d> {
     }
 }
 
-/// Rows that were spilled: each document is followed by its notes.
+/// Spilled rows. Each document is followed by its notes.
 #[derive(Debug)]
 pub(crate) struct SpilledNoted(Box<dyn SpilledRun>);
 
 impl SpilledNoted {
-    /// Spills rows.
+    /// Writes rows to a spill file.
     pub(crate) fn write(
         spill: &dyn Spill,
         rows: &mut dyn Iterator<Item = Noted>,

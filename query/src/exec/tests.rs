@@ -119,7 +119,7 @@ fn a_sort_that_spills_gives_the_same_order() {
     assert_eq!(run(4_000, None).unwrap_err().code.code(), 292);
 }
 
-/// Notes are beside a document, also where both are spilled between `Annotate` and `Reveal`.
+/// Notes stay separate from a document, even if both are spilled between `Annotate` and `Reveal`.
 #[test]
 fn notes_go_through_a_spill_and_leave_documents_alone() {
     let source = numbers(1000);

@@ -24,7 +24,7 @@ struct Unwind {
     index: Option<Vec<Box<[u8]>>>,
     keep_empty: bool,
     pending: VecDeque<RawDoc>,
-    /// The notes of the document that they come from.
+    /// The notes of the document that is being unwound.
     notes: Notes,
 }
 
