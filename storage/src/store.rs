@@ -223,7 +223,7 @@ impl Store {
                 let finished =
                     checkpoint::start::is_backup(dbpath) || DurableMark::open(dbpath)?.is_begun();
                 let checked = Checked::new(&path, finished)?;
-                // All is whole: from here on files are changed.
+                // All files are undamaged. Only from here on are files changed.
                 node_files::raise_format(dbpath, options.engine)?;
                 checkpoint::start::take_over(dbpath)?;
                 (Arc::new(Fjall::open(&path, options.cache_bytes, checked)?), Some(lock))
@@ -445,8 +445,7 @@ impl Store {
         prepared::list(&*self.0.engine.snapshot())
     }
 
-    /// Regular maintenance, called about once a second: saves the durable mark, trims the oplog and the history,
-    /// removes dropped tables and releases old snapshots.
+    /// Called about once a second: saves the durable mark, trims oplog and history, releases tables and snapshots.
     pub fn maintain(&self, now: bson::DateTime) -> Result<(), StorageError> {
         self.0.engine.tend()?;
         self.note_damage()?;
@@ -570,8 +569,7 @@ impl Inner {
         self.history.set_dropped(kept);
         let marked = read_mark(&*snapshot, "oldest")?.map_or(Timestamp::NULL, Timestamp::from_u64);
         if self.history.keeps() && gone.iter().any(|(_, at)| *at >= marked) {
-            // The mark must be on disk before anything is removed. Otherwise, after a crash, reads at old timestamps
-            // would find collections without their rows.
+            // Synced before anything is removed: after a crash, old timestamps without their rows must not be readable.
             let mut mark = Batch::default();
             mark.put(Keyspace::Meta, mark_key("oldest"), numbers([readable.as_u64()]));
             self.engine.commit(mark, Sync::Yes)?;
@@ -682,8 +680,7 @@ struct Abandoned {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A clean shutdown leaves everything and the durable mark on disk. If an engine failure came before, both
-        // calls fail again.
+        // A clean shutdown leaves everything and the durable mark on disk. After an engine failure both calls fail.
         if let Err(error) = self.oplog.sync().and_then(|_| self.oplog.save_mark()) {
             tracing::warn!(%error, "the store could not be synced at shutdown");
         }
