@@ -127,6 +127,20 @@ pub(crate) struct Polygon {
     rings: Vec<Vec<Vector>>,
     /// The projected rings.
     flat: Vec<Vec<(f64, f64)>>,
+    /// True if the area is what lies outside of the ring.
+    outside: bool,
+}
+
+/// True if two rings have the same vertices in the same order or in reverse, wherever they begin.
+fn same_ring(a: &[Vector], b: &[Vector]) -> bool {
+    let same = |p: &Vector, q: &Vector| p.angle(*q) <= SAME;
+    let from = |start: usize| {
+        let forward = b.iter().cycle().skip(start);
+        let backward = b.iter().rev().cycle().skip(b.len() - 1 - start);
+        a.iter().zip(forward).all(|(p, q)| same(p, q))
+            || a.iter().zip(backward).all(|(p, q)| same(p, q))
+    };
+    a.len() == b.len() && (0..b.len()).any(from)
 }
 
 impl Polygon {
@@ -143,13 +157,23 @@ impl Polygon {
         };
         let east = pole.cross(middle).unit();
         let north = middle.cross(east);
-        let mut polygon = Self { middle, east, north, rings: Vec::new(), flat: Vec::new() };
+        let mut polygon =
+            Self { middle, east, north, rings: Vec::new(), flat: Vec::new(), outside: false };
         for ring in &rings {
             let flat: Option<Vec<_>> = ring.iter().map(|v| polygon.project(*v)).collect();
             polygon.flat.push(flat?);
         }
         polygon.rings = rings;
         Some(polygon)
+    }
+
+    /// The area on the left of the outer ring, which is the larger one if the ring runs clockwise.
+    pub(super) fn by_winding(mut self) -> Self {
+        let ring = self.flat.first().map_or(&[][..], Vec::as_slice);
+        let ends = ring.iter().cycle().skip(1);
+        let area: f64 = ring.iter().zip(ends).map(|(a, b)| a.0 * b.1 - b.0 * a.1).sum();
+        self.outside = area < 0.0;
+        self
     }
 
     fn project(&self, p: Vector) -> Option<(f64, f64)> {
@@ -184,6 +208,10 @@ impl Polygon {
 
     /// True if the point lies within or on the edge.
     pub(super) fn touches(&self, p: Vector) -> bool {
+        self.contains(p) != self.outside || self.has_on_edge(p)
+    }
+
+    fn ring_touches(&self, p: Vector) -> bool {
         self.contains(p) || self.has_on_edge(p)
     }
 
@@ -192,12 +220,39 @@ impl Polygon {
     }
 
     pub(super) fn contains_line(&self, line: &[Vector]) -> bool {
-        line.iter().all(|p| self.touches(*p))
+        if self.outside { !self.ring_meets_line(line) } else { self.ring_contains_line(line) }
+    }
+
+    pub(super) fn contains_polygon(&self, inner: &Self) -> bool {
+        if self.outside { !self.ring_meets(inner) } else { self.ring_contains(inner) }
+    }
+
+    pub(super) fn meets_line(&self, line: &[Vector]) -> bool {
+        if self.outside { !self.ring_contains_line(line) } else { self.ring_meets_line(line) }
+    }
+
+    pub(super) fn meets_polygon(&self, other: &Self) -> bool {
+        match (self.outside, other.outside) {
+            (false, false) => self.ring_meets(other),
+            (true, false) => !self.ring_contains(other),
+            (false, true) => !other.ring_contains(self),
+            // Each of them leaves out less than a hemisphere.
+            (true, true) => true,
+        }
+    }
+
+    fn ring_contains_line(&self, line: &[Vector]) -> bool {
+        line.iter().all(|p| self.ring_touches(*p))
             && !edges_of_line(line).any(|edge| self.edges().any(|own| edges_cross(own, edge)))
             && !self.holes().any(|p| line_touches(line, p))
     }
 
-    pub(super) fn contains_polygon(&self, inner: &Self) -> bool {
+    fn ring_contains(&self, inner: &Self) -> bool {
+        if self.has_ring_of(inner) {
+            let mut holes = self.rings.iter().skip(1);
+            return holes
+                .all(|hole| inner.rings.iter().skip(1).any(|other| same_ring(hole, other)));
+        }
         // Polygons that share part of an edge are not within each other.
         inner.rings.iter().flatten().all(|p| self.contains(*p) && !self.has_on_edge(*p))
             && !inner.edges().any(|edge| self.edges().any(|own| edges_cross(own, edge)))
@@ -208,19 +263,24 @@ impl Polygon {
         self.rings.iter().skip(1).flatten().copied()
     }
 
-    pub(super) fn meets_line(&self, line: &[Vector]) -> bool {
-        line.iter().any(|p| self.touches(*p))
+    fn has_ring_of(&self, other: &Self) -> bool {
+        matches!((self.rings.first(), other.rings.first()), (Some(a), Some(b)) if same_ring(a, b))
+    }
+
+    fn ring_meets_line(&self, line: &[Vector]) -> bool {
+        line.iter().any(|p| self.ring_touches(*p))
             || edges_of_line(line).any(|edge| self.edges().any(|own| edges_meet(own, edge)))
     }
 
-    pub(super) fn meets_polygon(&self, other: &Self) -> bool {
+    fn ring_meets(&self, other: &Self) -> bool {
         let within = |a: &Self, b: &Self| {
             // All corners may lie on the other's edge; then the midpoint of an edge decides.
             let middles = b.edges().map(|(p, q)| p.plus(q).unit());
             let mut points = b.rings.first().into_iter().flatten().copied().chain(middles);
             points.any(|p| a.contains(p) && !a.has_on_edge(p))
         };
-        within(self, other)
+        self.has_ring_of(other)
+            || within(self, other)
             || within(other, self)
             || other.edges().any(|edge| self.edges().any(|own| edges_cross(own, edge)))
     }
