@@ -113,8 +113,18 @@ fn edges_cross(first: (Vector, Vector), second: (Vector, Vector)) -> bool {
     !touch && edges_meet(first, second)
 }
 
+/// Lines that run along each other meet only if they have a vertex in common, as in mongod.
 pub(super) fn lines_meet(a: &[Vector], b: &[Vector]) -> bool {
-    edges_of_line(a).any(|x| edges_of_line(b).any(|y| edges_meet(x, y)))
+    let share_end = |x: (Vector, Vector), y: (Vector, Vector)| {
+        [x.0, x.1].iter().any(|p| p.angle(y.0) <= SAME || p.angle(y.1) <= SAME)
+    };
+    let meet = |x, y| edges_meet(x, y) && (!on_one_circle(x, y) || share_end(x, y));
+    edges_of_line(a).any(|x| edges_of_line(b).any(|y| meet(x, y)))
+}
+
+fn on_one_circle((a, b): (Vector, Vector), (c, d): (Vector, Vector)) -> bool {
+    let normal = a.cross(b);
+    [c, d].iter().all(|p| normal.dot(*p).abs() < normal.length() * ON_CIRCLE)
 }
 
 /// A polygon with holes, projected from its centre.
@@ -242,7 +252,12 @@ impl Polygon {
     }
 
     fn ring_contains_line(&self, line: &[Vector]) -> bool {
+        // A line along a part of an edge is not within, and one that is an edge is.
+        let along = |edge: (Vector, Vector)| {
+            self.has_on_edge(edge.0.plus(edge.1).unit()) && !self.has_edge(edge)
+        };
         line.iter().all(|p| self.ring_touches(*p))
+            && !edges_of_line(line).any(along)
             && !edges_of_line(line).any(|edge| self.edges().any(|own| edges_cross(own, edge)))
             && !self.holes().any(|p| line_touches(line, p))
     }
@@ -263,13 +278,24 @@ impl Polygon {
         self.rings.iter().skip(1).flatten().copied()
     }
 
+    fn has_edge(&self, (a, b): (Vector, Vector)) -> bool {
+        let same = |p: Vector, q: Vector| p.angle(q) <= SAME;
+        self.edges().any(|(c, d)| same(a, c) && same(b, d) || same(a, d) && same(b, c))
+    }
+
     fn has_ring_of(&self, other: &Self) -> bool {
         matches!((self.rings.first(), other.rings.first()), (Some(a), Some(b)) if same_ring(a, b))
     }
 
     fn ring_meets_line(&self, line: &[Vector]) -> bool {
-        line.iter().any(|p| self.ring_touches(*p))
-            || edges_of_line(line).any(|edge| self.edges().any(|own| edges_meet(own, edge)))
+        // A line that touches the ring at a point, or runs along a part of an edge, does not meet the polygon.
+        let within = |p: Vector| self.contains(p) && !self.has_on_edge(p);
+        line.iter().any(|p| within(*p))
+            || edges_of_line(line).any(|edge| {
+                within(edge.0.plus(edge.1).unit())
+                    || self.has_edge(edge)
+                    || self.edges().any(|own| edges_cross(own, edge))
+            })
     }
 
     fn ring_meets(&self, other: &Self) -> bool {
