@@ -1,14 +1,14 @@
 //! The engine: an ordered key-value store with a few keyspaces, atomic batches and snapshots.
 //!
-//! Everything above knows only this screen. [`fjall`] is the real one, [`memory`] the model for tests,
-//! [`faulty`] any of them with failures on order.
+//! The layers above use only the traits of this module. [`fjall`] is the engine on disk, [`memory`] is the model for
+//! tests, and [`faulty`] makes any engine fail on purpose.
 //!
-//! What every engine promises:
-//! E1 A batch is there whole or not at all, over all keyspaces, also after a crash.
+//! Every engine guarantees:
+//! E1 A batch is atomic over all keyspaces, also after a crash.
 //! E2 A snapshot never changes and spans all keyspaces.
-//! E3 After `sync` returns, every batch committed before it began survives a power loss.
-//! E4 Batches survive in the order of their commits: after a crash there is a prefix of them.
-//! E5 Keys up to [`KEY_LEN_MAX`] bytes are taken; the layers above never send longer ones.
+//! E3 After `sync` returns, every batch that was committed before the call survives a power loss.
+//! E4 Batches survive a crash in commit order: what remains is a prefix of them.
+//! E5 Keys may have up to [`KEY_LEN_MAX`] bytes; the layers above never send longer ones.
 
 mod damage;
 pub(crate) mod faulty;
@@ -30,10 +30,10 @@ use byteview::ByteView;
 
 use crate::StorageError;
 
-/// Bytes of a key or a value; cheap to clone, short ones are kept inline.
+/// The bytes of a key or a value. Cloning is cheap; short ones are stored inline.
 pub(crate) use ::fjall::Slice;
 
-/// A part of such bytes, nothing of what lies beyond their end. A long one shares their memory.
+/// The part of `bytes` in `range`, which is cut at the end of `bytes`. A long part shares the memory of `bytes`.
 pub(crate) fn part(bytes: Slice, range: impl RangeBounds<usize>) -> Slice {
     let len = bytes.len();
     let end = range.end_bound().map(|end| *end.min(&len));
@@ -41,30 +41,32 @@ pub(crate) fn part(bytes: Slice, range: impl RangeBounds<usize>) -> Slice {
     ByteView::from(bytes).slice((start, end)).into()
 }
 
-/// The longest key an engine must take. fjall ends at 65,535 bytes, and then panics and poisons itself.
+/// The longest key that an engine must accept. fjall panics at more than 65,535 bytes and then refuses all further
+/// work.
 pub(crate) const KEY_LEN_MAX: usize = 32 * 1024;
 
-/// The fixed set of keyspaces: real deployments have tens of thousands of tables, so tables are prefixes.
+/// The fixed set of keyspaces. Real deployments have tens of thousands of tables, so a table is a key prefix in a
+/// keyspace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub(crate) enum Keyspace {
     /// The newest version of every key.
     Current,
     /// Versions that were replaced or deleted.
     History,
-    /// What prepared transactions hold.
+    /// The rows of prepared transactions.
     Prepared,
     /// The oplog.
     Oplog,
-    /// Node documents, counts, marks.
+    /// Documents of the node itself, counts and marks.
     Meta,
 }
 
 impl Keyspace {
-    /// All of them, in order.
+    /// All keyspaces, in the order of their numbers.
     pub(crate) const ALL: [Self; 5] =
         [Self::Current, Self::History, Self::Prepared, Self::Oplog, Self::Meta];
 
-    /// Its name on disk.
+    /// The name of the keyspace on disk.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Current => "current",
@@ -79,13 +81,13 @@ impl Keyspace {
 /// Whether a commit waits for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sync {
-    /// Handed to the operating system: survives the process, not the power.
+    /// The data was handed to the operating system: it survives a crash of the process, but not a power loss.
     No,
-    /// On disk when the call returns.
+    /// The data is on disk when the call returns.
     Yes,
 }
 
-/// Writes that happen together. Within a batch the last write of a key counts.
+/// Writes that are applied atomically. If a key is written more than once, the last write counts.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) writes: Vec<(Keyspace, Slice, Option<Slice>)>,
@@ -93,7 +95,6 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Sets a key.
     pub(crate) fn put(&mut self, ks: Keyspace, key: impl Into<Slice>, value: impl Into<Slice>) {
         let (key, value) = (key.into(), value.into());
         debug_assert!(key.len() <= KEY_LEN_MAX, "E5: key of {} bytes", key.len());
@@ -101,7 +102,7 @@ impl Batch {
         self.writes.push((ks, key, Some(value)));
     }
 
-    /// Removes a key, there or not.
+    /// Removes a key. The key need not exist.
     pub(crate) fn remove(&mut self, ks: Keyspace, key: impl Into<Slice>) {
         let key = key.into();
         self.bytes += key.len() as u64;
@@ -109,20 +110,21 @@ impl Batch {
     }
 }
 
-/// One key with its value, or the reason why it cannot be read.
+/// A key with its value, or the error that reading it caused.
 pub(crate) type Item = Result<(Slice, Slice), StorageError>;
-/// An ordered walk.
+/// An iterator over rows in key order.
 pub(crate) type Iter = Box<dyn Walk>;
-/// Looks at the length of a key and at its value, where they lie.
+/// A test that gets the length of a key and the value, without copying them.
 pub(crate) type Look<'t> = &'t mut dyn FnMut(usize, &[u8]) -> bool;
 
-/// Rows in order.
+/// Rows in key order.
 pub(crate) trait Walk: Iterator<Item = Item> + Send {
-    /// The next row that passes the test, or the reason why it cannot be read. The others need not be made.
+    /// The next row that passes the test, or the error that reading it caused. An engine need not copy the rows that
+    /// fail the test.
     fn next_where(&mut self, test: Look<'_>) -> Option<Item>;
 }
 
-/// Rows that are made anyway.
+/// An iterator that copies every row, whether it passes the test or not.
 pub(crate) struct Made<I>(pub(crate) I);
 
 impl<I: Iterator<Item = Item> + Send> Iterator for Made<I> {
@@ -139,68 +141,71 @@ impl<I: Iterator<Item = Item> + Send> Walk for Made<I> {
     }
 }
 
-/// An ordered store.
+/// An ordered key-value store.
 pub(crate) trait Engine: Send + std::marker::Sync {
-    /// The present, held still.
+    /// A snapshot of the current state.
     fn snapshot(&self) -> Arc<dyn Snapshot>;
-    /// Writes a batch, E1.
+    /// Writes a batch atomically (E1).
     fn commit(&self, batch: Batch, sync: Sync) -> Result<(), StorageError>;
-    /// Makes durable what was committed so far, E3.
+    /// Makes everything committed so far durable (E3).
     fn sync(&self) -> Result<(), StorageError>;
-    /// The engine's number of the last write of which it knows that it is on disk.
+    /// The engine's sequence number of the last write that is known to be on disk.
     fn synced(&self) -> u64;
-    /// Upkeep, about once a second. Fails where the engine has stopped, or one of its files is known to be damaged.
+    /// Regular maintenance, called about once a second. Fails if the engine has stopped or if one of its files is
+    /// known to be damaged.
     fn tend(&self) -> Result<(), StorageError>;
-    /// The first damage that a read or a write came upon, if any did.
+    /// The first damage that a read or a write has found, if any.
     fn damage(&self) -> Option<String>;
-    /// Takes a long run of new, strictly ascending keys, past the journal: durable and visible at once, as a whole.
+    /// Adds a long run of new keys in strictly ascending order, without writing them to the journal. The whole run
+    /// becomes visible and durable at once.
     fn ingest(&self, ks: Keyspace, run: &mut dyn Iterator<Item = Item>)
     -> Result<(), StorageError>;
-    /// The caller will never again read or write keys in `from..to`: they may vanish at any time.
-    /// The promise is not remembered over a restart.
+    /// Declares that the caller will never again read or write keys in `from..to`, so the engine may remove them at
+    /// any time. The declaration is lost at a restart.
     fn forget(&self, ks: Keyspace, from: &[u8], to: &[u8]) -> Result<(), StorageError>;
-    /// Takes back all promises about a keyspace: its keys were removed and may be written again.
+    /// Withdraws all `forget` declarations of a keyspace: its keys were removed and may be written again.
     fn recall(&self, ks: Keyspace);
-    /// Writes out the memory behind large values.
+    /// Flushes the memory that large values occupy.
     fn settle(&self);
-    /// The files that hold what is committed. They stay as they are until the answer is dropped.
+    /// Returns the files that hold the committed state. The files do not change until the result is dropped.
     fn freeze(&self) -> Result<Frozen, StorageError>;
-    /// Bytes on disk, about.
+    /// The approximate size on disk in bytes.
     fn disk_bytes(&self, ks: Keyspace) -> u64;
 }
 
-/// An engine's files at one moment, named below its directory.
+/// An engine's files as of one snapshot. Their names are relative to the engine's directory.
 pub(crate) struct Frozen {
-    /// The same moment to read.
+    /// A snapshot of the same state.
     pub(crate) snapshot: Arc<dyn Snapshot>,
     pub(crate) files: Vec<FrozenFile>,
-    /// How long writers had to wait.
+    /// How long writers were blocked.
     pub(crate) paused: Duration,
-    /// What keeps the files in place.
+    /// Keeps the engine from removing the files.
     pub(crate) _held: Box<dyn Any + Send>,
 }
 
-/// One of them.
+/// A file of [`Frozen`].
 pub(crate) struct FrozenFile {
     pub(crate) name: String,
     pub(crate) content: Content,
 }
 
-/// What a copy gets.
+/// The content that a copy of the file gets.
 pub(crate) enum Content {
-    /// Small, and replaced by the engine at any time: read already.
+    /// The content of a small file that the engine may replace at any time, so it was already read.
     Bytes(Vec<u8>),
-    /// Written once. `sum` is the engine's own checksum of all of it, known without reading it.
+    /// A file that is written once and never changed. `sum` is the engine's checksum of the whole file, known without
+    /// reading it.
     File { path: PathBuf, sum: Option<u128> },
 }
 
-/// One moment of an engine.
+/// An unchanging view of an engine's state.
 pub(crate) trait Snapshot: Send + std::marker::Sync {
     /// The value of a key.
     fn get(&self, ks: Keyspace, key: &[u8]) -> Result<Option<Slice>, StorageError>;
-    /// The keys between two bounds, upward.
+    /// The rows between two bounds in ascending key order.
     fn range(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter;
-    /// The same, downward.
+    /// The rows between two bounds in descending key order.
     fn range_back(&self, ks: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Iter;
 }
 
@@ -210,7 +215,7 @@ pub enum EngineKind {
     /// The log-structured engine on disk.
     #[default]
     Fjall,
-    /// Everything in memory, gone with the process. For tests.
+    /// Everything is kept in memory and lost when the process ends. For tests.
     Memory,
 }
 

@@ -148,7 +148,7 @@ impl Scope {
         Self { scores: Scores::Missing, ..self }
     }
 
-    /// A copy for a filter.
+    /// A copy for parsing an expression inside a filter (`$expr`).
     #[must_use]
     pub(crate) fn for_filter(self) -> Self {
         Self { in_filter: true, ..self }
@@ -200,7 +200,7 @@ impl Scope {
         std::mem::replace(&mut self.fault, shared).get().cloned()
     }
 
-    /// Raises the first error of a constant.
+    /// Fails with the first error that evaluating a constant has caused.
     pub(crate) fn settle(&self) -> Result<(), QueryError> {
         self.fault.get().map_or(Ok(()), |fault| Err(fault.clone()))
     }
@@ -466,8 +466,6 @@ pub(super) fn path(text: &[u8], scope: &mut Scope) -> Parsed {
         },
     };
     scope.reads_document |= matches!(base, Base::Root | Base::Current);
-    let whole = matches!(base, Base::Root | Base::Current) && names.is_empty();
-    let base = if whole && scope.has_scores() { Base::Plain } else { base };
     Ok(Expr::Path(FieldPath { base, names }))
 }
 

@@ -200,7 +200,7 @@ const TERMS: i32 = 16;
 
 /// The result of a function for zero and for values outside of the range of 113 bits.
 enum Edge {
-    /// Computed by the function itself.
+    /// No special result: the function computes it.
     None,
     Value(Decimal),
 }

@@ -2,7 +2,7 @@
 //!
 //! They are parsed here; [`crate::context::Collections::outside`] provides their documents.
 
-use protocol::{ErrorCode, RawDoc};
+use protocol::ErrorCode;
 
 use super::{
     Parsed, StageContext,
@@ -11,14 +11,14 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    exec::{Stage, Upstream},
+    exec::{Noted, Stage, Upstream},
     value::{Elements, Value},
 };
 
 /// What a pipeline runs over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Over {
-    /// The output of the stage that contains it.
+    /// The output of the enclosing stage.
     #[default]
     Part,
     /// The collection or view with this name.
@@ -32,7 +32,7 @@ pub enum Over {
 pub(super) struct Refused(pub(super) &'static str);
 
 impl Stage for Refused {
-    fn next(&mut self, _: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, _: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         Err(not_supported(self.0))
     }
 }

@@ -96,7 +96,7 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
     let context = opened.context(call, &surroundings);
     query.hold_to_hint(asked, call.node(), &opened)?;
     let mut planned = opened.plan(query.request, &context)?;
-    if asked.is_noted() || planned.pipeline.carries_scores() {
+    if asked.is_noted() {
         planned.pipeline.push(Box::new(Reveal {
             projection: query.projection,
             record_id: asked.show_record_id,
@@ -176,7 +176,7 @@ pub(super) fn no_text_index(ns: &Namespace, opened: &Opened) -> Failure {
 }
 
 impl Asked {
-    /// What its batches share.
+    /// The parts of the context that all batches of the cursor share.
     pub(super) fn surroundings(&self, call: &Call) -> Surroundings {
         let spills = self.disk_use.unwrap_or(call.profile().disk_use_by_default);
         Surroundings::new(call, self.variables.values.clone(), spills)
@@ -205,7 +205,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// What its batches share.
+    /// The parts of the context that all batches of the cursor share.
     pub(super) fn surroundings(&self, asked: &Asked, call: &Call) -> Surroundings {
         asked.surroundings(call).with_collator(self.collator.clone())
     }
@@ -255,7 +255,14 @@ impl Prepared {
             request.natural = asked.natural_sort()?;
             return Ok(());
         }
-        if request.natural.is_some() || opened.is_absent() {
+        if opened.is_absent() {
+            return Ok(());
+        }
+        if request.natural.is_some() {
+            if asked.min.is_some() || asked.max.is_some() {
+                let text = "min and max are incompatible with $natural";
+                return Err(opened.refused(291, request, collator, text).into());
+            }
             return Ok(());
         }
         opened.hint(request, asked.hint_value(), collator)?;

@@ -84,7 +84,7 @@ enum Command {
         from: From,
         /// Only drops of this database or collection.
         ns: Option<String>,
-        /// Show deletes and updates of so many documents at a time, if they are a tenth of the collection or more.
+        /// Show deletes and updates that affected at least this many documents and a tenth of the collection.
         #[arg(long, default_value_t = 100)]
         least: u64,
     },
@@ -165,11 +165,11 @@ enum Command {
     Inspect(Inspect),
 }
 
-/// What the exit code says.
+/// The result of a command, which determines the exit code.
 enum Answer {
-    /// 0.
+    /// Exit code 0.
     Fine,
-    /// 1: there are differences.
+    /// Exit code 1: there are differences.
     Differs,
 }
 

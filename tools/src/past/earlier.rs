@@ -1,8 +1,8 @@
-//! Drops from before the oplog begins, found in history alone.
+//! Finds drops from before the oplog begins, using history alone.
 //!
-//! By default the node's oplog reaches as far back as its history. With an `--oplogSize` it may begin later: then a
-//! collection that was there at the oldest readable moment and is gone where the oplog begins was dropped in between.
-//! When, is found by halving. One that came and went in between is not seen.
+//! By default the node's oplog reaches as far back as its history. With `--oplogSize` it may begin later. Then a
+//! collection that existed at the oldest readable timestamp and does not exist where the oplog begins was dropped in
+//! between. A binary search finds the time. A collection that was both created and dropped in between is not found.
 
 use anyhow::Result;
 use bson::{Bson, Document, doc};
@@ -13,13 +13,13 @@ use super::{
     source::Node,
 };
 
-/// Collections that were dropped after the oldest readable moment and before the oplog begins.
+/// Collections that were dropped after the oldest readable timestamp and before the oplog begins.
 pub(super) fn dropped(node: &Node) -> Result<Vec<Loss>> {
     let (oldest, begin) = (node.oldest(), node.oplog_begin()?.unwrap_or(node.newest()));
     if oldest >= begin || begin > node.newest() {
         return Ok(Vec::new());
     }
-    // The connection keeps the oldest moment readable while it is looked at.
+    // The open connection keeps the oldest timestamp readable during the search.
     let held = node.at(oldest)?;
     let mut found = Vec::new();
     for db in held.databases()? {
@@ -43,7 +43,7 @@ pub(super) fn dropped(node: &Node) -> Result<Vec<Loss>> {
     Ok(found)
 }
 
-/// The last moment at which it was there, and the first at which it was not.
+/// The last timestamp at which the collection existed, and the first at which it did not.
 fn last_there(
     mut there: Timestamp,
     mut gone: Timestamp,
