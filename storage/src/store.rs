@@ -23,7 +23,7 @@ use crate::{
         prepared::{self, TxnId},
     },
     catalog::{Catalog, Collection},
-    checkpoint,
+    checkpoint, count_log,
     engine::{
         Batch, Engine, EngineKind, Keyspace, Slice, Snapshot, Sync,
         faulty::{Faults, Faulty},
@@ -40,6 +40,7 @@ use crate::{
     oplog::Oplog,
     pins::Pins,
     read_ahead::{ReadAhead, Watchers},
+    rollback::read_floor,
     view::{ReadAt, View},
     watermarks::Watermarks,
 };
@@ -116,6 +117,7 @@ pub(crate) struct Inner {
     pub(crate) partial: AtomicBool,
     pub(crate) batch_max_bytes: u64,
     pub(crate) initial_sync: AtomicBool,
+    pub(crate) rollback_floor: AtomicU64,
     /// The last time undo rows were removed, in units of `RECLAIM_SECS`.
     reclaimed: AtomicU32,
     pub(crate) turn: Turn,
@@ -295,12 +297,13 @@ impl Store {
             })),
             ring: Mutex::default(),
             batch_bytes: AtomicU64::new(0),
-            counts: Mutex::new(read_counts(&*snapshot)?),
+            counts: Mutex::new(count_log::read_counts(&*snapshot)?),
             next_table: AtomicU32::new(next_table),
             built: Mutex::default(),
             watchers: Watchers::default(),
             partial: AtomicBool::new(partial),
             initial_sync: AtomicBool::new(initial_sync),
+            rollback_floor: read_floor(&*engine, &*snapshot, applied.op_time.ts)?,
             batch_max_bytes: options.batch_max_bytes,
             reclaimed: AtomicU32::new(0),
             turn: Turn::default(),
@@ -588,6 +591,7 @@ impl Inner {
         // Nobody reads these rows, so they are removed only every `RECLAIM_SECS`.
         let due = stable.secs() / RECLAIM_SECS;
         if !stable.is_null() && self.reclaimed.swap(due, Ordering::SeqCst) != due {
+            self.raise_floor(stable)?;
             let at = stable.as_u64().to_be_bytes();
             self.engine.forget(Keyspace::Meta, b"u", &meta_key(b'u', &[&at]))?;
             self.engine.forget(Keyspace::Prepared, b"r", &meta_key(b'r', &[&at]))?;
@@ -728,19 +732,6 @@ pub(crate) fn read_position(
         })
     })();
     read.ok_or_else(|| StorageError::corrupt("meta", format!("the mark {name}")))
-}
-
-fn read_counts(snapshot: &dyn Snapshot) -> Result<HashMap<TableId, Counts>, StorageError> {
-    let (from, to) = prefix_range(b"c");
-    snapshot
-        .range(Keyspace::Meta, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
-        .map(|item| {
-            let (key, value) = item?;
-            let row =
-                (|| Some((TableId(Bytewise(key.get(1..)?).u32()?), Counts::parse(&value)?)))();
-            row.ok_or_else(|| StorageError::corrupt("meta", "a row of counts"))
-        })
-        .collect()
 }
 
 #[cfg(test)]
