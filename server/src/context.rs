@@ -87,6 +87,8 @@ pub struct Node {
     pub reply_buffers: Arc<ReplyBuffers>,
     /// The state of scrubs.
     pub scrubs: Scrubs,
+    /// When the last backup since the start was made, and what was reported of it.
+    pub last_backup: Mutex<Option<(bson::DateTime, RawDocumentBuf)>>,
 }
 
 impl Node {
@@ -126,6 +128,7 @@ impl Node {
             index_filters: IndexFilters::default(),
             reply_buffers: Arc::default(),
             scrubs: Scrubs::default(),
+            last_backup: Mutex::default(),
             settings,
             log,
         }

@@ -191,6 +191,11 @@ impl Loss {
         format!("{time}{until}  {}  {}{documents}", self.what.words(), self.ns)
     }
 
+    /// Documents were changed, and the collection is still there.
+    pub(super) fn is_change(&self) -> bool {
+        matches!(self.what, What::Deletes | What::Updates)
+    }
+
     /// The arguments of the `restore` that brings it back: beside what has the name now, if anything has.
     pub(super) fn names(&self) -> (String, Option<String>) {
         let rename =

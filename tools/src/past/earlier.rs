@@ -1,8 +1,8 @@
 //! Drops from before the oplog begins, found in history alone.
 //!
-//! By default the node's oplog reaches as far back as its history. With an `--oplogSize` it may begin later: then a
-//! collection that was there at the oldest readable moment and is gone where the oplog begins was dropped in between.
-//! When, is found by halving. One that came and went in between is not seen.
+//! By default the node's oplog reaches as far back as its history. With an `--oplogSize` it may begin later. Then the
+//! time before it is looked at in pieces: a collection that was there when a piece begins and is gone when it ends was
+//! dropped within it, and when, is found by halving. One that came and went within a piece is not seen.
 
 use anyhow::Result;
 use bson::{Bson, Document, doc};
@@ -10,7 +10,7 @@ use protocol::Timestamp;
 
 use super::{
     drops::{Loss, What},
-    source::Node,
+    source::{Collection, Node, Past},
 };
 
 /// Collections that were dropped after the oldest readable moment and before the oplog begins.
@@ -19,28 +19,52 @@ pub(super) fn dropped(node: &Node) -> Result<Vec<Loss>> {
     if oldest >= begin || begin > node.newest() {
         return Ok(Vec::new());
     }
-    // The connection keeps the oldest moment readable while it is looked at.
+    // The connection keeps the oldest moment, and all after it, readable while they are looked at.
     let held = node.at(oldest)?;
+    held.databases()?;
+    let mut from = Catalog::of(node.at(oldest)?)?;
     let mut found = Vec::new();
-    for db in held.databases()? {
-        for collection in held.collections(&db)?.iter().filter(|it| it.has_data()) {
-            let Some(uuid) = collection.uuid else { continue };
+    for piece in 1..=PIECES {
+        let ts = oldest.as_u64() + (begin.as_u64() - oldest.as_u64()) / PIECES * piece;
+        let to =
+            Catalog::of(node.at(if piece == PIECES { begin } else { Timestamp::from_u64(ts) })?)?;
+        for collection in from.gone_in(&to) {
+            let uuid = collection.uuid;
             let there = |ts: Timestamp| -> Result<bool> {
-                let filter: Document = doc! { "info.uuid": Bson::from(uuid) };
+                let filter: Document = doc! { "info.uuid": uuid.map(Bson::from) };
                 let list = doc! { "listCollections": 1, "filter": filter };
-                Ok(!node.list_at(&db, list, ts)?.is_empty())
+                Ok(!node.list_at(&collection.db, list, ts)?.is_empty())
             };
-            if there(begin)? {
-                continue;
-            }
-            let (before, ts) = last_there(oldest, begin, there)?;
-            let documents = held.count(collection).ok();
-            let ns = collection.ns();
-            let what = What::Collection;
+            let (before, ts) = last_there(from.past.ts, to.past.ts, there)?;
+            let documents = node.at(before)?.count(collection).ok();
+            let (ns, what) = (collection.ns(), What::Collection);
             found.push(Loss { what, ns, ts, until: ts, before, documents, of: None });
         }
+        from = to;
     }
     Ok(found)
+}
+
+/// Into so many pieces the time before the oplog is cut.
+const PIECES: u64 = 32;
+
+/// The collections of a moment.
+struct Catalog {
+    past: Past,
+    collections: Vec<Collection>,
+}
+
+impl Catalog {
+    fn of(past: Past) -> Result<Self> {
+        let mut collections = past.chosen(&[])?;
+        collections.retain(|it| it.has_data() && it.uuid.is_some());
+        Ok(Self { past, collections })
+    }
+
+    fn gone_in<'a>(&'a self, later: &Self) -> Vec<&'a Collection> {
+        let there = |uuid| later.collections.iter().any(|it| it.uuid == uuid);
+        self.collections.iter().filter(|it| !there(it.uuid)).collect()
+    }
 }
 
 /// The last moment at which it was there, and the first at which it was not.
