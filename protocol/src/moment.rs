@@ -1,13 +1,13 @@
-//! Moments as people write them, in the name of an application and on command lines.
+//! Moments (points in time) as people write them in an appName and on command lines.
 //!
 //! ```text
-//!   14:03, 14:03:20          when the clock last struck it, in the zone of the program that reads the text
-//!   yesterday 14:03          the same of the day before; today as well
-//!   2026-11-16 12:00         what was there when the clock struck twelve; without a time, midnight
-//!   12:00Z, 12:00 UTC,       the same in another zone: by its offset or by its name
+//!   14:03, 14:03:20          the last time the clock showed this, in the time zone of the program that parses the text
+//!   yesterday 14:03          that time of the day before; `today` works likewise
+//!   2026-11-16 12:00         the state at the beginning of that second; without a time, midnight
+//!   12:00Z, 12:00 UTC,       a time in another zone, which is given by its offset or its name
 //!   12:00+01:00, 12:00 Europe/Berlin
-//!   -15m, -1h30m, now        so long before now; units are s, m, h and d
-//!   Timestamp(1794792414,3)  a position in the oplog: the entry that has it is part of what is seen
+//!   -15m, -1h30m, now        a duration before now; units are s, m, h and d
+//!   Timestamp(1794792414,3)  a position in the oplog; the entry at this position is included
 //! ```
 
 use std::time::Duration;
@@ -19,16 +19,16 @@ use jiff::{
 
 use crate::Timestamp;
 
-/// A moment, as it was written.
+/// A moment as the user wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// A fixed one.
+    /// A fixed timestamp.
     At(Timestamp),
-    /// So long before now.
+    /// A duration before now.
     Ago(Duration),
 }
 
-/// Why a text is no moment. Says how to write one.
+/// The error for a text that is not a moment. Its message explains how to write one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is not a moment{why}; write a time (14:03, 'yesterday 14:03', '2026-11-16 12:00'; it is of {zone} \
@@ -40,12 +40,12 @@ pub struct MomentError {
     zone: String,
 }
 
-/// The zone in which times are read that name none, and in which times are shown.
+/// The time zone for displayed times and for times that are given without a zone.
 #[derive(Clone, Debug)]
 pub struct Zone(TimeZone);
 
 impl Zone {
-    /// The zone of this machine: `TZ`, or what the system is set to, or UTC if it does not say.
+    /// The zone of this machine: `TZ`, else the system's setting, else UTC.
     pub fn system() -> Self {
         Self(TimeZone::try_system().unwrap_or(TimeZone::UTC))
     }
@@ -55,12 +55,12 @@ impl Zone {
         Self(TimeZone::UTC)
     }
 
-    /// The zone of that name, such as Europe/Berlin.
+    /// The zone with this name, such as Europe/Berlin.
     pub fn named(name: &str) -> Option<Self> {
         TimeZone::get(name).ok().map(Self)
     }
 
-    /// Its name; the offset where it has none.
+    /// The zone's name, or its offset if it has no name.
     pub fn name(&self) -> String {
         match (self.0.iana_name(), self.0.to_fixed_offset()) {
             (Some(name), _) => name.to_owned(),
@@ -69,7 +69,7 @@ impl Zone {
         }
     }
 
-    /// A position as the time that it stands for. What this returns can be read as a moment again.
+    /// Formats a timestamp as a time in this zone. [`Moment::read`] can parse the result.
     pub fn shown(&self, ts: Timestamp) -> String {
         let Ok(time) = jiff::Timestamp::from_second(i64::from(ts.secs())) else {
             return ts.to_string();
@@ -82,7 +82,7 @@ impl Zone {
 }
 
 impl Moment {
-    /// What a text means: `now` is the present, and a time that names no zone is of `zone`.
+    /// Parses a text. `now` is the current time; a time without a zone is in `zone`.
     pub fn read(text: &str, now: bson::DateTime, zone: &Zone) -> Result<Self, MomentError> {
         let wrong = |why: &str| MomentError {
             text: text.to_owned(),
@@ -105,7 +105,7 @@ impl Moment {
             .map_err(|_| wrong(" (it lies outside of the years 1970 to 2106)"))
     }
 
-    /// The moment as a position; `now` is the present.
+    /// The timestamp of this moment. `now` is the current time.
     pub fn resolve(self, now: bson::DateTime) -> Timestamp {
         match self {
             Self::At(ts) => ts,
@@ -118,7 +118,7 @@ impl Moment {
     }
 }
 
-/// A time of day with or without its day, with or without its zone.
+/// Parses a time of day with an optional day and an optional zone.
 fn time(text: &str, now: bson::DateTime, zone: &Zone) -> Result<jiff::Timestamp, String> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Ok(time);
@@ -145,18 +145,18 @@ fn time(text: &str, now: bson::DateTime, zone: &Zone) -> Result<jiff::Timestamp,
     at(day.to_datetime(time), &zone)
 }
 
-/// `14:03` or `14:03:20`.
+/// Parses `14:03` or `14:03:20`.
 fn clock(text: &str) -> Option<civil::Time> {
     let text = text.trim();
     let like_a_clock = |c: char| c.is_ascii_digit() || c == ':' || c == '.';
-    // The parser would take the time out of a whole date, and 1403 for a time.
+    // The parser would also accept a complete date and use its time, and would accept 1403 as a time.
     if !text.contains(':') || !text.chars().all(like_a_clock) {
         return None;
     }
     text.parse().ok()
 }
 
-/// A time of the clocks of a zone, which they skip once a year and strike twice once a year.
+/// Converts local time in a zone. Once a year an hour is skipped and once it occurs twice; such times are refused.
 fn at(then: civil::DateTime, zone: &Zone) -> Result<jiff::Timestamp, String> {
     let ambiguous = zone.0.to_ambiguous_timestamp(then);
     let name = zone.name();
@@ -174,7 +174,7 @@ fn at(then: civil::DateTime, zone: &Zone) -> Result<jiff::Timestamp, String> {
     }
 }
 
-/// The zone that a time names at its end, and the time without it.
+/// Splits off the zone at the end of a time. Returns `zone` if there is none.
 fn split_zone<'a>(text: &'a str, zone: &Zone) -> Result<(&'a str, Zone), String> {
     if let Some((rest, last)) = text.rsplit_once(char::is_whitespace)
         && last.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -202,7 +202,7 @@ fn split_zone<'a>(text: &'a str, zone: &Zone) -> Result<(&'a str, Zone), String>
     }
 }
 
-/// `+01:00`, `-0330` or `+1`.
+/// Parses `+01:00`, `-0330` or `+1`.
 fn offset_of(text: &str) -> Option<Offset> {
     let (sign, digits) = text.split_at_checked(1)?;
     let (hours, minutes) = match digits.split_once(':') {
@@ -219,7 +219,7 @@ fn offset_of(text: &str) -> Option<Offset> {
     Offset::from_seconds(if sign == "-" { -secs } else { secs }).ok()
 }
 
-/// `1h30m`, without its sign.
+/// Parses a duration such as `1h30m`, without its sign.
 fn ago(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut secs = 0u64;
@@ -240,13 +240,13 @@ fn ago(text: &str) -> Option<Duration> {
     (!text.is_empty()).then(|| Duration::from_secs(secs))
 }
 
-/// `1794792414,3)`.
+/// Parses the rest of a timestamp, such as `1794792414,3)`.
 fn position(text: &str) -> Option<Timestamp> {
     let (secs, inc) = text.strip_suffix(')')?.split_once(',')?;
     Some(Timestamp::new(secs.trim().parse().ok()?, inc.trim().parse().ok()?))
 }
 
-/// A position as the time that it stands for, in UTC.
+/// Formats a timestamp as a time in UTC.
 pub fn shown(ts: Timestamp) -> String {
     Zone::utc().shown(ts)
 }

@@ -104,11 +104,11 @@ pub struct Profile {
     pub resume_tokens_name_initial_sync: bool,
     /// Resume tokens of scans of the oplog are timestamps.
     pub oplog_tokens_are_times: bool,
-    /// What a resume token must contain, as the error for any other says it.
+    /// The error text for an invalid resume token: the fields that it must contain.
     pub resume_token_rule: &'static str,
-    /// What stands between the error of a place that is gone and that place.
+    /// The text between the error for a resume position that no longer exists and that position.
     pub lost_place_frame: &'static str,
-    /// The error of a tailing cursor that lost its place begins with the executor's words.
+    /// The error of a tailable cursor that lost its position begins with the executor's prefix.
     pub lost_tail_names_executor: bool,
 
     // Differences in parsing requests.

@@ -13,7 +13,7 @@ pub struct QueryError {
     pub code: ErrorCode,
     /// mongod's text.
     pub message: String,
-    /// The newest release that has another code for it, and that code.
+    /// The newest release that uses another code for this error, and that code.
     pub older: Option<(Release, ErrorCode)>,
 }
 
@@ -23,14 +23,14 @@ impl QueryError {
         Self { code, message: message.into(), older: None }
     }
 
-    /// The same, with the code that it has up to this release.
+    /// Sets the code that releases up to `newest` use for this error.
     #[must_use]
     pub fn until(mut self, newest: Release, code: i32) -> Self {
         self.older = Some((newest, ErrorCode::from_code(code)));
         self
     }
 
-    /// The code that a release has for it.
+    /// The code that a release uses for this error.
     pub fn code_on(&self, release: Release) -> ErrorCode {
         match self.older {
             Some((newest, code)) if release <= newest => code,

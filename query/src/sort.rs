@@ -147,7 +147,7 @@ impl SortPattern {
         self.compare_values(a.values(), b.values())
     }
 
-    fn compare_values<'v>(
+    pub(crate) fn compare_values<'v>(
         &self,
         a: impl Iterator<Item = Value<'v>>,
         b: impl Iterator<Item = Value<'v>>,

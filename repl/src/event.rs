@@ -196,7 +196,7 @@ pub enum DataEvent {
     RollbackId(i32),
     /// A file of the store is damaged: acknowledged entries may be lost.
     Damaged {
-        /// Which file and what to do.
+        /// The damaged file and what to do about it.
         why: String,
     },
     /// Replication cannot continue, outside of any task (an entry that cannot be applied).

@@ -194,9 +194,9 @@ pub enum Fields {
 /// Whether a command is part of the stable API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
-    /// It is not.
+    /// The command is not part of it.
     None,
-    /// It is in version 1.
+    /// The command is part of version 1.
     V1,
 }
 

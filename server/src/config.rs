@@ -66,10 +66,10 @@ pub enum ConfigError {
     /// A value out of range.
     #[error("{0}")]
     Value(String),
-    /// More than one of these.
+    /// More than one error.
     #[error("{}", listed(.0))]
     Several(Vec<ConfigError>),
-    /// An option of mongod that this server does not have.
+    /// An option of mongod that this server does not support.
     #[error("Option '{name}' is an option of mongod that this server does not support: {why}")]
     Unsupported {
         /// Flag or key, as written.
@@ -79,12 +79,12 @@ pub enum ConfigError {
     },
 }
 
-/// One line each.
+/// All errors, one per line.
 fn listed(wrong: &[ConfigError]) -> String {
     wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Reads the command line, and the file it names.
+/// Parses the command line and the config file that it names.
 pub fn parse(argv: &[String]) -> Result<Asked, ConfigError> {
     let flags = match flags::parse(argv)? {
         flags::Flags::Print(text) => return Ok(Asked::Print(text)),

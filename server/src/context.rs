@@ -181,8 +181,8 @@ impl Node {
         self.repl.is_none()
     }
 
-    /// Whether clients are given time to leave before the end. As with a mongod: only by a secondary, because nobody
-    /// is sent to a node that has no config or no data yet.
+    /// True if clients get time to disconnect before the server stops. As in mongod, only a secondary waits: drivers
+    /// do not use a node that has no config or no data yet.
     pub fn quiesces(&self) -> bool {
         let secondary =
             self.repl.as_ref().is_some_and(|repl| repl.snapshot().state == MemberState::Secondary);
@@ -402,13 +402,13 @@ impl Call {
 pub struct Reply {
     /// The fields before `ok`.
     pub body: RawDocumentBuf,
-    /// What follows.
+    /// What the connection does after the reply.
     pub then: Then,
     /// The timestamp at which its writes on another node took effect.
     pub operation_time: Option<Timestamp>,
 }
 
-/// What follows a reply.
+/// What the connection does after a reply.
 #[derive(Debug, Default)]
 pub enum Then {
     /// Wait for the client's next request.

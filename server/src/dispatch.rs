@@ -54,7 +54,7 @@ pub struct ByQuery {
 pub struct Answer {
     /// The whole document.
     pub body: RawDocumentBuf,
-    /// What follows it.
+    /// What the connection does after the reply.
     pub then: Then,
 }
 

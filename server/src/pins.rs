@@ -3,7 +3,8 @@
 //! ```text
 //!   appName=@14:03   appName=@2026-11-16T12:00:00Z   appName=@-15m   appName=@Timestamp(1794792414,3)   appName=@now
 //! ```
-//! A time that names no zone is of this machine's zone; the log tells what it was taken for.
+//!
+//! A time without a zone is in this machine's zone. The log shows how it was interpreted.
 //!
 //! mongodump and similar tools always send their own names. But their driver sends the region of a cloud function,
 //! which it takes from the environment (`FUNCTION_NAME=x FUNCTION_REGION=@-15m`). So a region that begins with `@`

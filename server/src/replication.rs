@@ -98,7 +98,7 @@ impl Replication {
             }
         }
         if let Err(error) = kept::end_cleanly(&self.store) {
-            tracing::warn!(target: "REPL", %error, "The next start will take this end for an unclean one");
+            tracing::warn!(target: "REPL", %error, "Cannot record the clean shutdown; the next start will treat it as unclean");
         }
     }
 }

@@ -70,7 +70,7 @@ pub fn run(argv: &[String]) -> ExitCode {
     // The allocator requests 2 MiB pages, and each stays resident even if little of it is used.
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::warn!(target: "CONTROL", ctx = "initandlisten", %error,
-            "Transparent huge pages stay on: memory will be less tight");
+            "Cannot disable transparent huge pages; the process may use more memory");
     }
     match serve(settings, log) {
         Ok(()) => ExitCode::SUCCESS,
@@ -234,7 +234,7 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
         options.cache_bytes = bytes;
     }
     options.oplog_min_retention = settings.oplog_min_retention;
-    // What history can still show, the oplog tells of, unless its size was chosen.
+    // Unless the operator has set a size, the oplog covers the whole readable history.
     options.oplog_follows_history = settings.oplog_size_mb.is_none();
     if options.engine != EngineKind::Memory && !settings.db_path.exists() {
         return Err(NoDataDirectory(settings.db_path.clone()).into());
@@ -310,7 +310,7 @@ async fn signals(node: Arc<Node>) -> anyhow::Result<()> {
             }
         };
         tracing::info!(target: "CONTROL", id = 23377, ctx = "SignalHandler", signal = name, "Received signal");
-        // Ctrl-C for the second time: somebody does not want to wait for clients to leave.
+        // A second Ctrl-C: the operator does not want to wait until clients have disconnected.
         if name == "SIGINT" && node.shutdown.phase() != Phase::Running {
             node.shutdown.end();
         }

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!   BACKUP/
-//!     MANIFEST     what it is and every file with size and SHA-256; written last, gone once a node has started here
+//!     MANIFEST     describes the backup and lists every file with size and SHA-256; written last, removed when a node
+//!                  has started from this directory
 //!     FORMAT, vote
-//!     engine/      the engine's files at one moment; but for the empty journal none is ever changed in place
-//!   BACKUP.unfinished/     the same on its way, with a file UNFINISHED in it
+//!     engine/      the engine's files as of one snapshot; except the empty journal, none is ever changed in place
+//!   BACKUP.unfinished/     a backup that is still being written; contains a file UNFINISHED
 //! ```
-//! A full backup copies every file. One that builds on an earlier backup makes hard links to the files that are in
-//! both, after it has read them there: a table that the engine has not rewritten costs no room. With `link` the files
-//! are hard links to those of the store itself: a checkpoint on the same disk that costs nothing, and shares its fate.
+//!
+//! A full backup copies every file. An incremental backup (`since`) makes hard links to the files that the earlier
+//! backup already has, after it has read and checked them there, so a table that the engine has not rewritten takes
+//! no additional space. With `link`, the files are hard links to the store's own files: such a checkpoint costs
+//! nothing, but it is lost if the store's disk is lost.
 
 pub(crate) mod files;
 pub(crate) mod manifest;
@@ -37,125 +40,125 @@ use crate::{
     store::read_position,
 };
 
-/// What to write, and where.
+/// The options of a backup.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
-    /// The directory: absolute, and either not there or empty.
+    /// The target directory: an absolute path that either does not exist or is an empty directory.
     pub into: PathBuf,
-    /// An earlier backup on the same file system, whose files are shared.
+    /// An earlier backup on the same file system. Files that did not change since are hard links to it.
     pub since: Option<PathBuf>,
-    /// Hard links to the store's own files instead of copies.
+    /// If true, the files are hard links to the store's own files instead of copies.
     pub link: bool,
-    /// The name of the set, for the manifest.
+    /// The name of the replica set, recorded in the manifest.
     pub set_name: String,
-    /// Backups are written and looked for below this directory alone.
+    /// If set, backups may be written and read only below this directory.
     pub root: Option<PathBuf>,
 }
 
-/// What was written.
+/// The result of a backup.
 #[derive(Clone, Debug)]
 pub struct CheckpointReport {
-    /// As it stands on disk.
+    /// The manifest that was written.
     pub manifest: Manifest,
-    /// How many files are hard links.
+    /// The number of files that are hard links.
     pub linked_files: u64,
-    /// Their bytes.
+    /// The size of the hard-linked files in bytes.
     pub linked_bytes: u64,
-    /// Files of the earlier backup that are not what its manifest says: they were copied from the store instead.
+    /// Files of the earlier backup that do not match its manifest. They were copied from the store instead.
     pub damaged_since: Vec<String>,
-    /// An unfinished backup of the same name that was in the way and is gone.
+    /// True if an unfinished backup of the same name was removed first.
     pub cleared: bool,
-    /// How long writers had to wait.
+    /// How long writers were blocked.
     pub paused: Duration,
 }
 
-/// Why there is no backup, each with the way out. The store itself is as it was.
+/// The reasons why a backup fails. Each message says what the operator can do. The store itself is not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// Where the process happens to stand is nobody's business.
+    /// The path is relative. It must not depend on the working directory of the process.
     #[error("{} is not an absolute path; name the directory from the root on", .0.display())]
     Relative(PathBuf),
-    /// The operator allows one place only.
+    /// The path is outside the directory that the operator allows for backups.
     #[error("{} does not lie below {}, where backups of this node go (--backupRoot)", .0.display(), .1.display())]
     Outside(PathBuf, PathBuf),
-    /// There is something already.
+    /// The target directory exists and is not empty.
     #[error("{} is not empty; name a directory that is not there yet, or is empty", .0.display())]
     NotEmpty(PathBuf),
-    /// A backup in the dbpath, or the other way round.
+    /// The target lies inside the dbpath, or the dbpath inside the target.
     #[error("{} and the dbpath {} lie within each other; name a directory elsewhere", .0.display(), .1.display())]
     Overlaps(PathBuf, PathBuf),
-    /// Somebody writes there now.
+    /// Another backup is being written to the same target.
     #[error("{} is being written by another backup; wait for its end, or name another directory", .0.display())]
     Busy(PathBuf),
-    /// This node has one under way.
+    /// This node is already writing a backup.
     #[error("a backup of this node is under way; wait for its end, or end it by killOp")]
     OneAtATime,
-    /// The name that an unfinished backup gets is taken by something else.
+    /// The name that the unfinished backup needs is taken by something that is not a backup.
     #[error("{} is in the way and was not left by a backup; move it away, or name another directory", .0.display())]
     InTheWay(PathBuf),
-    /// The disk cannot take it.
+    /// The disk has too little free space.
     #[error(
         "the backup needs {needed} bytes in {}, where {free} are free; make room, choose another disk, \
          or build on an earlier backup there ('since')", path.display()
     )]
     NoSpace {
-        /// The directory.
+        /// The target directory.
         path: PathBuf,
-        /// What would be written.
+        /// The bytes that the backup would write.
         needed: u64,
-        /// What is there.
+        /// The free bytes on the disk.
         free: u64,
     },
-    /// `since` names something that cannot be built on.
+    /// `since` names a directory that cannot be built on.
     #[error("cannot build on {}: {why}; name another backup in 'since', or leave it out for a full one", path.display())]
     BadSince {
-        /// The directory named.
+        /// The directory that `since` names.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason why it cannot be used.
         why: String,
     },
-    /// Hard links do not cross file systems.
+    /// Hard links were asked for, but the two directories are on different file systems.
     #[error("{} and {} are on different file systems, and hard links need one; leave out '{option}'", .from.display(), .to.display())]
     OtherFileSystem {
-        /// What would be linked to.
+        /// The directory whose files would be linked to.
         from: PathBuf,
-        /// The backup.
+        /// The target directory of the backup.
         to: PathBuf,
-        /// What asks for links.
+        /// The option that asks for hard links: `link` or `since`.
         option: &'static str,
     },
-    /// Not a whole backup.
+    /// The directory is not a complete backup.
     #[error("{} is not a backup that can be used: {why}", path.display())]
     NotWhole {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason why it is not complete.
         why: String,
     },
-    /// There is nothing whole to copy yet.
+    /// The node is in initial sync, so it has no complete data yet.
     #[error("the initial sync is not done; take the backup when this node is a secondary")]
     InitialSync,
-    /// There is nothing at all.
+    /// The node has applied nothing yet.
     #[error("this node holds no data yet; take the backup when it is a secondary")]
     NoData,
-    /// The caller said stop.
+    /// The caller cancelled the backup.
     #[error("the backup was cancelled; nothing is left of it")]
     Cancelled,
-    /// The disk said no.
+    /// A file operation failed.
     #[error("{what}: {source}; nothing is left of this backup")]
     Io {
-        /// The file.
+        /// The path of the file.
         what: String,
-        /// The system's word.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The store said no.
+    /// The store reported an error.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
 impl BackupError {
-    /// For `map_err` on file operations: names the file.
+    /// Wraps the error of a file operation and adds the file's path. For `map_err`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let what = path.display().to_string();
         move |source| Self::Io { what, source }
@@ -163,9 +166,11 @@ impl BackupError {
 }
 
 impl Store {
-    /// Writes a backup of the store as it stands. `go_on` is asked again and again; what a false leaves is cleared.
+    /// Writes a backup of the store's current state. `go_on` is called repeatedly; when it returns false, the backup
+    /// is cancelled and its files are removed.
     ///
-    /// `applied` of the backup is that of a batch boundary, and its oplog may reach further: it is replayed at start.
+    /// The backup's `applied` is the position after a whole batch. Its oplog may reach further; a node that starts
+    /// from the backup replays the rest.
     pub fn checkpoint(
         &self,
         wanted: &Checkpoint,
@@ -195,7 +200,7 @@ impl Store {
     }
 }
 
-/// An earlier backup to build on.
+/// The earlier backup that an incremental backup builds on.
 struct Since {
     path: PathBuf,
     files: HashMap<String, FileEntry>,
@@ -212,7 +217,7 @@ impl Since {
         Ok(Self { path: path.to_owned(), files })
     }
 
-    /// The same file there, by the engine's own checksum of it.
+    /// The earlier backup's entry for a file with this name, size and engine checksum, if it has one.
     fn same(&self, name: &str, sum: Option<u128>, bytes: u64) -> Option<&FileEntry> {
         let sum = sum.map(|sum| format!("{sum:032x}"))?;
         self.files.get(name).filter(|file| file.engine_sum == Some(sum) && file.bytes == bytes)
@@ -234,7 +239,7 @@ impl Work<'_> {
         let at = read_position(&*frozen.snapshot, "applied")?;
         let oldest = self.store.watermarks().oldest();
         let oplog_top = last_entry(&*frozen.snapshot)?.unwrap_or(at.op_time.ts.as_u64());
-        // It would keep memory from being freed for as long as the copy takes.
+        // The snapshot would prevent memory from being freed during the whole copy.
         drop(frozen.snapshot);
         self.check_space(&frozen.files)?;
         let mut report = CheckpointReport {
@@ -264,7 +269,7 @@ impl Work<'_> {
         Ok(report)
     }
 
-    /// Hard links are refused before anything is written.
+    /// Refuses hard links across file systems before anything is written.
     fn check_links(&self) -> Result<(), BackupError> {
         let ours = self.wanted.link.then(|| (self.store.dbpath().to_owned(), "link"));
         let theirs = self.since.as_ref().map(|since| (since.path.clone(), "since"));
@@ -324,7 +329,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Copies a file of the store, or links to it. What is rotten is no backup: the engine knows a checksum of each.
+    /// Copies or links a file of the store. Fails if the content does not match the engine's checksum, so that a
+    /// damaged file never gets into a backup.
     fn take_ours(
         &self,
         path: &Path,
@@ -348,7 +354,7 @@ impl Work<'_> {
         Err(StorageError::corrupt(path.display().to_string(), why).into())
     }
 
-    /// Links to the same file of the earlier backup, once it was read there and is whole.
+    /// Links to the same file of the earlier backup if that file, read now, is undamaged. Otherwise returns `None`.
     fn link_to(
         &self,
         since: &Since,
@@ -373,7 +379,7 @@ impl Work<'_> {
         Ok(Some(entry.sha256.clone()))
     }
 
-    /// The files beside the engine's.
+    /// Copies the files that do not belong to the engine.
     fn take_node_files(&self, report: &mut CheckpointReport) -> Result<(), BackupError> {
         for name in node_files::IN_BACKUPS {
             let path = self.store.dbpath().join(name);
@@ -394,7 +400,7 @@ fn in_backup(name: &str) -> String {
     format!("engine/{name}")
 }
 
-/// How far the copied oplog reaches.
+/// The timestamp of the last oplog entry in the snapshot.
 fn last_entry(snapshot: &dyn crate::engine::Snapshot) -> Result<Option<u64>, StorageError> {
     use std::ops::Bound::Unbounded;
     let Some(last) = snapshot.range_back(Keyspace::Oplog, Unbounded, Unbounded).next() else {

@@ -1,15 +1,17 @@
-//! The few files beside the engine's own.
+//! The files of a dbpath that do not belong to the engine.
 //!
 //! ```text
-//!   dbpath/understudy.lock   held while a process uses the dbpath
+//!   dbpath/understudy.lock   locked while a process uses the dbpath
 //!   dbpath/durable.mark      the last position whose sync was reported: two slots, written in turn
-//!   dbpath/FORMAT            "understudy <format> <engine>"; made after the mark, so that with it the mark is there
-//!   dbpath/vote              the last vote, replaced as a whole
-//!   dbpath/damage            what was found to be damaged, in words; there only then
-//!   dbpath/engine/           the engine
+//!   dbpath/FORMAT            "understudy <format> <engine>"; written after the mark: with FORMAT there is a mark
+//!   dbpath/vote              the last vote, always replaced as a whole
+//!   dbpath/damage            a description of the damage found; exists only if there is any
+//!   dbpath/engine/           the engine's files
 //! ```
-//! The mark exists because an engine's journal can open and silently lack its tail (measured): then the
-//! oplog ends before the mark, and the node knows that it lost what it had acknowledged.
+//!
+//! The durable mark exists because an engine may open its journal without error although the journal's tail is lost
+//! (this was measured). Then the oplog ends before the mark, and the node knows that it lost entries it had
+//! acknowledged.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -28,19 +30,18 @@ use crate::{
     layout::{FORMAT_OLDEST, FORMAT_VERSION, Reader},
 };
 
-/// The file that a process locks.
+/// The lock file of a process.
 pub(crate) const LOCK: &str = "understudy.lock";
-/// What a backup takes besides the engine's files. The durable mark is not among them: a backup acknowledged nothing.
+/// The files that a backup contains besides the engine's. The durable mark is not among them, because a backup has
+/// acknowledged nothing.
 pub(crate) const IN_BACKUPS: &[&str] = &["FORMAT", VOTE];
-/// What is known to be damaged.
+/// The file that describes known damage.
 const DAMAGE: &str = "damage";
-/// The last vote.
 const VOTE: &str = "vote";
 
-/// The durable mark.
 const MARK: &str = "durable.mark";
 
-/// Keeps a second process out; the lock goes with the value.
+/// Keeps other processes out of the dbpath until it is dropped.
 pub(crate) struct Lock {
     _file: File,
 }
@@ -62,7 +63,8 @@ impl Lock {
     }
 }
 
-/// Checks that this dbpath is ours, of our format and of this engine; a new one gets its file.
+/// Checks that the dbpath belongs to this program, has a known format and uses this engine. A new dbpath gets its
+/// `FORMAT` file.
 pub(crate) fn check_format(dbpath: &Path, engine: EngineKind) -> Result<(), StorageError> {
     let path = dbpath.join("FORMAT");
     let text = match std::fs::read_to_string(&path) {
@@ -86,7 +88,7 @@ pub(crate) fn check_format(dbpath: &Path, engine: EngineKind) -> Result<(), Stor
     let ["understudy", format, found] = words.as_slice() else {
         return Err(StorageError::corrupt(path.display().to_string(), format!("it says {text:?}")));
     };
-    let format = format.parse().map_err(|_| {
+    let format: u32 = format.parse().map_err(|_| {
         StorageError::corrupt(path.display().to_string(), format!("it says {text:?}"))
     })?;
     if !(FORMAT_OLDEST..=FORMAT_VERSION).contains(&format) {
@@ -96,15 +98,21 @@ pub(crate) fn check_format(dbpath: &Path, engine: EngineKind) -> Result<(), Stor
         let (found, wanted) = ((*found).to_owned(), engine.to_string());
         return Err(StorageError::OtherEngine { path, found, wanted });
     }
-    if format < FORMAT_VERSION {
-        // From here on an older program must not write to it.
-        let text = format!("understudy {FORMAT_VERSION} {engine}\n");
-        return replace_file(&path, text.as_bytes());
-    }
     Ok(())
 }
 
-/// Whether the files can be read. Nothing is changed.
+/// Replaces an older format by the present one. From now on an older version of this program must not write to the dbpath.
+pub(crate) fn raise_format(dbpath: &Path, engine: EngineKind) -> Result<(), StorageError> {
+    let path = dbpath.join("FORMAT");
+    let text = format!("understudy {FORMAT_VERSION} {engine}\n");
+    let found = std::fs::read(&path).map_err(StorageError::io(path.display().to_string()))?;
+    if found == text.as_bytes() {
+        return Ok(());
+    }
+    replace_file(&path, text.as_bytes())
+}
+
+/// Checks that the durable mark and the vote can be read. Changes nothing.
 pub(crate) fn look(dbpath: &Path) -> Result<(), StorageError> {
     let path = dbpath.join(MARK);
     let content = std::fs::read(&path).map_err(StorageError::io(path.display().to_string()))?;
@@ -112,7 +120,7 @@ pub(crate) fn look(dbpath: &Path) -> Result<(), StorageError> {
     read_vote(dbpath).map(drop)
 }
 
-/// Writes a file so that after a crash there is the old one or the new one.
+/// Replaces a file atomically: after a crash, either the old or the new content is there.
 pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<(), StorageError> {
     let map = || StorageError::io(path.display().to_string());
     let temporary = path.with_extension("new");
@@ -129,8 +137,8 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), StorageError> {
         .map_err(StorageError::io(dir.display().to_string()))
 }
 
-/// The durable mark: two slots that are synced and written in turn, and one that is not synced, in a sector of its own.
-/// The newest valid slot counts.
+/// The durable mark. Two slots are written in turn and synced. A third one, in a sector of its own, is written
+/// without a sync. The newest valid slot counts.
 pub(crate) struct DurableMark {
     file: File,
     path: PathBuf,
@@ -140,24 +148,25 @@ pub(crate) struct DurableMark {
 struct MarkState {
     sequence: u64,
     at: OpTimeAndWall,
-    /// False if only the slot that is not synced says it.
+    /// False if `at` is only in the slot that is not synced.
     synced: bool,
-    /// Which of the synced slots was written last.
+    /// The synced slot that was written last.
     slot: u64,
 }
 
 const SLOT_LEN: usize = 48;
-/// Where the slot lies that is not synced.
+/// The file offset of the slot that is not synced.
 const NOTE_AT: usize = 512;
 const MARK_MAGIC: u32 = 0x554E_4453;
 
 impl DurableMark {
-    /// Makes an empty one where there is none.
+    /// Creates an empty mark if there is none.
     pub(crate) fn make(dbpath: &Path) -> Result<(), StorageError> {
         let path = dbpath.join(MARK);
         let map = StorageError::io(path.display().to_string());
         OpenOptions::new().create(true).append(true).open(&path).map_err(map)?;
-        // Its name must outlive a power cut, too: a store without a mark acknowledged nothing.
+        // The directory entry must survive a power loss, too: a store without a mark is taken for one that
+        // acknowledged nothing.
         sync_dir(dbpath)
     }
 
@@ -196,27 +205,27 @@ impl DurableMark {
         }
     }
 
-    /// What it says.
+    /// The position that the mark holds.
     pub(crate) fn at(&self) -> OpTimeAndWall {
         self.state.lock().at
     }
 
-    /// True once a start has made all of the store.
+    /// True once the store has been created completely.
     pub(crate) fn is_begun(&self) -> bool {
         self.state.lock().sequence > 0
     }
 
-    /// Says that all of the store is made.
+    /// Records that the store has been created completely.
     pub(crate) fn begin(&self) -> Result<(), StorageError> {
         self.save(&mut self.state.lock(), OpTimeAndWall::NULL)
     }
 
-    /// It says nothing although the store holds something.
+    /// The error for a mark that is empty although the store contains data.
     pub(crate) fn emptied(&self) -> StorageError {
         StorageError::Incomplete { path: self.path.clone(), why: "is empty".to_owned() }
     }
 
-    /// Writes a position whose sync has happened; on disk when the call returns.
+    /// Records a position that has been synced. The mark is on disk when the call returns.
     pub(crate) fn write(&self, at: OpTimeAndWall) -> Result<(), StorageError> {
         let mut state = self.state.lock();
         if state.at == at && state.synced {
@@ -225,8 +234,9 @@ impl DurableMark {
         self.save(&mut state, at)
     }
 
-    /// Writes a position whose sync has happened, without a sync of its own: a crash of the process keeps it, a power
-    /// cut may lose it. It costs a microsecond, so that it can be done before each acknowledgement.
+    /// Records a position that has been synced, without syncing the mark itself: the record survives a crash of the
+    /// process, but may be lost in a power loss. A call costs about a microsecond, so it can precede each
+    /// acknowledgement.
     pub(crate) fn note(&self, at: OpTimeAndWall) -> Result<(), StorageError> {
         let mut state = self.state.lock();
         if at.op_time <= state.at.op_time {
@@ -277,7 +287,7 @@ fn parse_slot((number, slot): (u64, &[u8])) -> Option<MarkState> {
         .map(|at| MarkState { sequence, at, synced: true, slot: number })
 }
 
-/// The last vote. Lost votes could be given twice, so it is on disk before it counts.
+/// The last vote. A node that forgot its vote could vote twice, so the vote is on disk before it counts.
 pub(crate) fn read_vote(dbpath: &Path) -> Result<Option<RawDoc>, StorageError> {
     let path = dbpath.join(VOTE);
     let content = match std::fs::read(&path) {
@@ -297,7 +307,7 @@ fn parse_vote(path: &Path, content: &[u8]) -> Result<RawDoc, StorageError> {
     RawDoc::new(Bytes::copy_from_slice(doc)).map_err(|_| damaged())
 }
 
-/// The content of a file that goes into a backup, if it is whole.
+/// Returns the content of a file for a backup, after a check if the file has a checksum.
 pub(crate) fn whole(path: &Path, content: Vec<u8>) -> Result<Vec<u8>, StorageError> {
     if path.ends_with(VOTE) {
         parse_vote(path, &content)?;
@@ -305,18 +315,18 @@ pub(crate) fn whole(path: &Path, content: Vec<u8>) -> Result<Vec<u8>, StorageErr
     Ok(content)
 }
 
-/// What was found to be damaged in an earlier run.
+/// The description of damage that an earlier run found.
 pub(crate) fn read_damage(dbpath: &Path) -> Option<String> {
     let content = std::fs::read(dbpath.join(DAMAGE)).ok()?;
     Some(String::from_utf8_lossy(&content).into_owned())
 }
 
-/// Keeps it for the next run.
+/// Saves a description of damage for later runs.
 pub(crate) fn write_damage(dbpath: &Path, what: &str) -> Result<(), StorageError> {
     replace_file(&dbpath.join(DAMAGE), what.as_bytes())
 }
 
-/// Nothing is damaged any more.
+/// Removes the description of damage.
 pub(crate) fn clear_damage(dbpath: &Path) -> Result<(), StorageError> {
     let path = dbpath.join(DAMAGE);
     match std::fs::remove_file(&path) {
@@ -355,7 +365,7 @@ mod tests {
             mark.write(at(secs)).unwrap();
             assert_eq!(DurableMark::open(dir.path()).unwrap().at(), at(secs));
         }
-        // The fifth lies in slot 1.
+        // The fifth write went to slot 1.
         mark.file.write_all_at(&[0xAB; 10], SLOT_LEN as u64 + 10).unwrap();
         assert_eq!(DurableMark::open(dir.path()).unwrap().at(), at(4));
         mark.file.write_all_at(&[0xAB; 10], 10).unwrap();
@@ -373,7 +383,7 @@ mod tests {
         }
         mark.note(at(4)).unwrap();
         assert_eq!(mark.at(), at(5), "a note never goes back");
-        // A power cut may tear the note: what was synced counts again.
+        // A power loss may destroy the slot that is not synced. Then the last synced position counts again.
         mark.file.write_all_at(&[0xAB; 10], NOTE_AT as u64 + 10).unwrap();
         assert_eq!(DurableMark::open(dir.path()).unwrap().at(), at(1));
         mark.note(at(6)).unwrap();
@@ -384,7 +394,7 @@ mod tests {
             at(6),
             "it was synced all the same"
         );
-        // A rollback lowers the mark, whatever the note says.
+        // A rollback lowers the mark, whatever the slot that is not synced says.
         mark.note(at(8)).unwrap();
         mark.write(at(7)).unwrap();
         assert_eq!(DurableMark::open(dir.path()).unwrap().at(), at(7));
@@ -412,10 +422,11 @@ mod tests {
             check_format(dir.path(), EngineKind::Memory),
             Err(StorageError::OtherEngine { .. })
         ));
-        // An older one that can be read becomes the present one.
+        // An older format that can still be read is upgraded to the current one.
         let file = dir.path().join("FORMAT");
         std::fs::write(&file, format!("understudy {FORMAT_OLDEST} fjall\n")).unwrap();
         check_format(dir.path(), EngineKind::Fjall).unwrap();
+        raise_format(dir.path(), EngineKind::Fjall).unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(text, format!("understudy {FORMAT_VERSION} fjall\n"));
         std::fs::write(file, "understudy 99 fjall\n").unwrap();

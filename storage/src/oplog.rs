@@ -54,7 +54,7 @@ struct State {
     first: Timestamp,
     max_bytes: u64,
     min_retention: Duration,
-    /// Nothing goes that lies within the history window.
+    /// If true, entries within the history window are not trimmed.
     follows_history: bool,
     pins: Vec<(u64, Timestamp)>,
     next_pin: u64,
@@ -183,7 +183,8 @@ impl Oplog {
     pub fn sync(&self) -> Result<OpTimeAndWall, StorageError> {
         let (written, applied) = (self.marks.written(), self.marks.applied());
         self.engine.sync()?;
-        // Before anybody hears of it: should the disk lose it after all, the mark tells.
+        // The mark is written before the position is reported. If the disk loses the entries nevertheless, the mark
+        // reveals it.
         self.note_mark(written)?;
         self.marks.raise_durable(written);
         let mut state = self.state.lock();

@@ -1,4 +1,4 @@
-//! Whether every file of a store is what was written, by reading all of them; and what is known to be damaged.
+//! Checks all files of a store for damage by reading them, and remembers the damage that was found.
 
 use std::path::Path;
 
@@ -13,12 +13,13 @@ use crate::{
     store::{mark_key, read_mark},
 };
 
-/// What an operator can do.
+/// What an operator can do about damage.
 const WAY_OUT: &str = "the data of this node cannot be trusted: restore a backup, or move its dbpath away and start \
     with an empty one, it will sync from the set";
 
-/// Reads every file of a store that no process has open. `pace` is told how many bytes were read, and says whether to go
-/// on. Nothing is changed, but that a store which is whole is no longer known to be damaged.
+/// Reads every file of a store that no process has open. `pace` is called with the number of bytes read and returns
+/// whether to go on. Nothing is changed, except that the record of earlier damage is removed if the whole store is
+/// undamaged.
 pub fn scrub(dbpath: &Path, pace: &mut dyn FnMut(u64) -> bool) -> Result<Scrubbed, StorageError> {
     let _lock = node_files::Lock::take(dbpath)?;
     let mut found = scrub::scrub(&dbpath.join("engine"), false, pace)?;
@@ -26,17 +27,17 @@ pub fn scrub(dbpath: &Path, pace: &mut dyn FnMut(u64) -> bool) -> Result<Scrubbe
         found.damaged.push(error.to_string());
     }
     if found.is_whole() {
-        // What was damaged was repaired, or is no part of the store any more.
+        // The damage was repaired, or the damaged file does not belong to the store any more.
         node_files::clear_damage(dbpath)?;
     }
     Ok(found)
 }
 
 impl Store {
-    /// Reads every file of this store, while it is used.
+    /// Reads every file of this store while the store is in use.
     pub fn scrub(&self, pace: &mut dyn FnMut(u64) -> bool) -> Result<Scrubbed, StorageError> {
         if self.0._lock.is_none() {
-            // Nothing of it is on disk.
+            // A store in memory has no files.
             return Ok(Scrubbed { complete: true, ..Scrubbed::default() });
         }
         let mut found = scrub::scrub(&self.0.dbpath.join("engine"), true, pace)?;
@@ -55,19 +56,19 @@ impl Store {
         Ok(found)
     }
 
-    /// When a scrub last found every file as it was written.
+    /// The time of the last scrub that found no damage.
     pub fn last_scrub(&self) -> Result<Option<bson::DateTime>, StorageError> {
         let millis = read_mark(&*self.0.engine.snapshot(), "scrubbed")?;
         Ok(millis.map(|millis| bson::DateTime::from_millis(millis.cast_signed())))
     }
 
-    /// What is damaged, and what to do, if a read, a write or a scrub has come upon something. It stays known over a
-    /// restart. This node must then neither be read nor vote nor acknowledge anything.
+    /// A description of known damage and what to do about it, if a read, a write or a scrub has found any. It
+    /// survives a restart. A damaged node must neither serve reads nor vote nor acknowledge anything.
     pub fn damage(&self) -> Option<String> {
         self.0.damage.lock().clone().or_else(|| self.0.engine.damage())
     }
 
-    /// Keeps what reads and writes came upon.
+    /// Saves the damage that the engine's reads and writes have found.
     pub(crate) fn note_damage(&self) -> Result<(), StorageError> {
         match self.0.engine.damage() {
             Some(why) => self.keep_damage(why),

@@ -76,6 +76,13 @@ impl CollectionSource {
         &self.collection
     }
 
+    /// The collation of one component of an index's keys: the path in front of a wildcard index's values has none.
+    fn collator_at(&self, index: usize, at: usize) -> Option<&Collator> {
+        let is_path =
+            at == 0 && self.infos.get(index).is_some_and(|info| info.kind == IndexKind::Wildcard);
+        self.collator(index).filter(|_| !is_path)
+    }
+
     fn collator(&self, index: usize) -> Option<&Collator> {
         match self.kept.get(index) {
             Some(Kept::Id) => self.collection.collator(),
@@ -144,7 +151,7 @@ impl Source for CollectionSource {
         direction: Direction,
     ) -> IndexEntries<'s> {
         let fields = self.infos.get(index).map_or(&[][..], |info| &info.fields);
-        let bounds = match bounds(range, fields, self.collator(index)) {
+        let bounds = match bounds(range, fields, |at| self.collator_at(index, at)) {
             Ok(bounds) => bounds,
             Err(error) => return Box::new(std::iter::once(Err(error))),
         };
@@ -334,20 +341,20 @@ impl CollectionSource {
 type Ends = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// Converts a range to row bounds. Ranges are in value order; a descending field reverses them.
-fn bounds(
+fn bounds<'s>(
     range: &KeyRange,
     fields: &[IndexField],
-    collator: Option<&Collator>,
+    collator: impl Fn(usize) -> Option<&'s Collator>,
 ) -> Result<Ends, QueryError> {
     let descending = |at: usize| fields.get(at).is_some_and(|field| !field.ascending);
     let mut prefix = Vec::new();
     for (at, value) in range.prefix.iter().enumerate() {
-        keystring::append(&mut prefix, value.get(), descending(at), collator)
+        keystring::append(&mut prefix, value.get(), descending(at), collator(at))
             .map_err(query_error)?;
     }
     let Some((low, high)) = &range.edges else {
         let whole = |ends: &Option<Vec<OwnedValue>>| match ends {
-            Some(values) => whole_key(values, descending, collator).map(Some),
+            Some(values) => whole_key(values, descending, collator(usize::MAX)).map(Some),
             None => Ok(None),
         };
         return Ok(match (whole(&range.whole.from)?, whole(&range.whole.to)?) {
@@ -361,7 +368,8 @@ fn bounds(
     let turned = descending(range.prefix.len());
     let end = |edge: &Edge| -> Result<Bound<Vec<u8>>, QueryError> {
         let mut key = prefix.clone();
-        keystring::append(&mut key, edge.value.get(), turned, collator).map_err(query_error)?;
+        keystring::append(&mut key, edge.value.get(), turned, collator(range.prefix.len()))
+            .map_err(query_error)?;
         Ok(if edge.inclusive { Bound::Included(key) } else { Bound::Excluded(key) })
     };
     let (low, high) = (end(low)?, end(high)?);

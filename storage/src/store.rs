@@ -1,4 +1,4 @@
-//! The store: what is opened, shared and closed.
+//! The store: how it is opened, shared and closed.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -27,7 +27,7 @@ use crate::{
     engine::{
         Batch, Engine, EngineKind, Keyspace, Slice, Snapshot, Sync,
         faulty::{Faults, Faulty},
-        fjall::Fjall,
+        fjall::{Checked, Fjall},
         memory::Memory,
     },
     initial_sync::forget_tables,
@@ -46,32 +46,31 @@ use crate::{
 
 /// How long a snapshot may wait in the ring for the commit point to reach it.
 const RING_AGE_MAX: Duration = Duration::from_secs(2);
-/// How often rows that only a rollback would ask for are let go.
+/// How often rows that only a rollback would need are removed.
 const RECLAIM_SECS: u32 = 30;
-/// How many snapshots the ring holds.
+/// The maximum number of snapshots in the ring.
 const RING_LEN_MAX: usize = 64;
-/// How much may be written while the ring's first snapshot waits: a snapshot keeps what was in memory then in memory.
+/// How many bytes may be written while the ring's first snapshot waits: a snapshot keeps its memtables in memory.
 const RING_BYTES_MAX: u64 = 8 << 20;
 
-/// What a store is opened with.
+/// The options of a store.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// `--storageEngine`.
     pub engine: EngineKind,
-    /// The engine's cache of blocks.
+    /// The size of the engine's block cache.
     pub cache_bytes: u64,
     /// `--oplogSize`, in bytes.
     pub oplog_max_bytes: u64,
     /// `--oplogMinRetentionHours`.
     pub oplog_min_retention: Duration,
-    /// The oplog keeps every entry of a moment that can be read, whatever its size. A size that
-    /// `replSetResizeOplog` has set wins over this.
+    /// If true and no size was set by `replSetResizeOplog`, the oplog keeps every entry of the readable history.
     pub oplog_follows_history: bool,
-    /// `--historyWindow`. Zero keeps nothing: then there are no reads at a time and no rollback.
+    /// `--historyWindow`. With zero no history is kept, so there are no point-in-time reads and no rollback.
     pub history_window: Duration,
-    /// The most that history may hold, in bytes.
+    /// The maximum size of the history in bytes.
     pub history_max_bytes: Option<u64>,
-    /// Effects of one entry beyond this are written in several engine batches.
+    /// If the changes of one oplog entry are larger than this, they are written in several engine batches.
     pub batch_max_bytes: u64,
 }
 
@@ -90,7 +89,7 @@ impl Default for StoreOptions {
     }
 }
 
-/// A store. Cheap to clone; the last clone closes it.
+/// A store. Clones share it; it is closed when the last clone is dropped.
 #[derive(Clone)]
 pub struct Store(pub(crate) Arc<Inner>);
 
@@ -102,35 +101,35 @@ pub(crate) struct Inner {
     pub(crate) marks: Arc<Watermarks>,
     pub(crate) pins: Arc<Pins>,
     pub(crate) low: Arc<LowKeys>,
-    /// What readers of the present see; replaced as a whole after each batch.
+    /// The state that readers see. It is replaced as a whole after each batch.
     present: RwLock<Arc<Present>>,
-    /// Presents that wait for the commit point, oldest first.
+    /// States that wait for the commit point, oldest first.
     ring: Mutex<VecDeque<Waiting>>,
-    /// Bytes of all batches so far.
+    /// The total size of all batches so far.
     pub(crate) batch_bytes: AtomicU64,
     pub(crate) counts: Mutex<HashMap<TableId, Counts>>,
     pub(crate) next_table: AtomicU32,
     /// Index builds that have reached their first drain in this process.
     pub(crate) built: Mutex<HashSet<Uuid>>,
     pub(crate) watchers: Watchers,
-    /// Set when a batch too large for one commit is half-way in: the present is then read at `applied`.
+    /// True while a batch too large for one commit is written only in part. Then writers read at `applied`.
     pub(crate) partial: AtomicBool,
     pub(crate) batch_max_bytes: u64,
     pub(crate) initial_sync: AtomicBool,
-    /// When undo rows were last let go, in steps of `RECLAIM_SECS`.
+    /// The last time undo rows were removed, in units of `RECLAIM_SECS`.
     reclaimed: AtomicU32,
     pub(crate) turn: Turn,
-    /// One backup at a time.
+    /// Held during a backup, so that there is one at a time.
     pub(crate) backup: Mutex<()>,
     applied_at_open: OpTimeAndWall,
-    /// What is known to be damaged; a file keeps it over a restart.
+    /// The description of known damage. A file keeps it over a restart.
     pub(crate) damage: Mutex<Option<String>>,
-    /// Catalogs of earlier moments, the last few asked for.
+    /// A few catalogs of earlier timestamps, those that were asked for last.
     pub(crate) old_catalogs: Mutex<VecDeque<(Timestamp, Timestamp, Catalog)>>,
     pub(crate) _lock: Option<Lock>,
 }
 
-/// One published moment.
+/// A state that readers can see.
 pub(crate) struct Present {
     pub(crate) snapshot: Arc<dyn Snapshot>,
     /// See `LowKeys`.
@@ -139,20 +138,20 @@ pub(crate) struct Present {
     pub(crate) applied: OpTimeAndWall,
 }
 
-/// A present that waits for the commit point.
+/// A state that waits for the commit point.
 struct Waiting {
     since: Instant,
-    /// How much had been written before it.
+    /// The value of `batch_bytes` when this state was published.
     bytes: u64,
     present: Arc<Present>,
 }
 
-/// What a collection holds.
+/// The counts of a collection.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) documents: u64,
     pub(crate) bytes: u64,
-    /// Capped collections: the record of the next insert.
+    /// For capped collections: the record number of the next insert.
     pub(crate) next_record: u64,
 }
 
@@ -171,7 +170,7 @@ impl Counts {
     }
 }
 
-/// Only one batch at a time.
+/// Ensures that there is only one batch at a time.
 #[derive(Default)]
 pub(crate) struct Turn {
     taken: Mutex<bool>,
@@ -192,12 +191,12 @@ impl Turn {
 }
 
 impl Store {
-    /// Opens the store in `dbpath`, or makes one there.
+    /// Opens the store in `dbpath`. Creates it if there is none.
     pub fn open(dbpath: &Path, options: StoreOptions) -> Result<Self, StorageError> {
         Self::open_with(dbpath, options, None)
     }
 
-    /// As [`Self::open`], with failures on order. For tests.
+    /// Like [`Self::open`], but the engine fails as `faults` prescribes. For tests.
     #[doc(hidden)]
     pub fn open_with(
         dbpath: &Path,
@@ -206,7 +205,7 @@ impl Store {
     ) -> Result<Self, StorageError> {
         let dbpath = &match options.engine {
             EngineKind::Memory => dbpath.to_owned(),
-            // It names its files from the root on.
+            // The engine's error messages then show absolute paths.
             EngineKind::Fjall => std::path::absolute(dbpath)
                 .map_err(StorageError::io(dbpath.display().to_string()))?,
         };
@@ -218,10 +217,14 @@ impl Store {
                 let lock = Lock::take(dbpath)?;
                 checkpoint::start::check_backup(dbpath)?;
                 node_files::check_format(dbpath, options.engine)?;
-                checkpoint::start::take_over(dbpath)?;
                 let path = dbpath.join("engine");
-                let finished = DurableMark::open(dbpath)?.is_begun();
-                (Arc::new(Fjall::open(&path, options.cache_bytes, finished)?), Some(lock))
+                let finished =
+                    checkpoint::start::is_backup(dbpath) || DurableMark::open(dbpath)?.is_begun();
+                let checked = Checked::new(&path, finished)?;
+                // All is whole: from here on files are changed.
+                node_files::raise_format(dbpath, options.engine)?;
+                checkpoint::start::take_over(dbpath)?;
+                (Arc::new(Fjall::open(&path, options.cache_bytes, checked)?), Some(lock))
             }
         };
         Self::open_engine(dbpath, options, engine, lock, faults)
@@ -262,7 +265,7 @@ impl Store {
             })?);
         let initial_sync = read_mark(&*snapshot, "initialSync")?.is_some();
         oplog.begin_mark(initial_sync)?;
-        // What a batch left half-way lies after `applied`: it is replayed, and not looked at before.
+        // The rows of a batch that was written only in part lie after `applied`: they are not read until its replay.
         let partial = read_mark(&*snapshot, "partial")?.is_some();
         let at = partial.then_some(applied.op_time.ts);
         let low = Arc::<LowKeys>::default();
@@ -274,7 +277,7 @@ impl Store {
             at,
         };
         let mut catalog = Catalog::read(&reader)?;
-        // Drops leave no row that says when: earlier moments read their own catalog.
+        // The catalog does not record drops, so reads at a time before `applied` load the catalog of that time.
         catalog.note_change(applied.op_time.ts);
         let next_table = read_mark(&*snapshot, "nextTable")?
             .map_or(Ok(TableId::FIRST_FREE), u32::try_from)
@@ -314,12 +317,12 @@ impl Store {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// The directory.
+    /// The directory of the store.
     pub fn dbpath(&self) -> &Path {
         &self.0.dbpath
     }
 
-    /// A node document by name, such as `local.system.replset`.
+    /// A document of the node itself by name, such as `local.system.replset`.
     pub fn meta(&self, name: &str) -> Result<Option<RawDoc>, StorageError> {
         let found =
             self.0.engine.snapshot().get(Keyspace::Meta, &meta_key(b'd', &[name.as_bytes()]))?;
@@ -332,21 +335,21 @@ impl Store {
             .transpose()
     }
 
-    /// Sets a node document; on disk when the call returns.
+    /// Writes a document of the node itself. It is on disk when the call returns.
     pub fn put_meta(&self, name: &str, doc: &RawDocument) -> Result<(), StorageError> {
         let mut batch = Batch::default();
         batch.put(Keyspace::Meta, meta_key(b'd', &[name.as_bytes()]), doc.as_bytes());
         self.0.engine.commit(batch, Sync::Yes)
     }
 
-    /// Removes a node document; gone from disk when the call returns.
+    /// Removes a document of the node itself. The removal is on disk when the call returns.
     pub fn remove_meta(&self, name: &str) -> Result<(), StorageError> {
         let mut batch = Batch::default();
         batch.remove(Keyspace::Meta, meta_key(b'd', &[name.as_bytes()]));
         self.0.engine.commit(batch, Sync::Yes)
     }
 
-    /// The names of all node documents.
+    /// The names of all documents of the node itself.
     pub fn meta_names(&self) -> Result<Vec<String>, StorageError> {
         let (from, to) = prefix_range(b"d");
         let snapshot = self.0.engine.snapshot();
@@ -359,7 +362,7 @@ impl Store {
             .collect()
     }
 
-    /// The last vote (`local.replset.election`), from a file of its own.
+    /// The last vote (`local.replset.election`), which has a file of its own.
     pub fn vote(&self) -> Result<Option<RawDoc>, StorageError> {
         if self.0._lock.is_none() {
             return self.meta("local.replset.election");
@@ -375,72 +378,72 @@ impl Store {
         Err(StorageError::Incomplete { path, why: why.to_owned() })
     }
 
-    /// Replaces the last vote; on disk when the call returns.
+    /// Replaces the last vote. It is on disk when the call returns.
     pub fn put_vote(&self, doc: &RawDocument) -> Result<(), StorageError> {
         if self.0._lock.is_none() {
             return self.put_meta("local.replset.election", doc);
         }
         node_files::write_vote(&self.0.dbpath, doc)?;
-        // From now on the file must be there, and not older: a vote that is forgotten could be given twice.
+        // From now on the vote file must exist and not be older: a node that forgot its vote could vote twice.
         let mut batch = Batch::default();
         batch.put(Keyspace::Meta, mark_key("voted"), numbers([term(doc)]));
         self.0.engine.commit(batch, Sync::Yes)
     }
 
-    /// The oplog.
+    /// The oplog of this store.
     pub fn oplog(&self) -> &Arc<Oplog> {
         &self.0.oplog
     }
 
-    /// The positions.
+    /// The replication positions of this store.
     pub fn watermarks(&self) -> &Arc<Watermarks> {
         &self.0.marks
     }
 
-    /// How far the data was applied when the store was opened: what the oplog holds after it is to be replayed.
+    /// How far entries were applied when the store was opened. Later oplog entries have to be replayed.
     pub fn applied_at_open(&self) -> OpTimeAndWall {
         self.0.applied_at_open
     }
 
-    /// A position whose sync was once reported and that the oplog does not hold: the disk lost it. Until `applied`
-    /// has passed it, this node must neither be read nor vote.
+    /// A position whose sync was once reported but that the oplog no longer contains: the disk lost it. Until
+    /// `applied` has passed it, this node must neither serve reads nor vote.
     pub fn lost_tail(&self) -> Option<OpTime> {
         self.0.oplog.lost()
     }
 
-    /// True when an initial sync was begun and not finished: it must start anew.
+    /// True if an initial sync was begun but not finished. It must start again from the beginning.
     pub fn initial_sync_pending(&self) -> bool {
         self.0.initial_sync.load(Ordering::SeqCst)
     }
 
-    /// Begins a batch; waits for the one before it to end.
+    /// Begins a batch. Waits until the previous batch has ended.
     pub fn begin_apply(&self) -> Apply {
         Apply::begin(Arc::clone(&self.0))
     }
 
-    /// Reads rows for a batch that is still to begin.
+    /// Reads rows in advance for a batch that has not begun yet.
     pub fn read_ahead(&self) -> ReadAhead {
         ReadAhead::begin(Arc::clone(&self.0))
     }
 
-    /// One moment to read.
+    /// Opens a view of the data at `at`.
     pub fn view(&self, at: ReadAt) -> Result<View, StorageError> {
         View::open(&self.0, at)
     }
 
-    /// Changes how much past is kept, from now on. With `dropped_too`, collections that were dropped count for
-    /// `bytes_max` as old versions do; else they stay for the whole of `length`, whatever their size.
+    /// Changes how much history is kept. With `dropped_too`, dropped collections count towards `bytes_max` like old
+    /// versions do. Otherwise they are kept for the whole `length`, whatever their size.
     pub fn set_history_window(&self, length: Duration, bytes_max: Option<u64>, dropped_too: bool) {
         self.0.history.set_window(Window { length, bytes_max, dropped_too });
     }
 
-    /// Every prepared transaction that is held, with its prepare timestamp.
+    /// Every prepared transaction with its prepare timestamp.
     pub fn prepared(&self) -> Result<Vec<(TxnId, Timestamp)>, StorageError> {
         prepared::list(&*self.0.engine.snapshot())
     }
 
-    /// Upkeep, about once a second: the durable mark, the oplog's front, the history's end, snapshots that have grown
-    /// old.
+    /// Regular maintenance, called about once a second: saves the durable mark, trims the oplog and the history,
+    /// removes dropped tables and releases old snapshots.
     pub fn maintain(&self, now: bson::DateTime) -> Result<(), StorageError> {
         self.0.engine.tend()?;
         self.note_damage()?;
@@ -461,7 +464,7 @@ impl Inner {
         Arc::clone(&self.present.read())
     }
 
-    /// A reader of the present, for writers: at `applied` where a batch was left half-way.
+    /// A reader of the newest state, for writers. If a batch was written only in part, it reads at `applied`.
     pub(crate) fn present_reader(&self) -> Reader {
         let partial = self.partial.load(Ordering::SeqCst);
         let at = partial.then(|| self.marks.applied().op_time.ts);
@@ -474,13 +477,13 @@ impl Inner {
         }
     }
 
-    /// Makes what was just committed the present. Only the holder of the turn calls it.
+    /// Publishes what was just committed, so that readers see it. Only the current batch calls this.
     pub(crate) fn publish(&self, catalog: Catalog, applied: OpTimeAndWall) {
         self.show(catalog, applied);
         self.marks.set_applied(applied);
     }
 
-    /// The same without a move of `applied`.
+    /// Like [`Self::publish`], but does not move `applied`.
     pub(crate) fn show(&self, catalog: Catalog, applied: OpTimeAndWall) {
         let number = self.low.latest();
         let present =
@@ -496,7 +499,7 @@ impl Inner {
         self.trim_ring();
     }
 
-    /// The newest present that a majority holds, if one is still at hand.
+    /// The newest published state that is majority-committed, if the ring still has one.
     pub(crate) fn majority_present(&self) -> Option<Arc<Present>> {
         let commit = self.marks.commit_point();
         self.trim_ring();
@@ -505,7 +508,7 @@ impl Inner {
         Some(Arc::clone(&found.present))
     }
 
-    /// After a rollback: what lies beyond the common point is no moment any more.
+    /// Clears the ring after a rollback, because states after the common point are no longer valid.
     pub(crate) fn forget_newer_presents(&self) {
         self.ring.lock().clear();
     }
@@ -523,7 +526,7 @@ impl Inner {
         }
     }
 
-    /// Lets go of an engine snapshot that has grown old because nothing was applied.
+    /// Replaces the published engine snapshot, so that an idle store does not keep an old one alive.
     fn refresh_present(&self) {
         self.turn.take();
         let old = self.present();
@@ -542,7 +545,7 @@ impl Inner {
         let stable = self.marks.stable().op_time.ts;
         let before = self.marks.oldest();
         let oldest = self.pins.with_first(|pinned| {
-            // Rollback goes back to `stable` at most.
+            // A rollback never goes back further than `stable`.
             let oldest = self.history.wanted_oldest(applied, pinned).min(stable);
             self.marks.set_oldest(oldest);
             self.marks.oldest()
@@ -553,8 +556,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Two-phase drop, the second phase: tables that no readable moment names go, and what only a rollback to
-    /// before `stable` would ask for.
+    /// The second phase of a two-phase drop. Removes tables that no readable timestamp needs, and undo rows that only
+    /// a rollback to before `stable` would need.
     fn reclaim(&self) -> Result<(), StorageError> {
         let stable = self.marks.stable().op_time.ts;
         let readable = if self.history.keeps() { self.marks.oldest() } else { stable };
@@ -564,7 +567,8 @@ impl Inner {
         self.history.set_dropped(kept);
         let marked = read_mark(&*snapshot, "oldest")?.map_or(Timestamp::NULL, Timestamp::from_u64);
         if self.history.keeps() && gone.iter().any(|(_, at)| *at >= marked) {
-            // On disk before anything goes: a store that came back without this would show moments with holes.
+            // The mark must be on disk before anything is removed. Otherwise, after a crash, reads at old timestamps
+            // would find collections without their rows.
             let mut mark = Batch::default();
             mark.put(Keyspace::Meta, mark_key("oldest"), numbers([readable.as_u64()]));
             self.engine.commit(mark, Sync::Yes)?;
@@ -583,7 +587,7 @@ impl Inner {
             }
         }
         self.engine.commit(batch, Sync::No)?;
-        // Once in a while is enough for what nobody reads.
+        // Nobody reads these rows, so they are removed only every `RECLAIM_SECS`.
         let due = stable.secs() / RECLAIM_SECS;
         if !stable.is_null() && self.reclaimed.swap(due, Ordering::SeqCst) != due {
             let at = stable.as_u64().to_be_bytes();
@@ -593,7 +597,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks at all tables that nothing of the present names.
+    /// Sorts all dropped tables into those that are still needed and those that can be removed.
     fn abandoned(
         &self,
         snapshot: &dyn Snapshot,
@@ -628,7 +632,7 @@ impl Inner {
         Ok(Abandoned { kept, gone })
     }
 
-    /// Whose tables the earlier catalogs name.
+    /// The namespaces of all tables that earlier catalogs contain.
     fn names_in_history(
         &self,
         snapshot: &dyn Snapshot,
@@ -663,25 +667,25 @@ impl Inner {
     }
 }
 
-/// Tables that nothing of the present names.
+/// Dropped tables.
 #[derive(Default)]
 struct Abandoned {
-    /// Those that readers may still ask for.
+    /// Tables that readers may still need.
     kept: BTreeMap<TableId, Dropped>,
-    /// The others, and when they were dropped.
+    /// Tables that can be removed, with the time of their drop.
     gone: Vec<(TableId, Timestamp)>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A clean end leaves everything on disk and the mark at its place; after a failure both say so again.
+        // A clean shutdown leaves everything and the durable mark on disk. If an engine failure came before, both
+        // calls fail again.
         if let Err(error) = self.oplog.sync().and_then(|_| self.oplog.save_mark()) {
-            tracing::warn!(%error, "the store was not synced at its end");
+            tracing::warn!(%error, "the store could not be synced at shutdown");
         }
     }
 }
 
-/// The term of a vote.
 fn term(vote: &RawDocument) -> u64 {
     vote.get_i64("term").ok().and_then(|term| u64::try_from(term).ok()).unwrap_or(0)
 }

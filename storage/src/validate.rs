@@ -76,7 +76,7 @@ impl Sum {
 #[derive(Default, Clone, Copy)]
 struct Entries {
     keys: Sum,
-    /// The same including their marks.
+    /// The sum over the keys together with their type marks.
     marked: Sum,
 }
 

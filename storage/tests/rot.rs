@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Bound::{Excluded, Unbounded},
+    os::unix::fs::MetadataExt,
     panic::AssertUnwindSafe,
     path::{Path, PathBuf},
     sync::OnceLock,
@@ -118,24 +119,42 @@ fn go_on(store: &Store, rng: &mut StdRng, entries: u32, large: u32) {
     store.maintain(bson::DateTime::from_millis(0)).unwrap();
 }
 
-/// A closed store, and what it held.
+/// A closed store or a backup, and what it held.
 struct Fixture {
     dir: TempDir,
+    db: PathBuf,
     entries: Vec<RawDoc>,
     vote: RawDoc,
 }
 
 impl Fixture {
     fn path(&self) -> PathBuf {
-        self.dir.path().join("db")
+        self.db.clone()
     }
 
     fn finish(store: Store, dir: TempDir) -> Self {
-        let entries = store.oplog().scan_written(Unbounded, Direction::Forward);
-        let entries = entries.map(|item| item.unwrap().1).collect();
-        let vote = store.vote().unwrap().unwrap();
+        let (entries, vote) = held(&store);
         drop(store);
-        Self { dir, entries, vote }
+        Self { db: dir.path().join("db"), dir, entries, vote }
+    }
+
+    /// A backup, and an earlier backup of the same store.
+    fn backup() -> &'static (Self, PathBuf) {
+        static MADE: OnceLock<(Fixture, PathBuf)> = OnceLock::new();
+        MADE.get_or_init(|| {
+            let dir = tempfile::tempdir().unwrap();
+            let mut rng = StdRng::seed_from_u64(5);
+            let store = open(&dir.path().join("store")).unwrap();
+            let (earlier, db) = (dir.path().join("earlier"), dir.path().join("db"));
+            for (term, into) in [(2i64, &earlier), (3, &db)] {
+                store.put_vote(&rawdoc! { "term": term, "candidateIndex": 0i64 }).unwrap();
+                go_on(&store, &mut rng, 90, 10);
+                let wanted = Checkpoint { into: into.clone(), ..Checkpoint::default() };
+                store.checkpoint(&wanted, &|| true).unwrap();
+            }
+            let (entries, vote) = held(&store);
+            (Self { dir, db, entries, vote }, earlier)
+        })
     }
 
     /// A store large enough that a journal was sealed.
@@ -183,6 +202,35 @@ impl Fixture {
         })
     }
 
+    /// Damages the files of a store while it is open, reads everything, then starts again.
+    fn outcome_while_it_runs(
+        &self,
+        db: &Path,
+        damage: impl FnOnce() -> String,
+    ) -> (String, Outcome) {
+        let store = open(db).unwrap();
+        let what = damage();
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            store.maintain(bson::DateTime::from_millis(0))?;
+            let outcome = self.read_all(&store)?;
+            assert!(store.damage().is_none(), "damage is known although no read reported it");
+            Ok::<_, StorageError>(outcome)
+        }));
+        let outcome = match result {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(error)) => Outcome::ToldByARead(error.to_string()),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                Outcome::Silent(format!("a panic: {text:?}"))
+            }
+        };
+        drop(store);
+        match outcome {
+            Outcome::Harmless => (what, self.outcome(db)),
+            outcome => (what, outcome),
+        }
+    }
+
     /// The documents that result from the entries up to `upto`.
     fn documents(&self, upto: Timestamp) -> Vec<RawDocumentBuf> {
         let mut docs = BTreeMap::new();
@@ -216,7 +264,11 @@ impl Fixture {
         match result {
             Ok(Outcome::Refused(error)) => {
                 let after = listing(db);
-                let gone: Vec<_> = before.keys().filter(|f| !after.contains_key(*f)).collect();
+                // A backup whose files belong together becomes a dbpath before its rows are read.
+                let taken =
+                    |name: &str| name == "MANIFEST" && !error.contains("nothing was changed");
+                let gone = before.keys().filter(|name| !after.contains_key(*name) && !taken(name));
+                let gone: Vec<_> = gone.collect();
                 assert!(gone.is_empty(), "a refused start removed {gone:?}: {error}");
                 Outcome::Refused(error)
             }
@@ -268,6 +320,12 @@ impl Fixture {
         }
         Ok(if lost.is_some() { Outcome::Known } else { Outcome::Harmless })
     }
+}
+
+/// The oplog and the vote.
+fn held(store: &Store) -> (Vec<RawDoc>, RawDoc) {
+    let entries = store.oplog().scan_written(Unbounded, Direction::Forward);
+    (entries.map(|item| item.unwrap().1).collect(), store.vote().unwrap().unwrap())
 }
 
 #[derive(Debug)]
@@ -351,7 +409,9 @@ fn end_of(path: &Path) -> usize {
 fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(path).unwrap();
     change(&mut bytes);
-    std::fs::remove_file(path).unwrap();
+    if std::fs::metadata(path).unwrap().nlink() > 1 {
+        std::fs::remove_file(path).unwrap();
+    }
     std::fs::write(path, bytes).unwrap();
 }
 
@@ -363,6 +423,18 @@ fn damaged_copy(fixture: &Fixture) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir_in(fixture.dir.path()).unwrap();
     let db = dir.path().join("copy");
     copy(&fixture.path(), &db);
+    (dir, db)
+}
+
+/// A copy without hard links, so that its files can be changed while a store has them open.
+fn own_copy(fixture: &Fixture) -> (TempDir, PathBuf) {
+    let (dir, db) = damaged_copy(fixture);
+    for name in listing(&db).keys() {
+        let path = db.join(name);
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+    }
     (dir, db)
 }
 
@@ -508,7 +580,7 @@ fn a_scrub_names_every_file_that_has_a_checksum_and_changes_nothing() {
         let len =
             if name.ends_with(".jnl") { end_of(&path) } else { usize::try_from(len).unwrap() };
         match name.as_str() {
-            // One of its two slots is enough.
+            // One of the two slots suffices to read the mark, so all of it is overwritten.
             "durable.mark" => change(&path, |bytes| bytes.fill(7)),
             _ => flip(&path, len / 2, 3),
         }
@@ -586,44 +658,109 @@ fn kind(name: &str) -> String {
     name.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-#[test]
-fn no_random_damage_is_silent() {
-    let trials = std::env::var("ROT_TRIALS").ok().and_then(|n| n.parse().ok()).unwrap_or(120);
+/// How many trials, their random numbers and the seed of those.
+fn trials(default: u32) -> (u32, StdRng, u64) {
+    let trials = std::env::var("ROT_TRIALS").ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let seed: u64 = match std::env::var("SEED") {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => rand::random(),
     };
     println!("SEED={seed}");
-    let mut rng = StdRng::seed_from_u64(seed);
-    let (fixture, earlier) = Fixture::small();
-    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut silent = Vec::new();
-    for _ in 0..trials {
-        let (_dir, db) = damaged_copy(fixture);
-        let what = damage(&mut rng, &db, earlier);
-        // Scrub before the start, which may rewrite damaged content into new tables.
-        let scrubbed = storage::scrub(&db, &mut |_| true)
-            .map_or_else(|error| vec![error.to_string()], |scrubbed| scrubbed.damaged);
-        let outcome = match fixture.outcome(&db) {
-            // Swapped files with the same number from two keyspaces cannot be distinguished by their number.
-            Outcome::Silent(_) if what.contains("swapped") && !scrubbed.is_empty() => {
-                Outcome::FoundByAScrub
-            }
-            outcome => outcome,
-        };
-        let name = match &outcome {
+    (trials, StdRng::seed_from_u64(seed), seed)
+}
+
+/// Counts outcomes. The test fails if one was silent.
+#[derive(Default)]
+struct Tally {
+    counts: BTreeMap<&'static str, u32>,
+    silent: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, what: &str, outcome: Outcome) {
+        let name = match outcome {
             Outcome::Refused(_) => "refused",
             Outcome::ToldByARead(_) => "told by a read",
             Outcome::Known => "known to have lost its end",
             Outcome::FoundByAScrub => "found by a scrub",
             Outcome::Harmless => "harmless",
             Outcome::Silent(why) => {
-                silent.push(format!("{what}: {why}"));
+                self.silent.push(format!("{what}: {why}"));
                 "silent"
             }
         };
-        *counts.entry(name).or_default() += 1;
+        *self.counts.entry(name).or_default() += 1;
     }
-    println!("{trials} damages: {counts:?}");
-    assert!(silent.is_empty(), "SEED={seed}\n{}", silent.join("\n"));
+
+    fn finish(self, seed: u64) {
+        println!("{:?}", self.counts);
+        assert!(self.silent.is_empty(), "SEED={seed}\n{}", self.silent.join("\n"));
+    }
+}
+
+#[test]
+fn no_random_damage_is_silent() {
+    let (trials, mut rng, seed) = trials(120);
+    let (fixture, earlier) = Fixture::small();
+    let mut tally = Tally::default();
+    for _ in 0..trials {
+        let (_dir, db) = damaged_copy(fixture);
+        let what = damage(&mut rng, &db, earlier);
+        // Before the start, because compaction may rewrite what is damaged.
+        let scrubbed = storage::scrub(&db, &mut |_| true)
+            .map_or_else(|error| vec![error.to_string()], |scrubbed| scrubbed.damaged);
+        let outcome = match fixture.outcome(&db) {
+            // Files of two keyspaces may have the same number, which is all they know of themselves.
+            Outcome::Silent(_) if what.contains("swapped") && !scrubbed.is_empty() => {
+                Outcome::FoundByAScrub
+            }
+            outcome => outcome,
+        };
+        tally.add(&what, outcome);
+    }
+    tally.finish(seed);
+}
+
+#[test]
+fn no_random_damage_to_a_backup_is_silent_and_verify_finds_all_of_it() {
+    let (trials, mut rng, seed) = trials(40);
+    let (fixture, earlier) = Fixture::backup();
+    let mut tally = Tally::default();
+    for _ in 0..trials {
+        let (_dir, db) = damaged_copy(fixture);
+        let before = contents(&db);
+        let what = damage(&mut rng, &db, earlier);
+        let found = storage::verify_backup(&db, &mut |_| {});
+        let whole = found.is_ok_and(|found| found.problems.is_empty());
+        assert_eq!(whole, contents(&db) == before, "SEED={seed} {what}");
+        let outcome = match fixture.outcome(&db) {
+            Outcome::Silent(_) if what.contains("swapped") && !whole => Outcome::FoundByAScrub,
+            outcome => outcome,
+        };
+        tally.add(&what, outcome);
+    }
+    tally.finish(seed);
+}
+
+#[test]
+fn no_random_damage_to_a_running_store_is_silent() {
+    let (trials, mut rng, seed) = trials(40);
+    let (fixture, earlier) = Fixture::small();
+    let mut tally = Tally::default();
+    for _ in 0..trials {
+        let (_dir, db) = own_copy(fixture);
+        let (what, outcome) = fixture.outcome_while_it_runs(&db, || damage(&mut rng, &db, earlier));
+        let outcome = match outcome {
+            // As above.
+            Outcome::Silent(_) if what.contains("swapped") => Outcome::FoundByAScrub,
+            outcome => outcome,
+        };
+        tally.add(&what, outcome);
+    }
+    tally.finish(seed);
+}
+
+fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let names = listing(dir).into_keys();
+    names.map(|name| (name.clone(), std::fs::read(dir.join(name)).unwrap())).collect()
 }

@@ -1,4 +1,4 @@
-//! What our acknowledgements mean while our applier has much to do.
+//! Acknowledgements while our applier is busy.
 
 use anyhow::{Context, Result, ensure};
 use bson::{Bson, Document, Timestamp, doc};
@@ -9,8 +9,8 @@ use tests::wait::{PATIENCE, wait_until};
 
 on_each_version!(a_majority_is_acknowledged_as_by_a_real_voter);
 
-/// A set of two needs our word. Behind a large transaction the next write is acknowledged when it is durable here
-/// (8.x), or when it is applied too (before).
+/// A set of two needs our acknowledgement. Behind a large transaction the next write is acknowledged when it is
+/// durable here (8.x), or when it is also applied (before 8.0).
 fn a_majority_is_acknowledged_as_by_a_real_voter(version: Version) -> Result<()> {
     let set = ReplSet::named("acks")
         .version(version)

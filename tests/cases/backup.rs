@@ -38,7 +38,7 @@ fn another_member_starts_from_a_backup(version: Version) -> Result<()> {
     refusals(set.ours()?, &dir, &full)?;
     a_damaged_byte_is_found(&full)?;
 
-    // As the dbpath of another node.
+    // Use the backup as the dbpath of another node.
     let ours = understudy::options("from-backup", Some(set.name()))?;
     let mut node = Node::prepare(ours, set.scratch())?;
     std::fs::remove_dir(node.data_path())?;
@@ -52,7 +52,7 @@ fn another_member_starts_from_a_backup(version: Version) -> Result<()> {
     ensure!(!node.log_has("initial sync")?, "it made an initial sync");
     let said = verify(&node.data_path()).err().map(|e| format!("{e:#}")).unwrap_or_default();
     ensure!(said.contains("a node was started in it"), "{said}");
-    // The other backup shared its files, and is as it was.
+    // The other backup shared files with it, and must be unchanged.
     verify(&full)?;
     set.finish()
 }
@@ -79,7 +79,8 @@ fn a_backup_that_is_interrupted_is_known_as_such() -> Result<()> {
     set.finish()
 }
 
-/// Kills our node in the middle of a backup. On a fast machine one may be done before we notice: then the next.
+/// Kills our node in the middle of a backup. On a fast machine a backup may be complete before we notice; then the
+/// next one is tried.
 fn interrupted(set: &mut ReplSet, dir: &Path) -> Result<PathBuf> {
     for attempt in 0..20 {
         let backup = dir.join(format!("cut-{attempt}"));
@@ -132,7 +133,7 @@ fn a_damaged_byte_is_found(backup: &Path) -> Result<()> {
     let mut damaged = whole.clone();
     let middle = damaged.len() / 2;
     *damaged.get_mut(middle).context("a byte")? ^= 0x10;
-    // Another file: the one that was there is shared with the next backup.
+    // Replace the file instead of changing it, since it is hard-linked from the next backup.
     let aside = backup.with_extension("aside");
     std::fs::rename(&table, &aside)?;
     std::fs::write(&table, damaged)?;
@@ -143,7 +144,7 @@ fn a_damaged_byte_is_found(backup: &Path) -> Result<()> {
     verify(backup).map(drop)
 }
 
-/// Inserts go on beside `act`.
+/// Runs `act` while inserts continue.
 fn while_it_writes(set: &ReplSet, act: impl FnOnce() -> Result<()>) -> Result<()> {
     let done = AtomicBool::new(false);
     let primary = set.primary()?;
@@ -167,7 +168,7 @@ fn while_it_writes(set: &ReplSet, act: impl FnOnce() -> Result<()>) -> Result<()
     })
 }
 
-/// Some megabytes that hardly compress.
+/// Inserts some megabytes that hardly compress.
 fn fill(primary: &Node) -> Result<()> {
     for batch in 0..20_i32 {
         let document = |i: i32| doc! { "_id": batch * 200 + i, "n": i, "noise": noise(1500) };
@@ -187,7 +188,7 @@ fn checkpoint(node: &Node, into: &Path, since: Option<&Path>) -> Result<Document
     node.admin(command)
 }
 
-/// Where the scratch directories are.
+/// The directory of the scratch directories.
 fn root() -> Result<&'static str> {
     static ROOT: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     path(ROOT.get_or_init(std::env::temp_dir))

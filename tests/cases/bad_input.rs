@@ -1,8 +1,8 @@
-//! Bytes that no driver sends: a real mongod and ours get the same, and must do the same.
+//! Sends bytes that no driver sends to a real mongod and to our server, which must react alike.
 //!
-//! The bytes go over a plain socket, since the driver cannot send them. What a server does with them is put into
-//! words, and the words are compared: does it answer, with which code, does it close the connection. After each of
-//! them another client's connection still works.
+//! The bytes go over a plain socket, since the driver cannot send them. The reactions are described as documents and
+//! compared: whether the server replies, with which code, whether it closes the connection. Another client's
+//! connection must still work after each of them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -37,7 +37,7 @@ fn bad_messages_are_met_as_mongod_meets_them() -> Result<()> {
     Ok(())
 }
 
-/// A client that asks and never reads is nobody else's trouble.
+/// A client that sends requests and never reads must not affect others.
 #[test]
 fn a_client_that_stops_reading_holds_up_nobody() -> Result<()> {
     let mut scratch = Scratch::new("stops-reading")?;
@@ -47,7 +47,7 @@ fn a_client_that_stops_reading_holds_up_nobody() -> Result<()> {
     let padding = "x".repeat(10_000);
     let ask = doc! { "listCommands": 1, "comment": padding, "$db": "admin" };
     let ask = op_msg(0, &body(&ask));
-    // Some megabytes fit into the sockets; then the server must stop reading us.
+    // Some megabytes fit into the socket buffers; then the server must stop reading from us.
     let stopped = (0..10_000).try_for_each(|_| deaf.write_all(&ask));
     ensure!(stopped.is_err(), "the server took 100 MB of requests whose answers nobody reads");
     let before = ours.process()?.resident_bytes()?;
@@ -60,7 +60,7 @@ fn a_client_that_stops_reading_holds_up_nobody() -> Result<()> {
     Ok(())
 }
 
-/// A name for the list of known differences, and the bytes.
+/// Messages with names for the list of known differences.
 fn messages() -> Vec<(&'static str, Vec<u8>)> {
     let ping = body(&doc! { "ping": 1, "$db": "admin" });
     let mut list = vec![
@@ -92,7 +92,7 @@ fn messages() -> Vec<(&'static str, Vec<u8>)> {
     list
 }
 
-/// Envelopes of compression that nobody agreed on, that lie, and that hold another envelope.
+/// Compression envelopes that were not negotiated, claim wrong lengths, or contain another envelope.
 fn compressed() -> Vec<(&'static str, Vec<u8>)> {
     let inner = [0u32.to_le_bytes().to_vec(), body(&doc! { "ping": 1, "$db": "admin" })].concat();
     let envelope = |compressor: u8, opcode: i32, claimed: i32, bytes: &[u8]| {
@@ -111,11 +111,11 @@ fn compressed() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What the server does, as a document.
+/// The server's reaction as a document.
 pub(crate) fn reaction(port: u16, bytes: &[u8]) -> Result<Document> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(SILENCE))?;
-    // A server that closes early may not take it all.
+    // A server that closes early may not read everything.
     let _ = stream.write_all(bytes);
     let first = read_reply(&mut stream);
     let mut seen = doc! { "first": first.clone() };
@@ -150,7 +150,7 @@ fn read_reply(stream: &mut TcpStream) -> Document {
     let skip = if int(12) == OP_MSG { 5 } else { 20 };
     let mut seen = doc! { "opcode": int(12) };
     let Some(Ok(body)) = rest.get(skip..).map(RawDocument::from_bytes) else { return seen };
-    // A text may quote what is no UTF-8.
+    // A text may quote bytes that are not UTF-8.
     for element in body.iter_elements().flatten() {
         let told = ["ok", "code", "codeName", "errmsg", "$err"].contains(&element.key().as_str());
         if told && let Ok(value) = element.value_utf8_lossy() {
@@ -200,7 +200,7 @@ fn nested(depth: u32) -> Document {
     doc! { "ping": 1, "$db": "admin", "comment": inner }
 }
 
-/// The length field says more than there is.
+/// Makes the length field larger than the content.
 fn overrun(section: &[u8]) -> Vec<u8> {
     let mut bytes = section.to_vec();
     if let Some(len) = bytes.get_mut(1) {
@@ -226,5 +226,5 @@ fn replace(section: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 
 const OP_MSG: i32 = 2013;
 const OP_COMPRESSED: i32 = 2012;
-/// After this a server that has not answered waits for more.
+/// A server that has not replied after this time is waiting for more.
 const SILENCE: Duration = Duration::from_secs(2);

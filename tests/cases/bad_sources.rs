@@ -1,4 +1,4 @@
-//! Sources that hang, break off, or send what cannot be an oplog: we say so, leave them, and lose nothing.
+//! Sync sources that hang, disconnect, or send an invalid oplog: we log it, leave them, and lose nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use tests::{driver, mongod};
 
 on_each_version!(replies_that_cannot_be_an_oplog_are_not_taken);
 
-/// One edit after the other: each is met once, told in the log, and survived.
+/// Each edit of a reply occurs once, is reported in the log, and does no harm.
 fn replies_that_cannot_be_an_oplog_are_not_taken(version: Version) -> Result<()> {
     let set = ReplSet::named("edited")
         .version(version)
@@ -49,7 +49,7 @@ fn replies_that_cannot_be_an_oplog_are_not_taken(version: Version) -> Result<()>
             edit
         });
         let lines = lines_with(set.ours()?, said)?;
-        // Batches of many entries, until one of them was edited.
+        // Write until a batch of many entries was edited.
         let mut n = 0;
         wait_for("a batch of the oplog was edited", PATIENCE, || {
             insert(set.primary()?, round * 1_000_000 + n)?;
@@ -112,7 +112,7 @@ fn broken_off(_: &mut Document) -> Edit {
     Edit::BreakOff
 }
 
-/// One bit flips here and there on the way to us: a checksum or a parser meets it.
+/// Bits are flipped on the way to us: a checksum or a parser must detect it.
 #[test]
 fn flipped_bits_change_nothing() -> Result<()> {
     let set = ReplSet::named("flipped").ours_hidden(1).proxied().start()?;
@@ -132,7 +132,7 @@ fn flipped_bits_change_nothing() -> Result<()> {
     set.finish()
 }
 
-/// An entry that we cannot know stops us: RECOVERING, with its name and what to do; nothing is skipped.
+/// An entry of an unknown kind stops us: RECOVERING, with the entry's name and what to do; nothing is skipped.
 #[test]
 fn an_entry_of_an_unknown_kind_stops_us() -> Result<()> {
     let mut set = ReplSet::named("unknown-entry")
@@ -169,7 +169,7 @@ fn an_entry_of_an_unknown_kind_stops_us() -> Result<()> {
     set.finish_without_comparing()
 }
 
-/// The source hangs with its connections open: another one is followed.
+/// If the source hangs with its connections open, we follow another one.
 #[test]
 fn a_hanging_source_is_left() -> Result<()> {
     let set = ReplSet::named("hanging")
@@ -196,7 +196,7 @@ fn a_hanging_source_is_left() -> Result<()> {
     set.finish()
 }
 
-/// Nobody reaches us, but we reach the others: our word still counts, as a real member's does.
+/// If nobody reaches us but we reach the others, our acknowledgements still count, as a real member's do.
 #[test]
 fn a_cut_towards_us_does_not_silence_us() -> Result<()> {
     let mut set = ReplSet::named("one-way").ours_hidden(1).proxied().start()?;
@@ -220,7 +220,7 @@ fn a_cut_towards_us_does_not_silence_us() -> Result<()> {
     set.finish()
 }
 
-/// We reach nobody: we stay what we are, and go on when the way is open again.
+/// If we reach nobody, we keep our state, and continue when the network works again.
 #[test]
 fn a_cut_towards_the_primary_is_waited_out() -> Result<()> {
     let set = ReplSet::named("cut-off").ours_hidden(1).proxied().start()?;
@@ -239,7 +239,7 @@ fn insert(primary: &Node, from: i32) -> Result<()> {
     let documents: Vec<Document> =
         (from..from + 100).map(|i| doc! { "_id": i, "s": "x".repeat(40) }).collect();
     driver::run(primary.client(), "shop", doc! { "insert": "c", "documents": documents })?;
-    // Entries of their own, on 8.2 too, where one insert of many documents is one entry.
+    // Updates give separate entries, also on 8.2, where one insert of many documents is a single entry.
     let updates: Vec<Document> = (from..from + 20)
         .map(|i| doc! { "q": { "_id": i }, "u": { "$set": { "u": i } } })
         .collect();

@@ -1,4 +1,4 @@
-//! Others sync from us: they follow our oplog, copy our data, and know what we know of sessions.
+//! Other members sync from us: they follow our oplog, copy our data, and get our session information.
 
 use anyhow::{Result, ensure};
 use bson::doc;
@@ -15,7 +15,7 @@ on_each_version!(
     a_retried_write_is_known_to_one_that_synced_from_us
 );
 
-/// Its writes' acknowledgements reach the primary through us.
+/// The acknowledgements of a member that syncs from us reach the primary through us.
 fn a_real_member_follows_us(version: Version) -> Result<()> {
     let mut set = ReplSet::named("chain").version(version).ours_hidden(1).start()?;
     let real = mongod::options("real", version, Some(set.name()))?;
@@ -35,7 +35,7 @@ fn a_real_member_follows_us(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// The whole initial sync of a real mongod, from us.
+/// The whole initial sync of a real mongod from us.
 fn a_real_member_copies_us(version: Version) -> Result<()> {
     let mut set = ReplSet::named("copy-us").version(version).ours_hidden(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
@@ -55,11 +55,11 @@ fn a_real_member_copies_us(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// After a failover to a mongod that got everything from us, a retried write is not done twice.
+/// After a failover to a mongod that synced everything from us, a retried write is not executed twice.
 fn a_retried_write_is_known_to_one_that_synced_from_us(version: Version) -> Result<()> {
     let set = ReplSet::named("retry").version(version).mongods(2).ours_voting(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
-    // A voter follows voters only.
+    // A voter only syncs from voters.
     set.await_votes()?;
     let old = set.primary_index()?;
     let next = set.node(1 - old)?;
@@ -80,7 +80,7 @@ fn a_retried_write_is_known_to_one_that_synced_from_us(version: Version) -> Resu
     set.finish()
 }
 
-/// A fail point of mongod names the only source that it may choose.
+/// A fail point of mongod forces its choice of sync source.
 fn sync_from_us(real: &Node, ours: &Node) -> Result<()> {
     let data = doc! { "hostAndPort": ours.host() };
     let only =
@@ -93,8 +93,8 @@ fn sync_from_us(real: &Node, ours: &Node) -> Result<()> {
     })
 }
 
-/// An update, a find-and-modify and an insert with a session and numbers of our choosing, by bare messages: drivers
-/// choose their own.
+/// Sends an update, a find-and-modify and an insert with a chosen session and transaction number as raw messages,
+/// because drivers choose their own.
 const PYTHON_RETRYABLE: &str = "
 import json, socket, struct, sys, uuid, bson
 from bson.binary import Binary, UUID_SUBTYPE

@@ -1,4 +1,4 @@
-//! Foreign clients read from our node, a hidden member of a real set: drivers, the shell, the database tools.
+//! Other clients read from our node as a hidden member of a real set: drivers, the shell, the database tools.
 
 use anyhow::{Context, Result, ensure};
 use bson::{Document, doc};
@@ -9,7 +9,7 @@ use tests::servers::Version;
 use tests::wait::PATIENCE;
 use tests::{mongod, scripts};
 
-/// A set with some data of every kind that clients ask about.
+/// A set with data of every kind that clients ask about.
 fn set(test: &str) -> Result<ReplSet> {
     let set = ReplSet::named(test).ours_hidden(1).start()?;
     let primary = set.primary()?;
@@ -141,7 +141,7 @@ fn mongosh_reads() -> Result<()> {
     set.finish()
 }
 
-/// What mongodump takes from us, restored into a fresh mongod, has the hashes of the primary.
+/// A dump of our node, restored into a fresh mongod, has the primary's hashes.
 #[test]
 fn mongodump_and_mongorestore() -> Result<()> {
     let set = set("mongodump")?;
@@ -154,7 +154,7 @@ fn mongodump_and_mongorestore() -> Result<()> {
         let mut restore = vec!["--dir=out", "--nsInclude=shop.*"];
         if oplog {
             dump.push("--oplog");
-            // With the oplog it takes no choice of names.
+            // With the oplog, mongorestore does not accept a selection of names.
             restore = vec!["--dir=out", "--oplogReplay"];
         }
         scripts::tool("mongodump", set.ours()?.port(), &dump, &dir)?;

@@ -1,4 +1,4 @@
-//! Many connections: what ten thousand idle ones cost, and what happens to one too many.
+//! Many connections: the memory of ten thousand idle ones, and the limit on their number.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -13,7 +13,7 @@ use tests::servers::Version;
 use tests::wait::{PATIENCE, wait_for};
 use tests::{mongod, understudy};
 
-/// As many as the limit on open files allows, at most 10,000, each after its handshake.
+/// Opens as many as the limit on open files allows, at most 10,000, each with a handshake.
 #[test]
 fn ten_thousand_idle_connections_cost_little() -> Result<()> {
     let wanted = CONNECTIONS.min(raise_open_files()?.saturating_sub(300));
@@ -40,7 +40,7 @@ fn ten_thousand_idle_connections_cost_little() -> Result<()> {
     Ok(())
 }
 
-/// Beyond --maxConns a connection is closed before it is heard, by mongod and by us.
+/// Above --maxConns a connection is closed before its first message is read, by mongod and by us.
 #[test]
 fn one_connection_too_many_is_refused() -> Result<()> {
     let mut scratch = Scratch::new("too-many")?;
@@ -70,7 +70,7 @@ fn one_connection_too_many_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// hello by OP_MSG, and the whole answer.
+/// Sends hello in an OP_MSG and reads the reply.
 fn say_hello(stream: &mut TcpStream) -> Result<()> {
     let body = bson::serialize_to_vec(&doc! { "hello": 1, "$db": "admin" })?;
     let len = i32::try_from(16 + 5 + body.len())?;
@@ -83,7 +83,7 @@ fn say_hello(stream: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// Up to the hard limit; servers started from now on inherit it.
+/// Raises the limit to the hard limit; servers started later inherit it.
 fn raise_open_files() -> Result<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -1,4 +1,4 @@
-//! Cursors that are open while the collection changes under them: the same documents or the same error as from a mongod.
+//! Cursors that are open while the collection changes: the same documents or the same error as from a mongod.
 
 use anyhow::{Context, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -22,7 +22,7 @@ fn indexes_that_go_away_under_a_cursor() -> Result<()> {
         .collect();
     set.primary()?.run("shop", doc! { "insert": "c", "documents": documents })?;
     set.await_caught_up()?;
-    // Which cursors are opened, and which index is dropped while they are open: another one, then their own.
+    // While cursors are open, first another index is dropped, then their own.
     for dropped in ["a_1", "b_1"] {
         let nodes = [set.primary()?, set.ours()?];
         let mut cursors = Vec::new();
@@ -48,7 +48,7 @@ const QUERY_PLAN_KILLED: i32 = 175;
 struct Cursor {
     id: i64,
     first: Vec<Bson>,
-    /// A cursor belongs to the session that opened it; the driver's own may be another one each time.
+    /// A cursor belongs to the session that opened it; the driver might use another one each time.
     session: ClientSession,
 }
 
@@ -61,7 +61,7 @@ fn open(node: &Node, sort: &str, filter: Document) -> Result<Cursor> {
     Ok(Cursor { id: cursor.get_i64("id")?, first, session })
 }
 
-/// Everything that a cursor gives, or the code that it ends with.
+/// All remaining documents of a cursor, or the error code that ends it.
 fn rest(node: &Node, cursor: Cursor) -> Result<Result<Vec<Bson>, i32>> {
     let Cursor { mut id, first: mut all, mut session } = cursor;
     while id != 0 {
@@ -78,7 +78,7 @@ fn rest(node: &Node, cursor: Cursor) -> Result<Result<Vec<Bson>, i32>> {
     Ok(Ok(all))
 }
 
-/// A find that turns out to be long is begun anew on a thread of its own: that shows nowhere.
+/// A find that turns out to be long is restarted on another thread; this must not be visible.
 #[test]
 fn short_and_long_finds_use_an_index_once_each() -> Result<()> {
     let set = ReplSet::named("uses").ours_hidden(1).start()?;

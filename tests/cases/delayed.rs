@@ -1,4 +1,4 @@
-//! The delayed member, beside a real delayed mongod.
+//! The delayed member, compared with a real delayed mongod.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,12 @@ on_each_version!(
     a_rolled_over_source_does_not_leave_a_delayed_member_behind,
 );
 
-/// `DELAY=30` for the long run.
+/// The delay in seconds; `DELAY=30` for the long run.
 fn delay() -> u32 {
     std::env::var("DELAY").ok().and_then(|secs| secs.parse().ok()).unwrap_or(8)
 }
 
-/// Of two nodes that do the same by their own clocks, on a busy machine.
+/// Maximum difference between two nodes that do the same by their own clocks, on a busy machine.
 const APART_SECS_MAX: u32 = 4;
 
 fn a_delayed_member_is_like_a_delayed_mongod(version: Version) -> Result<()> {
@@ -37,7 +37,7 @@ fn a_delayed_member_is_like_a_delayed_mongod(version: Version) -> Result<()> {
     let marker = insert(set.primary()?, "seen later")?;
     let begun = Instant::now();
     let limit = Duration::from_secs(u64::from(delay())) + PATIENCE;
-    // What is wrong in between is wrong at once.
+    // A wrong intermediate state must fail at once.
     let seen = wait_until("the document becomes visible", limit, || {
         Ok(compare(&set, real, version, marker)
             .map(|seen| seen.then(|| begun.elapsed()))
@@ -50,13 +50,13 @@ fn a_delayed_member_is_like_a_delayed_mongod(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// One look at both while the primary writes; whether the marked document is there.
+/// Compares both while the primary writes; returns whether the marked document is visible.
 fn compare(set: &ReplSet, real: usize, version: Version, marker: Timestamp) -> Result<bool> {
     insert(set.primary()?, "goes on")?;
     let (ours, theirs) = (look(set.ours()?, version)?, look(set.node(real)?, version)?);
     ensure!(ours.hello == theirs.hello, "{:?}\n{:?}", ours.hello, theirs.hello);
     ensure!(ours.in_config == theirs.in_config, "{:?} {:?}", ours.in_config, theirs.in_config);
-    // What was there before the delay was set is shown until the delay has caught up with it.
+    // Entries from before the delay was set are visible until the delay has caught up with them.
     for moment in ours.moments.iter().filter(|moment| moment.time > marker.time) {
         let late = now_secs()?.saturating_sub(moment.time);
         ensure!(late >= delay(), "{moment} is shown after {late} s: {ours:?}");
@@ -68,7 +68,7 @@ fn compare(set: &ReplSet, real: usize, version: Version, marker: Timestamp) -> R
     Ok(count(set.ours()?, "seen later")? > 0)
 }
 
-/// What a node shows of its moment, wherever it shows it.
+/// Everything in which a node shows its position.
 #[derive(Debug)]
 struct Look {
     hello: Vec<String>,
@@ -99,7 +99,7 @@ fn look(node: &Node, version: Version) -> Result<Look> {
     })
 }
 
-/// The primary's rs.status: both at about the same moment.
+/// In the primary's replSetGetStatus, both have about the same position.
 fn as_the_primary_sees_them(set: &ReplSet, real: usize) -> Result<()> {
     let status = set.primary()?.admin(doc! { "replSetGetStatus": 1 })?;
     let members = status.get_array("members")?;
@@ -139,7 +139,7 @@ fn the_clock_of_a_delayed_member_can_be_stopped(version: Version) -> Result<()> 
     ensure!(applied(set.ours()?)? == stopped_at);
     sizes_are_those_of_what_is_shown(set.ours()?)?;
 
-    // It stays stopped over kill -9, and the tail with it.
+    // The clock stays stopped after SIGKILL, and the tail is kept.
     let before = tail_secs(set.ours()?)?;
     set.ours_mut()?.kill()?;
     set.ours_mut()?.restart()?;
@@ -163,7 +163,7 @@ fn the_clock_of_a_delayed_member_can_be_stopped(version: Version) -> Result<()> 
     set.finish()
 }
 
-/// The private tail is in no size and no count.
+/// The private tail is not included in any size or count.
 fn sizes_are_those_of_what_is_shown(ours: &Node) -> Result<()> {
     let local = ours.client().database("local");
     let mut bytes = 0;
@@ -184,7 +184,7 @@ fn sizes_are_those_of_what_is_shown(ours: &Node) -> Result<()> {
     Ok(())
 }
 
-/// The position that a node has heard of another.
+/// The position of another member as a node knows it.
 fn heard_of(node: &Node, host: &str) -> Result<Timestamp> {
     let status = node.admin(doc! { "replSetGetStatus": 1 })?;
     let member = status
@@ -196,9 +196,10 @@ fn heard_of(node: &Node, host: &str) -> Result<Timestamp> {
     Ok(member.get_document("optime")?.get_timestamp("ts")?)
 }
 
-/// A mongod would be too stale after its restart: what it has not applied is in memory.
+/// A mongod would be too stale after a restart, since it keeps unapplied entries only in memory.
 ///
-/// Mongods cut their oplog behind a checkpoint: with the default of one a minute this would take minutes.
+/// Mongods truncate their oplog after a checkpoint: with the default interval of a minute this test would take
+/// minutes.
 fn a_rolled_over_source_does_not_leave_a_delayed_member_behind(version: Version) -> Result<()> {
     let mut set = ReplSet::named("rolled-over")
         .version(version)
@@ -214,7 +215,7 @@ fn a_rolled_over_source_does_not_leave_a_delayed_member_behind(version: Version)
     wait_until("the primary's oplog begins after what we show", PATIENCE, || {
         for _ in 0..16 {
             filled += 1;
-            // The same few documents again and again: long entries, little to compare in the end.
+            // Update the same few documents, for long entries but little data to compare at the end.
             let (q, filling) = (doc! { "_id": filled % 8 }, "x".repeat(256 << 10));
             let update = doc! { "q": q, "u": { "n": filled, "filling": filling }, "upsert": true };
             set.primary()?.run("shop", doc! { "update": "bulk", "updates": [update] })?;
@@ -254,19 +255,19 @@ fn await_delay(node: &Node, secs: u32) -> Result<()> {
     wait_until(&what, PATIENCE, || {
         let hello = node.admin(doc! { "hello": 1 })?;
         let told = hello.get("secondaryDelaySecs").map(|told| told.to_string());
-        // Ours says how it is meant before it is so.
+        // Our node shows the setting before it takes effect.
         let status = node.admin(doc! { "serverStatus": 1 })?;
         let is_so = !node.is_ours() || status.contains_key("delayedMember");
         Ok((told == Some(secs.to_string()) && is_so).then_some(()))
     })
 }
 
-/// In the config; in hello all versions have the new word.
+/// The field name in the config; in hello all releases use the new name.
 fn delay_field(version: Version) -> &'static str {
     if version >= Version::V5_0 { "secondaryDelaySecs" } else { "slaveDelay" }
 }
 
-/// Inserts a document and tells its place in the oplog.
+/// Inserts a document and returns its oplog timestamp.
 fn insert(primary: &Node, what: &str) -> Result<Timestamp> {
     let reply = primary.run("shop", doc! { "insert": "c", "documents": [{ "what": what }] })?;
     Ok(reply.get_timestamp("operationTime")?)

@@ -1,4 +1,4 @@
-//! Random commands of every kind: our answers equal a real primary's.
+//! Random commands of every kind: our answers must equal a real primary's.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -13,13 +13,13 @@ use tests::differential::{Case, data};
 use tests::node::Node;
 use tests::repl_set::ReplSet;
 
-/// How many cases a run has, unless `CASES` says otherwise.
+/// Number of cases in a run; `CASES` overrides it.
 const CASES: u64 = 20_000;
 const SEED: u64 = 5;
-/// Data sets of a run.
+/// Number of data sets in a run.
 const DATABASES: u64 = 4;
 const CONNECTIONS: usize = 4;
-/// Differences that are printed.
+/// Maximum number of printed differences.
 const SHOWN: u64 = 20;
 
 #[test]
@@ -60,7 +60,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Every accepted gap is still there.
+    /// Checks that every accepted difference still exists.
     fn check_examples(&self) -> Result<()> {
         let mut gone = Vec::new();
         for entry in &self.accepted {
@@ -118,7 +118,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs a case; the difference, if there is one that is not accepted.
+    /// Runs a case; returns the difference if it is not accepted.
     fn one(&self, number: u64) -> Result<Option<String>> {
         let case = Random::of_case(self.seed, number).command();
         let db = database(number % DATABASES);

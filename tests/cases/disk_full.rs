@@ -1,4 +1,4 @@
-//! The disk is full while we apply: a clear word, an end, and when there is room again we go on from where we were.
+//! The disk fills up while we apply: the node reports it and ends, and continues when there is space again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,7 +37,7 @@ fn room_again_is_all_that_we_need() -> Result<()> {
     disk.grow()?;
     set.node_mut(ours)?.restart()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
-    // The engine's thread has the system's words, whoever meets the full disk first has std's.
+    // The engine's thread reports the system's text, other threads that of std.
     set.expect_log("No space left on device");
     set.expect_log("no storage space");
     set.finish()?;
@@ -52,7 +52,7 @@ fn insert(primary: &Node, from: i32) -> Result<()> {
     Ok(())
 }
 
-/// A file system in memory.
+/// A small file system in memory.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -74,7 +74,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a node may still have files open here.
+        // A lazy unmount, since a node may still have files open here.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

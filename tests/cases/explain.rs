@@ -1,8 +1,7 @@
-//! `explain`: the same commands explained by a real primary and by our node, plan beside plan.
+//! `explain`: compares the plans of a real primary and of our node for the same commands.
 //!
-//! What is compared is what people read: the stages with their bounds, filters and patterns, the plans that lost (as a
-//! set), and for `executionStats` what was returned and looked at. What cannot be equal is left out by name: see
-//! [`UNTOLD`] and [`known`].
+//! The visible content is compared: the stages with their bounds, filters and patterns, the rejected plans (as a
+//! set), and for `executionStats` the counts. What cannot be equal is excluded by name: see [`UNTOLD`] and [`known`].
 
 use std::collections::BTreeMap;
 
@@ -18,11 +17,11 @@ use tests::{
     workload::seeds,
 };
 
-/// How many plans are compared.
+/// Number of compared plans.
 const PROBES: usize = 600;
 
-/// How many may differ for a reason that is not listed in [`known`]: mongod's planner has rules for rare pairs of
-/// predicates that we have not seen yet. The seed of CI has none; a trial that ends in a tie may add one.
+/// Maximum number of differences for reasons that are not listed in [`known`]: mongod's planner has rules for rare
+/// combinations of predicates that we have not seen yet. CI's seed has none; a tie in the plan trial may add one.
 const UNEXPLAINED_MAX: usize = 3;
 
 /// Random finds, counts, distincts and aggregates over indexes of every kind.
@@ -48,7 +47,7 @@ fn plans_are_those_of_the_primary() -> Result<()> {
     Ok(())
 }
 
-/// Documents with a field for every kind of index.
+/// Inserts documents with a field for every kind of index.
 fn fill(primary: &Node, seed: u64) -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed ^ 0x5eed);
     let documents: Vec<Document> = (0..300)
@@ -90,7 +89,7 @@ fn fill(primary: &Node, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// What differs between any two servers, or between two runs of one.
+/// Fields that differ between any two servers, or between two runs.
 const UNTOLD: [&str; 11] = [
     "isCached",
     "planNodeId",
@@ -105,7 +104,7 @@ const UNTOLD: [&str; 11] = [
     "spills",
 ];
 
-/// Asks both and collects what differs, by what it is about.
+/// Asks both and collects the differences by subject.
 #[derive(Default)]
 struct Judge {
     asked: usize,
@@ -115,7 +114,7 @@ struct Judge {
     complaints: BTreeMap<&'static str, Vec<String>>,
 }
 
-/// Why a plan of the primary is not ours, if it is of a kind that ours never is.
+/// Why the primary's plan differs from ours, if it is of a kind that we never choose.
 fn known(command: &Document, primary: &Told) -> Option<&'static str> {
     let asked = command.to_string();
     let plan = primary.plan.to_string();
@@ -144,7 +143,7 @@ fn known(command: &Document, primary: &Told) -> Option<&'static str> {
     kinds.into_iter().find_map(|(holds, why)| holds.then_some(why))
 }
 
-/// A branch of an `$or` that fetches below a stage that does.
+/// True if a branch of an `$or` fetches below another fetching stage.
 fn fetches_twice(plan: &Bson) -> bool {
     let Bson::Document(plan) = plan else { return false };
     let branches = plan.get_array("inputStages").map_or(&[][..], Vec::as_slice);
@@ -169,7 +168,7 @@ impl Judge {
             self.equal += 1;
             return Ok(());
         }
-        // Whatever the plan, it answers the same.
+        // Whatever the plan, the results must be the same.
         let rows = ("rows", &want.returned, &got.returned);
         let parts = match known(command, &want) {
             Some(why) => {
@@ -212,7 +211,7 @@ impl Judge {
     }
 }
 
-/// What an explanation tells.
+/// The compared parts of an explanation.
 struct Told {
     returned: Bson,
     parsed: Bson,
@@ -241,11 +240,11 @@ impl Told {
         let grouped = winning.to_string().contains("GROUP");
         let rejected = planner.get_array("rejectedPlans").map_or(&[][..], Vec::as_slice);
         let rejected = rejected.iter().map(|one| plan(Some(one)));
-        // Below a grouping mongod shows of those that lost what they would hand on.
+        // Below a grouping mongod shows rejected plans with the projection that they would pass on.
         let mut rejected: Vec<Bson> =
             rejected.map(|one| if grouped { unprojected(one) } else { one }).collect();
         rejected.sort_by_key(Bson::to_string);
-        // mongod's second engine, which groups, counts keys between intervals in another way.
+        // mongod's second execution engine (SBE), which runs groupings, counts keys between intervals differently.
         let names = match grouped {
             true => &["nReturned", "totalDocsExamined"][..],
             false => &["nReturned", "totalKeysExamined", "totalDocsExamined"],
@@ -280,12 +279,12 @@ fn unprojected(plan: Bson) -> Bson {
     }
 }
 
-/// Without what differs between any two servers, in one order of names.
+/// Removes what differs between any two servers, and sorts the fields.
 fn settled(told: &Bson) -> Bson {
     match told {
         Bson::Document(doc) => {
             let kept = doc.iter().filter(|(name, _)| !UNTOLD.contains(&name.as_str()));
-            // We don't keep which paths below a wildcard hold arrays; whether such an index is sparse depends on
+            // We do not track which paths below a wildcard are multikey, and `isSparse` of such an index depends on
             // mongod's engine.
             let wild = matches!(doc.get_str("indexName"), Ok(name) if name.contains("$**"));
             let untold =
@@ -300,7 +299,7 @@ fn settled(told: &Bson) -> Bson {
     }
 }
 
-/// Draws commands.
+/// Generates random commands.
 struct Random(StdRng);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! The primary goes: we follow the next one.
+//! The primary fails, and we follow the next one.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tests::wait::PATIENCE;
 
 on_each_version!(we_follow_the_next_primary);
 
-/// Killed, then stepped down: each time we follow the new one, and the returned one too.
+/// The primary is killed, later steps down: each time we follow the new one, and later the returned one.
 fn we_follow_the_next_primary(version: Version) -> Result<()> {
     let mut set = ReplSet::named("failover")
         .version(version)
@@ -27,7 +27,7 @@ fn we_follow_the_next_primary(version: Version) -> Result<()> {
     set.await_caught_up()?;
     set.node_mut(old)?.restart()?;
     set.await_state(set.node(old)?, "SECONDARY", PATIENCE)?;
-    // An error is its answer: it closes connections while it steps down.
+    // It may answer with an error, since it closes connections while it steps down.
     let _ = set.primary()?.admin(doc! { "replSetStepDown": 20, "force": true });
     set.await_primary()?;
     write(&set, 2)?;

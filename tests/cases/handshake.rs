@@ -1,4 +1,4 @@
-//! Drivers and shells on our port, each with a direct connection.
+//! Drivers and shells connect directly to our port.
 
 use anyhow::{Context, Result, ensure};
 use bson::doc;
@@ -7,7 +7,7 @@ use tests::node::Node;
 use tests::scratch::Scratch;
 use tests::{scripts, understudy};
 
-/// Ours alone: without a set, or with a set's name but no set yet, which drivers call an RSGhost.
+/// Our server alone: without a set name, or with one but without a config, which drivers call RSGhost.
 fn alone(test: &str, repl_set: Option<&str>) -> Result<(Node, Scratch)> {
     let mut scratch = Scratch::new(test)?;
     let node = Node::start(understudy::options("ours", repl_set)?, &mut scratch)?;
@@ -37,7 +37,7 @@ fn every_driver_connects_to_a_member_without_a_set() -> Result<()> {
     end(ours)
 }
 
-/// The driver's pool and its monitor stay connected: the server closes them and ends.
+/// The driver's pool and monitor stay connected: the server must close them and end.
 #[test]
 fn sigterm_ends_it_though_clients_are_connected() -> Result<()> {
     let (mut node, mut scratch) = alone("sigterm", None)?;

@@ -1,4 +1,5 @@
-//! The harness itself, with real mongods in every role: what it finds equal is equal, and what differs it sees.
+//! Tests of the harness itself, with real mongods in every role: equal data compares as equal, and differences are
+//! found.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ on_each_version!(
     a_standalone_starts_and_stops
 );
 
-/// A real mongod in our place: joins, catches up, and is found equal.
+/// A real mongod in our place joins, catches up, and compares as equal.
 fn a_set_of_one_with_a_hidden_mongod(version: Version) -> Result<()> {
     let mut set = ReplSet::named("hidden-mongod").version(version).start()?;
     load(set.primary()?)?;
@@ -31,7 +32,7 @@ fn a_set_of_one_with_a_hidden_mongod(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// Data, options and indexes that differ are named, each of them.
+/// Differences in data, options and indexes are all reported.
 #[test]
 fn differences_are_seen() -> Result<()> {
     let mut scratch = Scratch::new("differences")?;
@@ -60,7 +61,7 @@ fn differences_are_seen() -> Result<()> {
     Ok(())
 }
 
-/// kill -9 and a restart on the same port; a three-node set keeps its primary meanwhile.
+/// SIGKILL and a restart on the same port; a set of three keeps its primary meanwhile.
 fn a_killed_member_comes_back(version: Version) -> Result<()> {
     let mut set = ReplSet::named("killed-member").version(version).mongods(3).start()?;
     load(set.primary()?)?;
@@ -82,7 +83,7 @@ fn a_standalone_starts_and_stops(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// The proxies stand in the config: what they hold back, the set does not see.
+/// The config contains the proxies: what they hold back does not reach the set.
 #[test]
 fn members_reach_each_other_through_their_proxies() -> Result<()> {
     let mut set = ReplSet::named("proxied").proxied().start()?;
@@ -97,7 +98,7 @@ fn members_reach_each_other_through_their_proxies() -> Result<()> {
     set.finish()
 }
 
-/// Every foreign client that the cases use talks to a real server first.
+/// Every client that the cases use is first tried on a real server.
 #[test]
 fn foreign_clients_run() -> Result<()> {
     let mut scratch = Scratch::new("clients")?;
@@ -115,14 +116,14 @@ fn foreign_clients_run() -> Result<()> {
     Ok(())
 }
 
-/// A script that fails is an error with what it said.
+/// The error of a failing script contains its output.
 #[test]
 fn a_failing_script_is_quoted() {
     let error = scripts::python("import sys; sys.exit('no luck')", 1, &[]).unwrap_err();
     assert!(format!("{error:#}").contains("no luck"), "{error:#}");
 }
 
-/// The waits of a set name what they waited for and what was there instead.
+/// A wait that fails says what it waited for and what it saw instead.
 #[test]
 fn a_wait_in_vain_says_what_it_saw() -> Result<()> {
     let set = ReplSet::named("in-vain").start()?;

@@ -1,4 +1,4 @@
-//! Queries that ask for too much: the primary's answer, within their time, in bounded memory, and nobody else waits.
+//! Queries that ask for too much: the primary's answer, in time, in bounded memory, without blocking others.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use tests::proxy::Proxy;
 use tests::repl_set::ReplSet;
 use tests::wait::{PATIENCE, wait_for};
 
-/// What our process may hold at most, in a build without optimisation, after all of it.
+/// Maximum memory of our process after all queries, in an unoptimised build.
 const PEAK_MIB_MAX: u64 = 1_024;
-/// How long after its time a command may end: a busy machine, and a last document that takes long.
+/// How long after its time limit a command may end, on a busy machine with a slow last document.
 const LATE_MAX: Duration = Duration::from_secs(60);
 
 #[test]
@@ -28,7 +28,7 @@ fn queries_that_ask_for_too_much() -> Result<()> {
         println!("{name}: {theirs:.1?}, ours {took:.1?}");
         ensure!(want == got, "{name}: {got} instead of {want}");
         ensure!(took < theirs + LATE_MAX, "{name} took {took:?}, the primary {theirs:?}");
-        // Others are served.
+        // Other clients are still served.
         set.ours()?.run("test", doc! { "find": "c", "limit": 1 })?;
     }
     let peak = peak_mib(set.ours()?)?;
@@ -37,7 +37,7 @@ fn queries_that_ask_for_too_much() -> Result<()> {
     set.finish()
 }
 
-/// Whoever asked is gone: so is what was asked.
+/// If the client disconnects, its query ends.
 #[test]
 fn the_query_of_a_client_that_vanishes_ends() -> Result<()> {
     let set = set("vanish")?;
@@ -59,7 +59,7 @@ fn the_query_of_a_client_that_vanishes_ends() -> Result<()> {
     set.finish()
 }
 
-/// Whether the query without end is under way.
+/// True if the endless query is running.
 fn runs(node: &Node) -> Result<bool> {
     let running = node.admin(doc! { "currentOp": 1, "command.comment": "endless" })?;
     Ok(!running.get_array("inprog")?.is_empty())
@@ -73,7 +73,7 @@ fn set(test: &str) -> Result<ReplSet> {
         .map(|n| doc! { "_id": n, "a": n % 500, "b": n % 7, "text": format!("{text}{n}") })
         .collect();
     primary.run("test", doc! { "insert": "c", "documents": documents })?;
-    // What is made of it and thrown away adds up.
+    // Intermediate values of this document add up to much memory.
     let long = doc! { "q": { "_id": 0 }, "u": { "$set": { "long": "x".repeat(100_000) } } };
     primary.run("test", doc! { "update": "c", "updates": [long] })?;
     let index = doc! { "key": { "a": 1 }, "name": "a_1" };
@@ -83,7 +83,7 @@ fn set(test: &str) -> Result<ReplSet> {
     Ok(set)
 }
 
-/// Ten billion documents.
+/// A pipeline that produces ten billion documents.
 fn blow_up() -> Vec<Document> {
     let thousand = doc! { "$range": [0, 1_000] };
     let lists = doc! { "x": &thousand, "y": &thousand, "z": &thousand };
@@ -177,7 +177,7 @@ fn timed(mut command: Document, millis: i32) -> Document {
     command
 }
 
-/// What no two servers share.
+/// Removes fields that differ between any two servers.
 fn settled(mut answer: Document) -> Document {
     for field in ["$clusterTime", "operationTime"] {
         answer.remove(field);

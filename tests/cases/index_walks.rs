@@ -1,8 +1,8 @@
-//! Walks over indexes find what a mongod finds, in its order.
+//! Index scans return the same documents in the same order as a mongod.
 //!
-//! Values come from small domains, so that ends of intervals meet, arrays hold what bounds leave out, texts that differ
-//! are equal in a collation, and so are numbers of all types. Keys alone answer some of the questions: the values they give
-//! back are compared with their types.
+//! Values come from small domains: ends of intervals coincide, arrays contain values outside of the bounds, different
+//! texts are equal under a collation, and equal numbers have different types. Some queries are covered: the values
+//! from the keys are compared including their types.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, Regex, doc, raw::cstr};
@@ -124,7 +124,7 @@ fn condition(rng: &mut StdRng, field: &str) -> Bson {
             0 => doc! { "$ne": first }.into(),
             1 => doc! { "$exists": rng.random_bool(0.5) }.into(),
             2 => doc! { "$nin": [first, second] }.into(),
-            // On the keys of a collation mongod compares operands with the sort keys of texts, and finds none.
+            // On keys with a collation, mongod compares operands with the sort keys of texts and finds nothing.
             3..6 if field == "s" => doc! { "$exists": true }.into(),
             3 => doc! { "$mod": [rng.random_range(1..4), 0] }.into(),
             4 => doc! { "$type": TYPES.choose(rng).copied().unwrap_or("int") }.into(),
@@ -156,7 +156,7 @@ fn filter(rng: &mut StdRng, depth: u32) -> Document {
     out
 }
 
-/// A find, a count or the values of a field.
+/// A find, a count or a distinct.
 fn command(rng: &mut StdRng) -> Document {
     let indexes = indexes();
     let index = indexes.choose(rng).cloned().unwrap_or_default();
@@ -233,7 +233,7 @@ fn find(rng: &mut StdRng, (name, keys, options): (&'static str, Document, Docume
     find
 }
 
-/// What a command finds, batch after batch.
+/// The results of a command from all batches.
 fn found(node: &Node, command: &Document) -> mongodb::error::Result<Vec<Bson>> {
     let database = node.client().database("test");
     if command.contains_key("find") {
@@ -247,7 +247,7 @@ fn found(node: &Node, command: &Document) -> mongodb::error::Result<Vec<Bson>> {
     })
 }
 
-/// The documents, in order if one was asked for; or the code of the refusal.
+/// The documents, ordered if a sort was given; or the error code.
 fn answer(node: &Node, command: &Document) -> Result<Result<Vec<String>, i32>> {
     let found = match found(node, command) {
         Ok(found) => found,
@@ -256,7 +256,7 @@ fn answer(node: &Node, command: &Document) -> Result<Result<Vec<String>, i32>> {
             _ => return Err(error.into()),
         },
     };
-    // Which one of equal values is shown depends on the way, and plans for an `$or` or a collation are not always ours.
+    // Which one of equal values is returned depends on the plan, and ours may differ for an `$or` or a collation.
     let other_way = command.contains_key("collation") || command.to_string().contains("$or");
     if command.contains_key("distinct") && other_way {
         return Ok(Ok(vec![found.len().to_string()]));

@@ -1,4 +1,4 @@
-//! The first copy: of all kinds of data, while the primary goes on writing.
+//! Initial sync of all kinds of data while the primary continues to write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,7 +48,8 @@ fn everything_is_copied_while_the_primary_writes(version: Version) -> Result<()>
     Ok(())
 }
 
-/// `replSetSyncFrom` during the copy: it begins again from the member asked for, and nothing of the first is left.
+/// `replSetSyncFrom` during an initial sync restarts it from the new source, and nothing of the first attempt is
+/// left.
 #[test]
 fn another_source_is_chosen_during_the_copy() -> Result<()> {
     let mut set = ReplSet::named("other-source").mongods(2).proxied().start()?;
@@ -85,7 +86,7 @@ fn another_source_is_chosen_during_the_copy() -> Result<()> {
     set.finish()
 }
 
-/// What is copied is overtaken by the writers before we have read it.
+/// Documents of capped collections are overwritten before we have read them.
 fn capped_collections_that_roll_over_are_copied(version: Version) -> Result<()> {
     let mut set = ReplSet::named("rolling").version(version).proxied().start()?;
     let names = ["by_size", "by_max"];
@@ -130,7 +131,7 @@ fn capped_collections_that_roll_over_are_copied(version: Version) -> Result<()> 
     set.finish()
 }
 
-/// A source that cannot be copied from: after as many attempts as are allowed the process ends, and says why.
+/// If the source always fails, the process ends after the allowed number of attempts and says why.
 #[test]
 fn attempts_end() -> Result<()> {
     let args = ["--setParameter", "numInitialSyncAttempts=2"];
@@ -153,7 +154,7 @@ fn attempts_end() -> Result<()> {
     set.finish_without_comparing()
 }
 
-/// Somebody ends the cursor from which we copy: that is no end of the collection.
+/// If somebody kills the cursor that we copy from, the copy must not end early.
 #[test]
 fn a_killed_cursor_loses_no_document() -> Result<()> {
     let mut set = ReplSet::named("killed-cursor").start()?;
@@ -162,7 +163,7 @@ fn a_killed_cursor_loses_no_document() -> Result<()> {
             (0..500).map(|n| doc! { "_id": i * 1000 + n, "b": noise(1000) }).collect();
         set.primary()?.run("shop", doc! { "insert": "c", "documents": documents })?;
     }
-    // A getMore waits until it is interrupted: there is always a cursor to kill.
+    // A fail point holds a getMore until it is interrupted, so that there is always a cursor to kill.
     let hold = |mode: &str| {
         let data = doc! { "nss": "shop.c", "shouldCheckForInterrupt": true };
         let point = "waitAfterPinningCursorBeforeGetMoreBatch";
@@ -190,7 +191,7 @@ fn a_killed_cursor_loses_no_document() -> Result<()> {
     set.finish()
 }
 
-/// The source breaks while we copy and catch up: the copy comes out right all the same.
+/// The connection breaks repeatedly during the copy: the result must still be right.
 #[test]
 fn a_copy_over_a_bad_line_comes_out_right() -> Result<()> {
     let mut set = ReplSet::named("bad-line").proxied().start()?;
@@ -242,7 +243,7 @@ fn many_small_collections_are_copied(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// An `_id` and an indexed string of 300,000 characters, 16 MiB documents, a primary-strength collation.
+/// An `_id` and an indexed string of 300,000 characters, 16 MiB documents, a collation of strength 1.
 fn extremes_are_copied(version: Version) -> Result<()> {
     let mut set = ReplSet::named("extremes").version(version).start()?;
     let primary = set.primary()?;

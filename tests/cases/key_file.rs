@@ -1,4 +1,4 @@
-//! Sets with a key file: real members let us in, and we them; nobody else is let in by either.
+//! Sets with a key file: real members and we authenticate each other; both refuse everybody else.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ fn members_know_each_other_by_the_key(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// Members that do not share the key never become members of one set, and both logs say why.
+/// Nodes with different keys never become members of one set, and both logs say why.
 fn a_wrong_key_is_refused_by_both_sides(version: Version) -> Result<()> {
     let mut set =
         ReplSet::named("wrong-key").version(version).key_file(KEY).ours_hidden(1).start()?;
@@ -83,7 +83,7 @@ fn replace_key(node: &mut Node, file: &str) -> Result<()> {
     Ok(())
 }
 
-/// While the key is exchanged there are two; each side may be the one that has only the new one.
+/// While a key is replaced there are two; either side may be the one that has only the new one.
 #[test]
 fn a_key_is_exchanged_for_another() -> Result<()> {
     let both = format!("- {KEY}\n- {OTHER_KEY}\n");
@@ -95,7 +95,7 @@ fn a_key_is_exchanged_for_another() -> Result<()> {
     set.add(options, tests::repl_set::Member { votes: 0 })?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
 
-    // We have both, they have the new one alone.
+    // We have both keys, they have only the new one.
     let new = write_key(set.scratch().path(), OTHER_KEY)?.display().to_string();
     let primary = set.node_mut(0)?;
     primary.stop()?;
@@ -105,7 +105,7 @@ fn a_key_is_exchanged_for_another() -> Result<()> {
     set.await_primary()?.run("shop", doc! { "insert": "c", "documents": [{ "_id": 1 }] })?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
 
-    // They have both, we have the new one alone.
+    // They have both keys, we have only the new one.
     let primary = set.node_mut(0)?;
     primary.stop()?;
     replace_key(primary, &file)?;
@@ -120,7 +120,7 @@ fn a_key_is_exchanged_for_another() -> Result<()> {
     set.finish()
 }
 
-/// A set on its way to authentication: members with and without it in one.
+/// A set is moved to authentication: members with and without it coexist.
 #[test]
 fn a_set_without_authentication_gets_it() -> Result<()> {
     let mut set = ReplSet::named("transition").start()?;
@@ -137,7 +137,7 @@ fn a_set_without_authentication_gets_it() -> Result<()> {
         set.await_state(set.ours()?, "SECONDARY", PATIENCE)
     };
     written(&set, 1)?;
-    // The mongod is on its way, then ours has arrived; both know each other by the key.
+    // First the mongod has --transitionToAuth, then ours requires authentication; both use the key.
     let mongod = set.node_mut(0)?;
     mongod.stop()?;
     mongod.args_mut().extend(key.into_iter().chain([transition.clone()]));
@@ -156,7 +156,7 @@ fn a_set_without_authentication_gets_it() -> Result<()> {
     set.finish()
 }
 
-/// The same file is refused by a mongod and by us, for the same reason.
+/// A mongod and our server refuse the same key file for the same reason.
 #[test]
 fn a_bad_key_file_is_refused_in_mongods_words() -> Result<()> {
     let mut scratch = Scratch::new("bad-key-file")?;
@@ -185,7 +185,7 @@ fn a_bad_key_file_is_refused_in_mongods_words() -> Result<()> {
     Ok(())
 }
 
-/// Without a key file access control is refused for a member of a set, as by a mongod.
+/// Access control for a member of a set requires a key file, as in a mongod.
 #[test]
 fn authorization_in_a_set_needs_a_key_file() -> Result<()> {
     let mut scratch = Scratch::new("no-key-file")?;
@@ -204,7 +204,7 @@ fn authorization_in_a_set_needs_a_key_file() -> Result<()> {
     Ok(())
 }
 
-/// The numbers in a reply to hello that tell how one may log in.
+/// hello lists the same mechanisms as a mongod of the same release.
 #[test]
 fn the_mechanisms_of_a_member_are_those_of_its_version() -> Result<()> {
     for version in Version::ALL {
@@ -212,7 +212,7 @@ fn the_mechanisms_of_a_member_are_those_of_its_version() -> Result<()> {
             ReplSet::named("mechanisms").version(version).key_file(KEY).ours_hidden(1).start()?;
         set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
         let ask = doc! { "hello": 1, "saslSupportedMechs": "local.__system" };
-        // In no order: mongod keeps them in a hash table.
+        // Compared as a set, because mongod keeps them in a hash table.
         let mechanisms = |node: &Node| -> Result<BTreeSet<String>> {
             let reply = node.admin(ask.clone())?;
             let names = reply.get_array("saslSupportedMechs")?.iter().filter_map(Bson::as_str);

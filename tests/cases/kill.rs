@@ -1,4 +1,4 @@
-//! kill -9 at any moment: nothing that we acknowledged is lost, and we go on from where we were.
+//! SIGKILL at any time: nothing that we acknowledged is lost, and we continue where we were.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ on_each_version!(
     a_clean_restart_goes_on_without_a_new_copy
 );
 
-/// Each round: writers with w: 2, the primary frozen (so that it cannot give us anything again), us killed and
-/// started alone: all that was acknowledged must be there. `ROUNDS=30` for the long run.
+/// Each round: writers with w: 2, the primary is suspended (so that it cannot resend anything), our node is killed
+/// and started alone: everything acknowledged must be there. `ROUNDS=30` for the long run.
 fn what_we_acknowledged_survives_kill_9(version: Version) -> Result<()> {
     let mut set = ReplSet::named("kill").version(version).ours_hidden(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
@@ -50,7 +50,7 @@ fn what_we_acknowledged_survives_kill_9(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// With the primary frozen, what we have is what we kept.
+/// While the primary is suspended, our node only has what it stored itself.
 fn restart_alone_and_read(set: &mut ReplSet, acknowledged: &Mutex<Vec<String>>) -> Result<()> {
     set.ours_mut()?.restart()?;
     let ours = set.ours()?;
@@ -74,7 +74,7 @@ fn ids(node: &Node) -> Result<std::collections::HashSet<String>> {
     Ok(found)
 }
 
-/// Writers end when told to; an error means that the write was not acknowledged.
+/// Writes until told to stop; an error means that the write was not acknowledged.
 fn write_until(
     stop: &AtomicBool,
     port: u16,
@@ -108,8 +108,8 @@ fn count(acknowledged: &Mutex<Vec<String>>) -> usize {
     acknowledged.lock().map_or(0, |acknowledged| acknowledged.len())
 }
 
-/// With a vote, in a set of two and of three: we and the primary are killed in turns while writers wait for a
-/// majority. Nothing that was acknowledged may be missing on anybody. `ROUNDS=30` for the long run.
+/// With a vote, in sets of two and three: our node and the primary are killed alternately while writers wait for a
+/// majority. Acknowledged writes must not be missing on any node. `ROUNDS=30` for the long run.
 fn we_and_the_primary_die_in_turns(version: Version) -> Result<()> {
     for mongods in [1, 2] {
         die_in_turns(version, mongods)?;
@@ -153,7 +153,7 @@ fn die_in_turns(version: Version, mongods: usize) -> Result<()> {
     set.finish()
 }
 
-/// One of us, by turns, in the middle of writes; back before the next turn.
+/// Kills one of the two, alternately, in the middle of writes, and restarts it before the next turn.
 fn kill_one(set: &mut ReplSet, round: i32, acknowledged: &Mutex<Vec<String>>) -> Result<()> {
     let before = count(acknowledged);
     wait_until("writes are acknowledged", PATIENCE, || {
@@ -192,7 +192,8 @@ fn rounds(default: i32) -> i32 {
     std::env::var("ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-/// SIGTERM, writes meanwhile, restart: we catch up from our own oplog; the rollback id and initial sync id stay.
+/// SIGTERM, writes meanwhile, restart: we catch up from our own oplog; the rollback id and the initial sync id stay
+/// the same.
 fn a_clean_restart_goes_on_without_a_new_copy(version: Version) -> Result<()> {
     let mut set = ReplSet::named("restart").version(version).ours_hidden(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;

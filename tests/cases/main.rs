@@ -1,10 +1,10 @@
-//! All cases in one binary: real servers, real drivers, and ours among them.
+//! All cases in one binary, with real servers and drivers.
 //!
-//! A case for one version of MongoDB is a function of [`tests::servers::Version`]; `on_each_version!` makes one
-//! test of it per version, so that `cargo test -p tests --test cases v8_2` runs one version and
-//! `… --test cases harness::` one subject.
+//! A case for one version of MongoDB is a function of [`tests::servers::Version`]; `on_each_version!` makes one test
+//! of it per version, so that `cargo test -p tests --test cases v8_2` runs one version and `… --test cases harness::`
+//! one subject.
 
-/// Makes `name::v8_2`, `name::v5_0` and `name::v4_4` of each function `name(version)`.
+/// Makes the tests `name::v8_2`, `name::v5_0` and `name::v4_4` from each function `name(version)`.
 macro_rules! on_each_version {
     ($($name:ident),* $(,)?) => {$(
         mod $name {
@@ -27,6 +27,7 @@ macro_rules! on_each_version {
 }
 
 mod acks;
+mod answers;
 mod backup;
 mod bad_input;
 mod bad_sources;

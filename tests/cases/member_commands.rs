@@ -1,4 +1,5 @@
-//! What members and operators ask a secondary: our answers beside those of a real hidden secondary of the same set.
+//! Commands that members and operators send to a secondary: our replies compared with those of a real hidden
+//! secondary of the same set.
 
 use anyhow::{Context, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -51,7 +52,7 @@ fn members_and_operators_are_answered_like_by_a_real_secondary(version: Version)
     set.finish()
 }
 
-/// Our own address differs from the other's: `SELF` stands for it.
+/// Replaces `SELF` by the node's own address, which differs.
 fn about(command: &Document, node: &Node) -> Result<Document> {
     let host = node.host();
     let put = |(key, value): (&String, &Bson)| match value.as_str() {
@@ -62,11 +63,11 @@ fn about(command: &Document, node: &Node) -> Result<Document> {
 }
 
 fn in_words_of_both(mut answer: Document, node: &Node) -> Document {
-    // What is known of another member is as old as its heartbeat.
+    // What is known about another member is as old as its heartbeat, so the warning may or may not occur.
     if answer.get_str("warning").is_ok_and(|text| text.contains("behind us")) {
         answer.remove("warning");
     }
-    // Each may follow the primary or the other of the two.
+    // Each may follow the primary or the other one.
     if answer.contains_key("prevSyncTarget") {
         answer.insert("prevSyncTarget", "somebody");
     }
@@ -79,7 +80,7 @@ fn in_words_of_both(mut answer: Document, node: &Node) -> Document {
     answer
 }
 
-/// Answers that must be equal: a name, the database, the command.
+/// Commands whose replies must be equal: a name, the database, the command.
 fn exact(set: &str, primary: &str) -> Vec<(&'static str, &'static str, Document)> {
     let old = bson::Timestamp { time: 1, increment: 1 };
     let op_time = |ts: bson::Timestamp| doc! { "ts": ts, "t": 1_i64 };
@@ -189,7 +190,7 @@ fn exact(set: &str, primary: &str) -> Vec<(&'static str, &'static str, Document)
     ]
 }
 
-/// Answers whose fields and types must be equal, whatever their values.
+/// Commands whose replies must have equal fields and types.
 fn shapes() -> Vec<(&'static str, &'static str, Document)> {
     vec![
         ("replSetGetStatus", "admin", doc! { "replSetGetStatus": 1 }),
@@ -212,7 +213,7 @@ fn shapes() -> Vec<(&'static str, &'static str, Document)> {
     ]
 }
 
-/// Fields and types, without values but names that are no addresses. Elements of an array with a name are sorted by it.
+/// Fields and types without values, except names that are not addresses. Array elements with a name are sorted by it.
 fn shape(document: &Document) -> Document {
     let of = |(name, value): (&String, &Bson)| match value {
         Bson::String(text) if name == "name" && !text.contains(':') => {
@@ -230,7 +231,7 @@ fn value_shape(value: &Bson) -> Bson {
             let mut list: Vec<&Bson> = list.iter().collect();
             list.sort_by_key(|element| {
                 element.as_document().and_then(|element| {
-                    // Each calls itself something else: what is its own comes first.
+                    // The node's own entry comes first, since the names differ.
                     let own = element.contains_key("self");
                     Some((!own, element.get_str("name").ok()?.to_owned()))
                 })

@@ -1,4 +1,4 @@
-//! Membership: real primaries take us in, put us out, and take us back.
+//! Membership: real primaries add us, remove us, and add us again.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, doc};
@@ -74,7 +74,7 @@ fn with_a_vote_we_count(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// A build that goes on after our restart is ready before we know our config: our vote comes all the same.
+/// A build that continues after our restart is ready before we know our config: our vote must still be sent.
 #[test]
 fn a_restart_does_not_lose_our_vote_for_an_index_build() -> Result<()> {
     let mut set = ReplSet::named("build-vote").ours_voting(1).start()?;
@@ -111,7 +111,7 @@ fn a_restart_does_not_lose_our_vote_for_an_index_build() -> Result<()> {
     set.finish()
 }
 
-/// The way out when no primary can be had, taken by us as by any member.
+/// A forced reconfig, for when no primary is available, is accepted by us as by any member.
 fn a_forced_reconfig_is_taken(version: Version) -> Result<()> {
     let set = ReplSet::named("forced").version(version).ours_hidden(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
@@ -141,7 +141,7 @@ fn a_forced_reconfig_is_taken(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// Somebody else comes with our member id: we say so, and go on.
+/// If another node uses our member id, we log it and continue.
 #[test]
 fn another_node_with_our_id_is_refused() -> Result<()> {
     let set = ReplSet::named("same-id").ours_hidden(1).start()?;
@@ -161,7 +161,7 @@ fn config_of(node: &Node) -> Result<bson::Document> {
     Ok(node.admin(doc! { "replSetGetConfig": 1 })?.get_document("config")?.clone())
 }
 
-/// A set of another name is refused by us, and its primary says so.
+/// We refuse a set with another name, and its primary reports so.
 #[test]
 fn a_set_of_another_name_does_not_get_us() -> Result<()> {
     let mut set = ReplSet::named("other-name").start()?;
@@ -180,7 +180,7 @@ fn a_set_of_another_name_does_not_get_us() -> Result<()> {
     set.finish()
 }
 
-/// Two of ours in one set, one of them voting.
+/// Two of our nodes in one set, one of them voting.
 #[test]
 fn two_of_ours_in_one_set() -> Result<()> {
     let mut set = ReplSet::named("two").ours_hidden(1).start()?;
@@ -194,13 +194,13 @@ fn two_of_ours_in_one_set() -> Result<()> {
     set.finish()
 }
 
-/// A monitor that asks again only every ten minutes learns of a change at once: its hello streams.
+/// A driver's monitor with an interval of ten minutes learns of a change at once, because its hello streams.
 #[test]
 fn the_drivers_monitor_sees_a_state_change_at_once() -> Result<()> {
     let mut set = ReplSet::named("monitor").start()?;
     let mut scratch = Scratch::new("monitor-client")?;
-    // It watches from before we are in the set until it sees that we are. That is all it can see of a real
-    // mongod 8.2: its topologyVersion does not rise from STARTUP2 to SECONDARY.
+    // It watches from before we join until it sees us as a secondary. A real mongod 8.2 shows no more: its
+    // topologyVersion does not change from STARTUP2 to SECONDARY.
     let options = understudy::options("ours", Some(set.name()))?;
     let ours = Node::start(options, &mut scratch)?;
     let port = ours.port();
@@ -217,7 +217,7 @@ fn the_drivers_monitor_sees_a_state_change_at_once() -> Result<()> {
     set.finish()
 }
 
-/// hello as a secondary of a real set, field by field beside a real hidden member's.
+/// Compares hello of our secondary with that of a real hidden member, field by field.
 fn a_real_member_finds_what_it_needs(version: Version) -> Result<()> {
     let mut set = ReplSet::named("beside").version(version).ours_hidden(1).start()?;
     let real = tests::mongod::options("real", version, Some(set.name()))?;

@@ -1,4 +1,5 @@
-//! One moment is one: what a single command reads belongs together, and what a node says of its moments stays in order.
+//! Consistency: what a single command reads belongs to one timestamp, and the positions that a node reports never
+//! move back.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +17,10 @@ on_each_version!(moments_are_whole_and_in_order);
 
 const PAIRS: i32 = 20;
 const TRANSFERS: i32 = 150;
-/// How often each pair of accounts is looked at, at least.
+/// Minimum number of checks of each pair of accounts.
 const LOOKS: u32 = 100;
 
-/// Transactions move an amount from one collection to another, and the primary steps down in the middle of it.
+/// Transactions move amounts between two collections while the primary steps down.
 fn moments_are_whole_and_in_order(version: Version) -> Result<()> {
     let set = ReplSet::named("moments")
         .version(version)
@@ -36,7 +37,7 @@ fn moments_are_whole_and_in_order(version: Version) -> Result<()> {
         let insert = doc! { "insert": name, "documents": documents, "writeConcern": concern };
         set.primary()?.run("bank", insert)?;
     }
-    // A member may hold what a majority has before it knows that.
+    // A member may hold majority-committed data before it knows that it is committed.
     wait_until("a majority read sees the accounts", PATIENCE, || {
         Ok(majority_sum(set.ours()?)?.map(|_| ()))
     })?;
@@ -66,7 +67,7 @@ fn moments_are_whole_and_in_order(version: Version) -> Result<()> {
 fn write(set: &ReplSet) -> Result<()> {
     for i in 0..TRANSFERS {
         if i == TRANSFERS / 2 {
-            // An error is its answer: it closes connections while it steps down.
+            // It may answer with an error, since it closes connections while it steps down.
             let _ = set.primary()?.admin(doc! { "replSetStepDown": 20 });
         }
         wait_until("a transfer goes through", PATIENCE, || {
@@ -89,7 +90,7 @@ fn transfer(primary: &Node, id: i32) -> Result<()> {
     Ok(session.commit_transaction().run()?)
 }
 
-/// Both collections in one command: joined, in a subpipeline, and one after the other.
+/// Reads both collections in one command: joined, in a sub-pipeline, and one after the other.
 fn balances_are_zero(ours: &Node) -> Result<()> {
     let sum = doc! { "$sum": "$amount" };
     let joined = doc! { "from": "right", "localField": "_id", "foreignField": "_id", "as": "r" };
@@ -115,7 +116,7 @@ fn balances_are_zero(ours: &Node) -> Result<()> {
     Ok(())
 }
 
-/// What must never go back.
+/// Values that must never decrease.
 #[derive(Default)]
 struct Watched {
     optimes: BTreeMap<String, Timestamp>,
@@ -149,7 +150,7 @@ impl Watched {
     }
 }
 
-/// How often anything was moved, by a majority read; nothing where that sees no accounts.
+/// The total number of transfers in a majority read; `None` if it sees no accounts.
 fn majority_sum(ours: &Node) -> Result<Option<i32>> {
     let sum = doc! { "$group": { "_id": null, "moved": { "$sum": "$moved" } } };
     let command = doc! {

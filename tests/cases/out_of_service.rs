@@ -1,4 +1,4 @@
-//! Nodes that must not serve: one whose disk lost what it had acknowledged, one that cannot keep its vote.
+//! Nodes that must not serve: one whose disk lost acknowledged entries, one that cannot store its vote.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -72,11 +72,11 @@ fn damage_that_a_read_comes_upon_takes_the_node_out_of_service() -> Result<()> {
     set.primary()?.run("shop", doc! { "insert": "bulk", "documents": documents })?;
     set.await_caught_up()?;
     let was = applied(set.ours()?)?;
-    // A backup brings everything into tables.
+    // A backup flushes everything to tables.
     let backup = set.scratch().path().join("backup");
     set.ours()?.admin(doc! { "checkpoint": backup.to_str().context("a path")? })?;
     rot(&set.ours()?.data_path().join("engine/keyspaces/1/tables"))?;
-    // For a moment the rows are still in memory.
+    // For a moment the rows may still be in memory.
     let said = wait_until("a read comes upon it", PATIENCE, || {
         let reply = set.ours()?.answer("shop", doc! { "find": "bulk", "batchSize": 2000 })?;
         Ok(reply.get_str("errmsg").ok().map(str::to_owned))
@@ -101,7 +101,7 @@ fn damage_that_a_read_comes_upon_takes_the_node_out_of_service() -> Result<()> {
     set.finish_without_comparing()
 }
 
-/// Nobody reads what is damaged but the scrub.
+/// Only the scrub reads the damaged data.
 #[test]
 fn damage_that_a_scrub_finds_takes_the_node_out_of_service() -> Result<()> {
     let root = std::env::temp_dir();
@@ -146,7 +146,7 @@ fn damage_that_a_scrub_finds_takes_the_node_out_of_service() -> Result<()> {
     set.finish_without_comparing()
 }
 
-/// A disk that is not mounted must not look like an empty one.
+/// A missing data directory is refused: an unmounted disk must not look like an empty one.
 #[test]
 fn a_data_directory_that_is_not_there_is_refused_as_a_mongod_refuses_it() -> Result<()> {
     let mut scratch = Scratch::new("no-dbpath")?;
@@ -181,10 +181,10 @@ fn rot(tables: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How far ahead the mark is moved: time enough for two starts.
+/// How far ahead the mark is moved: enough time for two starts.
 const LOST_SECS: u32 = 30;
 
-/// Asks for a vote for the primary, without consequences.
+/// A dry-run vote request for the primary.
 fn would_vote(node: &Node, at: AppliedOpTime) -> Result<Document> {
     let config = node.admin(doc! { "replSetGetConfig": 1 })?;
     let config = config.get_document("config")?;
@@ -205,7 +205,8 @@ fn insert(set: &ReplSet, w: i32) -> Result<Document> {
     set.primary()?.run("shop", insert)
 }
 
-/// Three slots of 48 bytes, of which the highest number counts: magic, number, timestamp, term, wall clock time, checksum.
+/// The mark has three slots of 48 bytes, of which the highest number is valid: magic, number, timestamp, term, wall
+/// clock time, checksum.
 fn move_mark(data: &Path, to: AppliedOpTime) -> Result<()> {
     let path = data.join("durable.mark");
     let old = std::fs::read(&path).context("read the durable mark")?;
@@ -224,11 +225,11 @@ fn move_mark(data: &Path, to: AppliedOpTime) -> Result<()> {
     Ok(file.write_all(&slot)?)
 }
 
-/// Where the slots lie.
+/// The offsets of the slots.
 const SLOTS: [usize; 3] = [0, 48, 512];
 
-/// A directory stands where the new vote is to be written: the vote cannot be kept, so that it must not be given, and
-/// the node must not stay behind as a secondary that follows nobody.
+/// A directory blocks the path of the new vote, so the vote cannot be stored and must not be given. The node must not
+/// stay a secondary that follows nobody.
 #[test]
 fn a_node_that_cannot_keep_its_vote_ends() -> Result<()> {
     let mut set = ReplSet::named("zombie").mongods(2).ours_voting(1).start()?;
@@ -238,7 +239,7 @@ fn a_node_that_cannot_keep_its_vote_ends() -> Result<()> {
     std::fs::create_dir(&in_the_way)?;
     let next = 1 - set.primary_index()?;
     set.await_caught_up()?;
-    // Whether it is elected does not matter: it asks for our vote.
+    // It need not be elected, but it asks for our vote.
     let _ = set.node(next)?.answer("admin", doc! { "replSetStepUp": 1 });
     let status = set.ours_mut()?.await_exit(PATIENCE)?;
     ensure!(status.code() == Some(14), "it ended with {status}");
@@ -254,7 +255,7 @@ fn a_node_that_cannot_keep_its_vote_ends() -> Result<()> {
 
 on_each_version!(the_rollback_id_rises_when_the_end_was_not_clean);
 
-/// Ours and a real mongod, killed and stopped in the same way.
+/// Our node and a real mongod, killed and stopped in the same way.
 fn the_rollback_id_rises_when_the_end_was_not_clean(version: Version) -> Result<()> {
     let mut set = ReplSet::named("rbid").version(version).mongods(2).ours_hidden(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;

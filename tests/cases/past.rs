@@ -1,4 +1,4 @@
-//! Every moment of the history window can be read, and is what the primary was at that moment.
+//! Every timestamp of the history window can be read, and shows the primary's state at that time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ use tests::workload::{Workload, seeds};
 
 on_each_version!(every_remembered_moment_is_read_back);
 
-/// A moment, and what the primary held then.
+/// A timestamp and the primary's state then.
 struct Moment {
     ts: Timestamp,
     picture: Picture,
@@ -60,7 +60,7 @@ fn read_back(version: Version, seed: u64, moments: u32, ops: u32) -> Result<()> 
     set.finish()
 }
 
-/// The primary between two operations; it may still write of itself, then it is looked at again.
+/// Records the primary's state between two operations; repeated if the primary writes by itself meanwhile.
 fn remember(primary: &Node) -> Result<Moment> {
     wait_until("the primary stands still while it is looked at", PATIENCE, || {
         let before = applied(primary)?;
@@ -85,7 +85,7 @@ fn differences(set: &ReplSet, moment: &Moment) -> Result<Vec<String>> {
     Ok(moment.picture.differences(&got))
 }
 
-/// Writes go on beside `look`.
+/// Runs `look` while writes continue.
 fn while_it_writes<T>(workload: &mut Workload, look: impl FnOnce() -> Result<T>) -> Result<T> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -105,7 +105,8 @@ fn while_it_writes<T>(workload: &mut Workload, look: impl FnOnce() -> Result<T>)
     })
 }
 
-/// The window shrinks by and by: a moment is right until it is gone, and what is gone is refused by its name.
+/// The window is reduced step by step: a timestamp reads correctly until it is dropped, and is then refused with the
+/// right error.
 fn trim(set: &ReplSet, remembered: &[Moment]) -> Result<()> {
     let mut gone = 0;
     let reach = || -> Result<i64> {

@@ -1,4 +1,4 @@
-//! What people see who run a node: the tools' answers as golden files, and how servers end and refuse.
+//! What an operator sees: the tools' output, compared with golden files, and how servers stop and refuse.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use tests::servers::Version;
 use tests::understudy;
 use tests::wait::{PATIENCE, wait_until};
 
-/// What a tool said, and its exit code.
+/// The output and exit code of a tool.
 struct Said {
     code: Option<i32>,
     out: String,
@@ -29,7 +29,7 @@ fn tools(args: &[&str], dir: &Path) -> Result<Said> {
     Ok(Said { code: output.status.code(), out: text(output.stdout)?, err: text(output.stderr)? })
 }
 
-/// A set with a past: documents from before the node came, deletes, updates and a drop.
+/// A set with some history: documents older than our node, deletes, updates and a drop.
 fn set_with_a_past(name: &str, our_args: &[&str]) -> Result<ReplSet> {
     let mut set = ReplSet::named(name).start()?;
     let orders: Vec<Document> = (0..300).map(|i| doc! { "_id": i, "n": i % 7 }).collect();
@@ -106,7 +106,7 @@ fn the_tools_answer_as_their_golden_files_say() -> Result<()> {
     set.finish()
 }
 
-/// `TZ` decides how a time is read and shown, and it is said; `--utc` is for scripts.
+/// Times are read and shown in the zone of `TZ`, which the tool mentions. `--utc` is for scripts.
 fn times_are_local_unless_told(from: &str, dir: &Path) -> Result<()> {
     let ask = |args: &[&str]| -> Result<Said> {
         let mut command = Command::new(understudy::tools()?);
@@ -123,7 +123,7 @@ fn times_are_local_unless_told(from: &str, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Without a terminal nobody can be asked.
+/// Without a terminal, a restore that would drop a collection refuses to run.
 fn nothing_is_dropped_unasked(set: &ReplSet, from: &str, at: &str, dir: &Path) -> Result<()> {
     let to = format!("mongodb://127.0.0.1:{}/?directConnection=true", set.primary()?.port());
     let args =
@@ -201,7 +201,7 @@ fn what_the_oplog_has_forgotten_is_found_in_history() -> Result<()> {
     set.finish()
 }
 
-/// As with `| head`: the reader goes before the tool has written.
+/// The reader of the output ends before the tool has written, as with `| head`.
 fn a_reader_may_leave(from: &str, at: &str, dir: &Path) -> Result<()> {
     let mut command = Command::new(understudy::tools()?);
     command.args(["diff", "--from", from, "--form", "json", at, "now"]).current_dir(dir);
@@ -222,14 +222,14 @@ fn change_streams_are_refused_truly(ours: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Nobody listens: it is said at once, by name.
+/// If nothing listens on the port, the tool says so at once and names the address.
 #[test]
 fn a_node_that_is_not_there_is_named() -> Result<()> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     drop(listener);
     let dir = tempfile::tempdir().context("a directory")?;
-    // Built before the clock starts.
+    // Build the tools before the time is measured.
     understudy::tools()?;
     let begun = Instant::now();
     let said = tools(&["find-drop", "--from", &format!("mongodb://127.0.0.1:{port}")], dir.path())?;
@@ -239,7 +239,7 @@ fn a_node_that_is_not_there_is_named() -> Result<()> {
     Ok(())
 }
 
-/// A mongod without a config does not wait for clients to leave, and neither do we.
+/// A mongod without a config does not wait until clients have disconnected, and neither does our node.
 #[test]
 fn a_node_without_a_config_ends_at_once() -> Result<()> {
     let mut set = ReplSet::named("ends").start()?;

@@ -1,9 +1,9 @@
-//! The disk as an enemy: an unreliable libc below the real binary, in a real set with w: 2 writers.
+//! An unreliable disk: a fault-injecting libc below the real binary, in a real set with w: 2 writers.
 //!
-//! Each round the primary is frozen, our node dies (by us, or by what its disk did to it), the power is cut, and the
-//! node starts alone. Whatever it acknowledged must be there; only after syncs that lied may it be gone. Then the node
-//! mostly knows; it cannot know where the same disk lied about its durable mark. At the end it follows again, with the
-//! primary's data.
+//! Each round the primary is suspended, our node dies (killed, or because of its disk), the power is cut, and the
+//! node starts alone. Everything it acknowledged must be there, except after syncs that lied. In that case the node
+//! usually detects the loss; it cannot if the same disk lied about its durable mark, too. At the end it follows again
+//! and has the primary's data.
 //!
 //! `SEED=7` replays a round, `SEEDS=300` runs as many.
 
@@ -23,7 +23,7 @@ use tests::servers::Version;
 use tests::wait::{PATIENCE, wait_until};
 use tests::workload::seeds;
 
-/// What the disk does besides losing its power.
+/// The faults of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Enemy {
     PowerCut,
@@ -44,7 +44,7 @@ const ENEMIES: [Enemy; 6] = [
 ];
 const VERSIONS: [Version; 3] = [Version::V8_2, Version::V5_0, Version::V4_4];
 
-/// What the node may log about such a disk.
+/// Log lines that are expected with such a disk.
 const TOLD_BY_THE_DISK: &[&str] = &[
     "Input/output error",
     "No space left on device",
@@ -54,16 +54,16 @@ const TOLD_BY_THE_DISK: &[&str] = &[
     "Error during startup, terminating",
 ];
 
-/// How the node came back.
+/// The state of the node after the power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// With all that it had acknowledged.
+    /// It has everything that it had acknowledged.
     Whole,
-    /// It lacks something, and says so.
+    /// It lacks something and reports it.
     KnowsItsLoss,
-    /// It lacks something and can't know: its disk lied about the mark, too.
+    /// It lacks something and cannot know, because its disk lied about the mark, too.
     LostUnnoticed,
-    /// It does not start on what the disk left.
+    /// It refuses to start with what the disk left.
     Refuses,
 }
 
@@ -94,7 +94,7 @@ fn round(seed: u64) -> Result<(Enemy, Outcome, Lost)> {
     let disk = Disk::below(&set.ours()?.data_path(), &set.scratch().path().join("disk"))?;
     set.ours_mut()?.stop()?;
     *set.ours_mut()?.environment_mut() = disk.environment(plan(enemy, &mut rng))?;
-    // A disk that fails at once keeps it from starting: then nothing was acknowledged either.
+    // A disk that fails at once prevents the start: then nothing was acknowledged either.
     let _ = set.ours_mut()?.restart();
     let enough = rng.random_range(20..250);
     let (outcome, lost) = dies_while_written_to(&mut set, enough, |set, acknowledged| {
@@ -137,8 +137,8 @@ fn plan(enemy: Enemy, rng: &mut StdRng) -> Plan {
     }
 }
 
-/// Writes until enough is acknowledged, or the node is dead. Then the node is killed, and `then` runs while the primary
-/// is frozen, so that it cannot give the node anything again.
+/// Writes until enough is acknowledged or the node is dead. Then the node is killed, and `then` runs while the
+/// primary is suspended, so that it cannot resend anything.
 fn dies_while_written_to<T>(
     set: &mut ReplSet,
     enough: usize,
@@ -187,7 +187,7 @@ fn write(stop: &AtomicBool, port: u16, writer: u32, acknowledged: &Mutex<HashSet
     }
 }
 
-/// With the primary frozen, what the node has is what its disk kept.
+/// Starts the node while the primary is suspended, so that the node has only what its disk kept.
 fn start_alone(set: &mut ReplSet, acknowledged: &Mutex<HashSet<String>>) -> Result<Outcome> {
     if let Err(error) = set.ours_mut()?.restart() {
         ensure!(!set.ours_mut()?.is_running(), "it neither starts nor ends: {error:#}");
@@ -229,7 +229,7 @@ fn ids(node: &Node) -> Result<HashSet<String>> {
     Ok(found)
 }
 
-/// Documents, indexes and counts agree.
+/// Checks that documents, indexes and counts agree.
 fn check_indexes(node: &Node) -> Result<()> {
     let report = node.run("shop", doc! { "validate": "kept", "full": true })?;
     ensure!(report.get_bool("valid")?, "{report}");

@@ -1,4 +1,4 @@
-//! Prepared transactions outlive everything: a copy taken meanwhile, kill -9, other writes.
+//! Prepared transactions survive everything: an initial sync meanwhile, SIGKILL, other writes.
 
 use anyhow::{Context, Result, ensure};
 use bson::{Document, Timestamp, doc};
@@ -15,7 +15,7 @@ fn prepared_transactions_survive_a_copy_and_a_kill(version: Version) -> Result<(
     let mut set = ReplSet::named("prepared").version(version).start()?;
     let documents: Vec<Document> = (0..100).map(|i| doc! { "_id": i, "n": 0 }).collect();
     set.primary()?.run("shop", doc! { "insert": "c", "documents": documents })?;
-    // Two are undecided and one is open while we copy.
+    // Two transactions are undecided and one is open during the initial sync.
     let mut kept = Prepared::new(set.primary()?, 0)?;
     let mut dropped = Prepared::new(set.primary()?, 10)?;
     let mut open = set.primary()?.client().start_session().run()?;

@@ -1,4 +1,5 @@
-//! Who may do what: our answers beside a real secondary's, for every built-in role and every command that we have.
+//! Authorization: compares our replies with a real secondary's, for every built-in role and every command that we
+//! have.
 
 use std::collections::BTreeSet;
 
@@ -21,11 +22,11 @@ on_each_version!(
 
 const KEY: &str = "dGhlIGtleSBvZiB0aGUgcHJpdmlsZWdlcyB0ZXN0";
 
-/// Three kinds of places: where the roles are, another database, and what belongs to the system.
+/// Three namespaces: the roles' own database, another database, and a system collection.
 const PLACES: [(&str, &str); 3] =
     [("shop", "carts"), ("other", "things"), ("admin", "system.users")];
 
-/// Commands that would end the server or the login, and those of shards, whose body only a shard understands.
+/// Commands that would end the server or the login, and sharding commands whose body only a shard understands.
 const NOT_TRIED: [&str; 7] = [
     "authenticate",
     "logout",
@@ -36,7 +37,7 @@ const NOT_TRIED: [&str; 7] = [
     "splitChunk",
 ];
 
-/// A set with a primary, a real hidden secondary and ours, and some documents.
+/// A set with a primary, a real hidden secondary and our node, and some documents.
 fn set(version: Version) -> Result<(ReplSet, usize)> {
     let mut set =
         ReplSet::named("privileges").version(version).key_file(KEY).ours_hidden(1).start()?;
@@ -52,7 +53,7 @@ fn set(version: Version) -> Result<(ReplSet, usize)> {
     Ok((set, real))
 }
 
-/// A user of each built-in role, and one without any.
+/// Creates a user for each built-in role, and one without any.
 fn create_users(set: &ReplSet) -> Result<Vec<String>> {
     let primary = set.primary()?;
     let reply = primary.admin(doc! { "rolesInfo": 1, "showBuiltinRoles": true })?;
@@ -67,7 +68,7 @@ fn create_users(set: &ReplSet) -> Result<Vec<String>> {
     for role in names(&reply)? {
         let db = if of_databases.contains(&role) { "shop" } else { "admin" };
         let roles = [doc! { "role": &role, "db": db }];
-        // Not by the role's own name: nobody else may be called `__system`.
+        // The user is not named like the role, since `__system` is reserved.
         let user = format!("user-of-{role}");
         primary.admin(doc! { "createUser": &user, "pwd": "pw", "roles": roles.to_vec() })?;
         users.push(user);
@@ -76,7 +77,7 @@ fn create_users(set: &ReplSet) -> Result<Vec<String>> {
     Ok(users)
 }
 
-/// A well-formed command that does no harm on a secondary.
+/// A valid body of a command that does no harm on a secondary.
 fn body(name: &str, db: &str, coll: &str) -> Document {
     let ns = format!("{db}.{coll}");
     match name {
@@ -184,7 +185,7 @@ fn body(name: &str, db: &str, coll: &str) -> Document {
     }
 }
 
-/// Commands that both have, but for those that would end something.
+/// Commands that both have, except those that would end something.
 fn commands(ours: &Node, real: &Node) -> Result<Vec<(String, bool)>> {
     let (ours, real) = (all_commands(ours)?, all_commands(real)?);
     let mut both = Vec::new();
@@ -201,7 +202,7 @@ fn all_commands(node: &Node) -> Result<Document> {
     Ok(node.admin(doc! { "listCommands": 1 })?.get_document("commands")?.clone())
 }
 
-/// 13, or something else.
+/// True for error 13 (Unauthorized).
 fn is_refused(client: &Client, db: &str, command: Document) -> Result<(bool, Document)> {
     let answer = driver::answer(client, db, command)?;
     Ok((answer.get_i32("code").is_ok_and(|code| code == UNAUTHORIZED), answer))
@@ -236,7 +237,7 @@ fn compare(
     Ok(differences)
 }
 
-/// Each role, each command, three kinds of places.
+/// Each role, each command, three namespaces.
 fn every_role_may_do_with_us_what_it_may_do_with_a_mongod(version: Version) -> Result<()> {
     let (set, real) = set(version)?;
     let users = create_users(&set)?;
@@ -254,7 +255,8 @@ fn every_role_may_do_with_us_what_it_may_do_with_a_mongod(version: Version) -> R
     set.finish()
 }
 
-/// Nobody, before and after a login that failed: the same commands are open as with a mongod, and nothing is told.
+/// An unauthenticated client, before and after a failed login, may run the same commands as on a mongod, and learns
+/// nothing.
 fn nobody_may_do_nothing(version: Version) -> Result<()> {
     let (set, real) = set(version)?;
     create_users(&set)?;
@@ -269,14 +271,14 @@ fn nobody_may_do_nothing(version: Version) -> Result<()> {
         let (refused, answer) = is_refused(&our_client, on, body(name, db, coll))?;
         ensure!(refused || is_open(name, version), "{name} is open to nobody: {answer}");
     }
-    // What would end something, and what only we have.
+    // Commands that would end something, and those that only we have.
     for name in all_commands(ours)?.keys() {
         let (on, coll) = ("admin", "carts");
         if list.iter().any(|(tried, _)| tried == name) || LOGS_IN.contains(&name.as_str()) {
             continue;
         }
         let (refused, answer) = is_refused(&our_client, on, body(name, on, coll))?;
-        // Some are of 4.4 and 5.0 alone.
+        // Some commands exist only in 4.4 and 5.0.
         let unknown = answer.get_i32("code").is_ok_and(|code| code == COMMAND_NOT_FOUND);
         ensure!(refused || unknown || is_open(name, version), "{name} is open to nobody: {answer}");
     }
@@ -300,12 +302,12 @@ fn nobody_may_do_nothing(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// While there are no users, somebody on the same machine may do with us what they may do with a real secondary.
+/// While there are no users, a local client may do the same as on a real secondary.
 fn the_localhost_exception_is_that_of_a_secondary(version: Version) -> Result<()> {
     let (set, real) = set(version)?;
     let (ours, real) = (set.ours()?, set.node(real)?);
     let mut list = commands(ours, real)?;
-    // A mongod does not answer these to nobody, ever: the second only in 8.2.
+    // A mongod never answers these to an unauthenticated client: the second only in 8.2.
     list.retain(|(name, _)| match name.as_str() {
         "killSessions" => false,
         "killAllSessionsByPattern" => version < Version::V8_2,
@@ -325,7 +327,7 @@ fn the_localhost_exception_is_that_of_a_secondary(version: Version) -> Result<()
     set.finish()
 }
 
-/// First messages of clients that tell too much about themselves, too little, or twice.
+/// First messages with too much, too little or duplicate client metadata.
 fn greetings() -> Vec<(String, Vec<u8>)> {
     let driver = doc! { "name": "d", "version": "1" };
     let client = doc! { "driver": &driver, "os": { "type": "Linux" } };
@@ -363,18 +365,18 @@ fn greetings() -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// How one logs in and out.
+/// Commands for logging in and out.
 const LOGS_IN: [&str; 4] = ["authenticate", "logout", "saslContinue", "saslStart"];
 
 fn is_open(name: &str, version: Version) -> bool {
     OPEN.contains(&name) || (version < Version::V8_2 && OPEN_ONCE.contains(&name))
 }
 
-/// What needs no login.
+/// Commands that need no login.
 const OPEN: [&str; 6] =
     ["_isSelf", "connectionStatus", "hello", "isMaster", "listCommands", "ping"];
 
-/// What needed none before 8.0.
+/// Commands that needed no login before 8.0.
 const OPEN_ONCE: [&str; 2] = ["buildInfo", "whatsmyuri"];
 
 const UNAUTHORIZED: i32 = 13;

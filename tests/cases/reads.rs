@@ -1,4 +1,4 @@
-//! Our node beside a real hidden secondary of the same set: the same commands to both, the same answers.
+//! Compares our node with a real hidden secondary of the same set: the same commands, the same replies.
 
 use anyhow::{Context, Result, ensure};
 use bson::{Bson, Document, doc, oid::ObjectId, spec::BinarySubtype};
@@ -9,7 +9,7 @@ use tests::repl_set::{Member, ReplSet};
 use tests::servers::Version;
 use tests::wait::PATIENCE;
 
-/// A primary, our node, and a real hidden secondary, all with the same few documents.
+/// A primary, our node, and a real hidden secondary with the same few documents.
 fn set_with_both(test: &str, version: Version) -> Result<(ReplSet, usize)> {
     let mut set = ReplSet::named(test).version(version).ours_hidden(1).start()?;
     let real = mongod::options("real", version, Some(set.name()))?;
@@ -38,7 +38,7 @@ fn set_with_both(test: &str, version: Version) -> Result<(ReplSet, usize)> {
     Ok((set, real))
 }
 
-/// What no two servers share: ids of cursors, names of temporary collections, the time that is left.
+/// Replaces what differs between any two servers: cursor ids, names of temporary collections, remaining times.
 fn settled(mut answer: Document) -> Document {
     if let Ok(cursor) = answer.get_document_mut("cursor")
         && cursor.get_i64("id").is_ok_and(|id| id != 0)
@@ -63,7 +63,7 @@ fn settled(mut answer: Document) -> Document {
 fn out_and_merge_write_to_the_primary() -> Result<()> {
     let (set, real) = set_with_both("writing-stages", Version::V8_2)?;
     let (primary, ours, real) = (set.primary()?, set.ours()?, set.node(real)?);
-    // Each server has targets of its own, in a database of its own.
+    // Each server writes to its own database.
     for db in ["by_real", "by_ours"] {
         let old = [doc! { "_id": 1, "old": true }, doc! { "_id": 1_000, "old": true }];
         primary.run(db, doc! { "insert": "target", "documents": old.to_vec() })?;
@@ -99,7 +99,7 @@ fn out_and_merge_write_to_the_primary() -> Result<()> {
     set.finish()
 }
 
-/// The pipeline with the name of the database in place of `DB`.
+/// The pipeline with `DB` replaced by the database name.
 fn aggregate(stages: &[Document], db: &str) -> Document {
     fn named(value: Bson, db: &str) -> Bson {
         match value {
@@ -124,7 +124,7 @@ fn in_words_of_both(mut answer: Document, db: &str) -> Document {
     answer
 }
 
-/// Collections of a database: their options, indexes and documents.
+/// The collections of a database: their options, indexes and documents.
 fn contents(primary: &Node, db: &str) -> Result<Vec<Document>> {
     let listed = primary.run(db, doc! { "listCollections": 1 })?;
     let listed = listed.get_document("cursor")?.get_array("firstBatch")?;
@@ -139,7 +139,7 @@ fn contents(primary: &Node, db: &str) -> Result<Vec<Document>> {
         let indexes = primary.run(db, doc! { "listIndexes": name })?;
         let mut indexes = indexes.get_document("cursor")?.get_array("firstBatch")?.clone();
         indexes.sort_by_key(ToString::to_string);
-        // An `_id` that a server has made up is its own.
+        // Generated `_id`s differ.
         let documents = found.get_document("cursor")?.get_array("firstBatch")?.iter();
         let documents: Vec<Bson> = documents
             .map(|doc| match doc.as_document().cloned() {
@@ -159,7 +159,7 @@ fn contents(primary: &Node, db: &str) -> Result<Vec<Document>> {
     Ok(out)
 }
 
-/// A name, and the stages over the documents of `test.c`.
+/// Names, and stages over the documents of `test.c`.
 fn writing_pipelines() -> Vec<(String, Vec<Document>)> {
     let into = |coll: &str| doc! { "db": "DB", "coll": coll };
     let few = || doc! { "$match": { "_id": { "$lt": 3 } } };
@@ -250,7 +250,7 @@ fn reads_are_answered_like_a_real_secondarys() -> Result<()> {
     set.finish()
 }
 
-/// Documents shown with their keys and places, plans that an index answers alone, stages that tell of the server.
+/// Finds that return keys and record ids, covered plans, and stages that show the server.
 fn keys_and_places() -> Vec<(&'static str, &'static str, Document)> {
     let find = |mut command: Document| {
         command.insert("limit", 5);
@@ -378,7 +378,7 @@ fn keys_and_places() -> Vec<(&'static str, &'static str, Document)> {
     ]
 }
 
-/// A name for the list of known differences, the database, the command.
+/// Commands with names for the list of known differences, and their databases.
 fn reads() -> Vec<(&'static str, &'static str, Document)> {
     let session = |n: u8| {
         let id = bson::Binary { subtype: BinarySubtype::Uuid, bytes: vec![n; 16] };
@@ -410,7 +410,7 @@ fn reads() -> Vec<(&'static str, &'static str, Document)> {
         ("a moment that is gone", "test", at(bson::Timestamp { time: 2, increment: 0 })),
         ("a moment that is none", "test", at(bson::Timestamp { time: 0, increment: 0 })),
         ("ping with a concern", "test", doc! { "ping": 1, "readConcern": { "level": "majority" } }),
-        // Transactions and sessions. The driver sends a session of its own with each command.
+        // Transactions and sessions. The driver adds its own session to each command.
         ("a transaction", "test", transaction(doc! { "find": "c", "startTransaction": true })),
         ("txnNumber of a read", "test", doc! { "find": "c", "txnNumber": 1_i64 }),
         ("autocommit alone", "test", doc! { "find": "c", "autocommit": false }),
@@ -436,17 +436,17 @@ fn reads() -> Vec<(&'static str, &'static str, Document)> {
         ("unknown field of find", "test", doc! { "find": "c", "nothing": 1 }),
         ("find of no name", "test", doc! { "find": "" }),
         ("find of a number", "test", doc! { "find": 1 }),
-        // $text, as far as it is there.
+        // Invalid `$text` queries.
         ("$text of a wrong type", "test", filtered(doc! { "$text": 1 })),
         ("$text without $search", "test", filtered(doc! { "$text": {} })),
-        // Filters that cost.
+        // Expensive filters.
         ("thousands of branches", "test", filtered(doc! { "$or": many, "_id": 5 })),
         ("a long list", "test", filtered(doc! { "_id": { "$in": long } })),
         ("nested deep", "test", filtered(deep(80))),
         ("nested too deep", "test", filtered(deep(120))),
         ("a regex that is none", "test", filtered(doc! { "s": { "$regex": "(" } })),
         ("a regex that never ends", "test", filtered(doc! { "s": { "$regex": "(t+e*x*t*)+z" } })),
-        // What tools ask.
+        // Commands that tools use.
         ("profile", "test", doc! { "profile": -1 }),
         ("getParameter", "admin", doc! { "getParameter": 1, "cursorTimeoutMillis": 1 }),
         ("listIndexes of nothing", "test", doc! { "listIndexes": "nothing" }),

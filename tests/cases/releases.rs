@@ -1,4 +1,5 @@
-//! What came with a later release is unknown to an older one: our node beside a real hidden secondary of that release.
+//! Features of later releases are unknown to older ones: compares our node with a real hidden secondary of the older
+//! release.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -44,7 +45,7 @@ fn unknown_as_on(test: &str, version: Version) -> Result<()> {
     set.finish()
 }
 
-/// A refusal may quote the command with what the driver adds to it: the session, the cluster time.
+/// Removes what the driver adds to a quoted command: the session, the cluster time.
 fn settled(mut answer: Document) -> Document {
     if let Ok(text) = answer.get_str("errmsg")
         && let (Some(from), Some(to)) = (text.find(", $db: "), text.rfind(" }. "))
@@ -77,7 +78,7 @@ fn commands() -> Vec<Document> {
         .into_iter()
         .map(|stage| doc! { "aggregate": "c", "pipeline": [stage], "cursor": {} })
         .collect();
-    // Refusals that have other codes, or that show the query.
+    // Errors with different codes, or that show the query.
     for stage in [
         doc! { "$project": { "x": { "$add": ["a", 1] } } },
         doc! { "$project": { "x": { "$divide": [1, 0] } } },
@@ -103,7 +104,7 @@ fn commands() -> Vec<Document> {
     commands
 }
 
-/// Options that came later than the stage or the operator that has them.
+/// Options that are newer than their stage or operator.
 fn options() -> Vec<Document> {
     let lookup = |spec: Document| doc! { "$lookup": spec };
     vec![

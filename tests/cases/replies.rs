@@ -1,6 +1,6 @@
-//! Our replies beside a real mongod's, command by command, errors included.
+//! Compares our replies with a real mongod's, command by command, including errors.
 //!
-//! Both servers stand alone. What they may differ in is in `known_differences.toml`.
+//! Both servers are standalone. Accepted differences are in `known_differences.toml`.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -28,7 +28,7 @@ fn a_standalone_answers_like_mongod() -> Result<()> {
     Ok(())
 }
 
-/// A name for the list of known differences, the database, the command.
+/// Commands with names for the list of known differences, and their databases.
 fn commands() -> Vec<(&'static str, &'static str, Document)> {
     vec![
         ("hello", "admin", doc! { "hello": 1 }),

@@ -1,4 +1,4 @@
-//! The source's oplog no longer reaches back to where we stopped.
+//! The source's oplog no longer contains the entry at which we stopped.
 
 use anyhow::{Context, Result, ensure};
 use bson::{Bson, Document, Timestamp, doc};
@@ -38,7 +38,7 @@ fn too_stale_is_said_and_a_new_copy_helps(version: Version) -> Result<()> {
     let refused = set.ours()?.answer("shop", doc! { "find": "c" })?;
     ensure!(refused.get_i32("code")? == NOT_PRIMARY_OR_SECONDARY, "{refused}");
     set.expect_log("too stale");
-    // What the message says helps.
+    // The advice in the message works.
     ensure!(set.ours_mut()?.stop()?.success());
     set.ours_mut()?.wipe()?;
     set.ours_mut()?.restart()?;

@@ -41,7 +41,7 @@ fn a_transaction_beyond_16_mib_is_followed(version: Version) -> Result<()> {
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
     set.primary()?.run("shop", doc! { "create": "bulk" })?;
     for commit in [true, false] {
-        // Under pressure the server may ask to try the whole transaction again.
+        // Under load the server may ask to retry the whole transaction.
         wait_until("the transaction goes through", PATIENCE, || {
             large_transaction(set.primary()?, commit).map(Some)
         })?;
@@ -66,7 +66,8 @@ fn large_transaction(primary: &Node, commit: bool) -> Result<()> {
     Ok(())
 }
 
-/// What the oplog does not carry: images of find-and-modify and, with prepared transactions too, of change streams.
+/// Rows that the oplog does not contain: images of find-and-modify and of change streams, also with prepared
+/// transactions.
 #[test]
 fn derived_rows_are_those_of_a_real_secondary() -> Result<()> {
     let mut set = ReplSet::named("derived").ours_hidden(1).start()?;
@@ -86,7 +87,7 @@ fn derived_rows_are_those_of_a_real_secondary() -> Result<()> {
     ensure!(counts.done > counts.refused, "the server refused most of it: {counts:?}");
     set.await_caught_up()?;
     for name in ["image_collection", "system.preimages", "transactions"] {
-        // As bytes: a NaN is no other NaN's equal.
+        // Compared as bytes, since NaN does not equal NaN.
         let rows = |node: &Node| -> Result<Vec<RawDocumentBuf>> {
             let rows = node.client().database("config").collection::<RawDocumentBuf>(name);
             Ok(rows.find(doc! {}).sort(doc! { "_id": 1 }).run()?.collect::<Result<_, _>>()?)
@@ -101,8 +102,8 @@ fn derived_rows_are_those_of_a_real_secondary() -> Result<()> {
     set.finish()
 }
 
-/// Below 5.0 each member trims for itself; from 5.0 on the primary's deletes are followed. A secondary's order is the oplog's,
-/// also where the primary's own differs.
+/// Below 5.0 each member trims by itself; since 5.0 the primary's deletes are applied. A secondary's order is the
+/// oplog's, even if the primary's own differs.
 fn capped_collections_are_trimmed_alike(version: Version) -> Result<()> {
     let set = ReplSet::named("capped").version(version).ours_hidden(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
@@ -130,7 +131,7 @@ fn capped_collections_are_trimmed_alike(version: Version) -> Result<()> {
             .try_for_each(|writer| writer.join().map_err(|_| anyhow!("a writer panicked"))?)
     })?;
     set.await_caught_up()?;
-    // collMod of limits came with 6.0.
+    // collMod supports these limits since 6.0.
     if version == Version::V8_2 {
         let limits = doc! { "collMod": "by_max", "cappedSize": 900_000, "cappedMax": 31 };
         primary.run("shop", limits)?;
@@ -145,7 +146,7 @@ fn capped_collections_are_trimmed_alike(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// The text below `path` of each document, in the collection's own order.
+/// The value at `path` of each document, in natural order.
 fn ids(node: &Node, db: &str, name: &str, filter: Document, path: &str) -> Result<Vec<String>> {
     let collection = node.client().database(db).collection::<Document>(name);
     let found = collection.aggregate([

@@ -1,4 +1,4 @@
-//! Cursors over collections that lose their oldest documents: the same answers as from a mongod, on each version.
+//! Cursors on collections whose oldest documents are removed: the same replies as from a mongod, for each release.
 
 use anyhow::{Context, Result, ensure};
 use bson::{Bson, Document, Timestamp, doc};
@@ -15,7 +15,7 @@ on_each_version!(
     commands_agree_on_the_collections_of_local,
 );
 
-/// What a command answered: the documents and whether the cursor is open, or the code and the text.
+/// The reply to a command: the documents and whether the cursor is open, or the code and text of the error.
 type Said = Result<(Vec<Bson>, bool), (i32, String)>;
 
 fn tailing_is_answered_as_by_a_mongod(version: Version) -> Result<()> {
@@ -134,7 +134,7 @@ fn oplog_cursors_tell_where_to_resume(version: Version) -> Result<()> {
     let entries = oplog.get_document("cursor")?.get_array("firstBatch")?.clone();
     let times: Vec<Timestamp> =
         entries.iter().filter_map(|entry| entry.as_document()?.get_timestamp("ts").ok()).collect();
-    // Both have the last ones; ours begins where its initial sync did.
+    // Both have the last entries; our oplog begins where the initial sync did.
     let [from, .., to] = times.get(times.len() - 4..).context("a short oplog")? else {
         anyhow::bail!("no four entries")
     };
@@ -170,7 +170,7 @@ fn oplog_cursors_tell_where_to_resume(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// What is in `local` is found by every command that reads.
+/// Every reading command finds the collections of `local`.
 fn commands_agree_on_the_collections_of_local(version: Version) -> Result<()> {
     let set = start("local", version)?;
     let names = [
@@ -182,7 +182,7 @@ fn commands_agree_on_the_collections_of_local(version: Version) -> Result<()> {
         "replset.oplogTruncateAfterPoint",
     ];
     for node in both(&set)? {
-        // The oplog grows all the time.
+        // The oplog grows all the time, so a fixed entry is compared.
         let newest = doc! { "find": "oplog.rs", "sort": { "$natural": -1 }, "limit": 1 };
         let newest = node.run("local", newest)?;
         let newest = newest.get_document("cursor")?.get_array("firstBatch")?.first().cloned();
@@ -236,7 +236,7 @@ fn start(name: &str, version: Version) -> Result<ReplSet> {
     Ok(set)
 }
 
-/// The code and the text of a refused command.
+/// The code and text of a refused command.
 fn refusal(error: &anyhow::Error) -> Result<(i32, String)> {
     let error = error.downcast_ref::<mongodb::error::Error>().context("not from the server")?;
     match &*error.kind {
@@ -249,7 +249,7 @@ fn both(set: &ReplSet) -> Result<[&Node; 2]> {
     Ok([set.primary()?, set.ours()?])
 }
 
-/// A cursor and what it said last.
+/// A cursor and its last reply.
 struct Cursor<'a> {
     node: &'a Node,
     coll: &'a str,
@@ -295,7 +295,7 @@ impl<'a> Cursor<'a> {
             }
             Err(error) => {
                 let (code, text) = refusal(&error.into())?;
-                // Places and cursors are each member's own.
+                // Positions and cursor ids differ between members.
                 Err((code, text.replace(|c: char| c.is_ascii_digit(), "")))
             }
         };

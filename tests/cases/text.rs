@@ -1,4 +1,5 @@
-//! Text search: the same `$text` queries to a real primary and to our node, scores to the last bit.
+//! Text search: sends the same `$text` queries to a real primary and to our node; scores must be equal to the last
+//! bit.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
@@ -13,7 +14,7 @@ use tests::{
     workload::seeds,
 };
 
-/// Rules, errors, plans and what commands make of a search.
+/// Rules, errors, plans, and commands with a text search.
 #[test]
 fn searches_are_answered_as_the_primary_answers_them() -> Result<()> {
     let mut set = ReplSet::named("text-rules").version(Version::V8_2).start()?;
@@ -71,7 +72,7 @@ fn searches_are_answered_as_the_primary_answers_them() -> Result<()> {
     set.finish()
 }
 
-/// Random documents and searches in many languages, through initial sync, index builds, updates and deletes.
+/// Random documents and searches in many languages, with initial sync, index builds, updates and deletes.
 #[test]
 fn random_texts_are_found_with_the_scores_of_the_primary() -> Result<()> {
     for seed in seeds(1) {
@@ -87,7 +88,7 @@ fn random_texts_are_found_with_the_scores_of_the_primary() -> Result<()> {
         set.add(options, Member { votes: 0 })?;
         set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
         for (name, spec) in &indexes {
-            // The copied index takes writes; another collection's is built while we follow.
+            // The cloned index gets writes; an index on another collection is built while we follow.
             random.fill(set.primary()?, name, 1000)?;
             random.change(set.primary()?, name)?;
             let built = format!("{name}_built");
@@ -119,7 +120,7 @@ fn index(primary: &Node, name: &str, spec: Document) -> Result<()> {
     Ok(())
 }
 
-/// Asks both and collects what differs.
+/// Asks both and collects the differences.
 struct Judge<'s> {
     primary: &'s Node,
     ours: &'s Node,
@@ -135,11 +136,11 @@ impl<'s> Judge<'s> {
         Ok(Self { primary, ours, known, asked: 0, complaints: Vec::new() })
     }
 
-    /// `by_id`: the documents are found in no order, and are compared by their `_id`.
+    /// With `by_id` the documents come in no particular order, and are compared by their `_id`.
     fn ask(&mut self, command: &Document, by_id: bool) -> Result<()> {
         let answer = |node: &Node| -> Result<Document> {
             let mut answer = node.answer("test", command.clone())?;
-            // With scores documents come as mongod's hash table has them.
+            // With scores documents come in the order of mongod's hash table.
             let shown = format!("{command}");
             let unordered = by_id || shown.contains("textScore") || shown.contains("$or");
             if let Ok(cursor) = answer.get_document_mut("cursor")
@@ -155,7 +156,7 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// The stages of the plan, by the fields that tell what it is.
+    /// The stages of the plan with their relevant fields.
     fn explain(&mut self, command: &Document) -> Result<()> {
         let explain = doc! { "explain": command.clone(), "verbosity": "queryPlanner" };
         let answer = |node: &Node| -> Result<Document> {
@@ -171,7 +172,7 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// How many keys each index has.
+    /// Compares the number of keys in each index.
     fn keys(&mut self, name: &str) -> Result<()> {
         let keys = |node: &Node| -> Result<Document> {
             let report = node.run("test", doc! { "validate": name })?;
@@ -437,7 +438,7 @@ fn pipelines() -> Vec<Document> {
     all
 }
 
-/// Queries whose plans are shown as the primary shows them.
+/// Queries whose plans must be shown as by the primary.
 fn plans() -> Vec<Document> {
     let score = doc! { "s": { "$meta": "textScore" } };
     let find = |name: &str, filter: Document| doc! { "find": name, "filter": filter };
@@ -472,7 +473,7 @@ fn plans() -> Vec<Document> {
     ]
 }
 
-/// Random texts, documents, indexes and searches.
+/// Generates random texts, documents, indexes and searches.
 struct Random(StdRng);
 
 const LANGUAGES: [&str; 16] = [

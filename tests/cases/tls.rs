@@ -1,4 +1,4 @@
-//! TLS on the one port, with real members and real clients; certificates as members and as users.
+//! TLS on the one port, with real members and clients; certificates of members and of users.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +18,7 @@ on_each_version!(a_set_with_tls_and_a_key, a_set_with_x509_members);
 
 const KEY: &str = "dGhlIGtleSBvZiB0aGUgdGxzIHRlc3Rz";
 
-/// Members with a key file over TLS: nobody speaks plainly, and nobody comes without a certificate.
+/// Members with a key file over TLS: plain connections and clients without a certificate are refused.
 fn a_set_with_tls_and_a_key(version: Version) -> Result<()> {
     let options = ReplSet::named("tls-key").version(version).key_file(KEY).tls(Tls::WithKeyFile);
     let set = options.ours_voting(1).start()?;
@@ -31,7 +31,7 @@ fn a_set_with_tls_and_a_key(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// Members known by their certificates, and a user known by its own.
+/// Members and a user authenticate by certificates.
 fn a_set_with_x509_members(version: Version) -> Result<()> {
     let set = ReplSet::named("x509").version(version).tls(Tls::X509).ours_voting(1).start()?;
     works(&set)?;
@@ -60,7 +60,7 @@ fn a_set_with_x509_members(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// mongosh, the Node driver and mongodump, each known by its certificate.
+/// mongosh, the Node driver and mongodump, each authenticated by a certificate.
 fn shell_node_and_dump(set: &ReplSet, certificate: &Path) -> Result<()> {
     let (ca, port) = (path(set.ca_file()?), set.ours()?.port());
     let uri = format!(
@@ -80,7 +80,7 @@ fn shell_node_and_dump(set: &ReplSet, certificate: &Path) -> Result<()> {
     let args = [&["--ssl", &ca, &pem][..], &who, &what].concat();
     scripts::tool("mongodump", port, &args, dir.path())?;
     ensure!(dir.path().join("dump/shop/c.bson").exists(), "no dump");
-    // Our own tools come by the connection string too; here as a member.
+    // Our own tools use the connection string, too; here as a member.
     let member = set.authority()?.issue("tools", "members")?;
     let uri = uri.replace(path(certificate), path(&member));
     let seen = scripts::understudy_tools(&["at", "--from", &uri, "now"], dir.path())?;
@@ -88,8 +88,8 @@ fn shell_node_and_dump(set: &ReplSet, certificate: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Going out: a member whose certificate is for another host, or from an authority that we don't know, is not followed,
-/// unless the switches say so.
+/// A source whose certificate is for another host or from an unknown authority is not followed, unless the options
+/// allow it.
 #[test]
 fn a_source_with_a_bad_certificate_is_not_followed() -> Result<()> {
     let mut set = ReplSet::named("tls-out").key_file(KEY).tls(Tls::WithKeyFile).start()?;
@@ -110,7 +110,7 @@ fn a_source_with_a_bad_certificate_is_not_followed() -> Result<()> {
     restart_with(&mut set, |args| args.push("--tlsAllowInvalidHostnames".to_owned()))?;
     works(&set)?;
 
-    // A CAFile of strangers, and for our own clients the right one still.
+    // Our node gets a CAFile of another authority; its own clients still use the right one.
     let strangers = Authority::new(set.scratch().path(), "strangers")?;
     let ca = path(set.ca_file()?).to_owned();
     restart_with(&mut set, |args| {
@@ -132,7 +132,7 @@ fn restart_with(set: &mut ReplSet, change: impl FnOnce(&mut Vec<String>)) -> Res
     ours.restart()
 }
 
-/// On the way from the key to certificates: each side sends one and takes both.
+/// Moving from the key to certificates: each side sends one and accepts both.
 #[test]
 fn members_go_from_the_key_to_certificates() -> Result<()> {
     for (theirs, own) in [("sendKeyFile", "sendX509"), ("sendX509", "sendKeyFile")] {
@@ -159,7 +159,7 @@ fn works(set: &ReplSet) -> Result<()> {
 }
 
 fn refuses(node: &Node, security: &Security) -> Result<()> {
-    // A driver tries again and again when a handshake fails.
+    // A driver retries failed handshakes for this time.
     let security = Security { patience: Some(REFUSED_WITHIN), ..security.clone() };
     let client = node.client_as(&security)?;
     let answer = driver::answer(&client, "admin", doc! { "ping": 1 });
@@ -167,7 +167,7 @@ fn refuses(node: &Node, security: &Security) -> Result<()> {
     Ok(())
 }
 
-/// All of them at once.
+/// Tries all of them concurrently.
 fn refuses_all(node: &Node, securities: &[Security]) -> Result<()> {
     std::thread::scope(|scope| {
         let tries: Vec<_> =
@@ -176,10 +176,10 @@ fn refuses_all(node: &Node, securities: &[Security]) -> Result<()> {
     })
 }
 
-/// Long for a server that would let somebody in, short for a test.
+/// Long enough for a server that would accept the client, short enough for a test.
 const REFUSED_WITHIN: Duration = Duration::from_secs(3);
 
-/// Ours alone, with these arguments besides the certificate.
+/// Starts our server alone, with these arguments.
 fn alone(scratch: &mut Scratch, name: &str, args: &[&str], security: Security) -> Result<Node> {
     let mut options = understudy::options(name, None)?;
     options.args = args.iter().map(|&arg| arg.to_owned()).collect();
@@ -187,7 +187,7 @@ fn alone(scratch: &mut Scratch, name: &str, args: &[&str], security: Security) -
     Node::start(options, scratch)
 }
 
-/// Plain and TLS on one port, as far as the mode allows.
+/// Plain and TLS connections on one port, as the mode allows.
 #[test]
 fn a_mode_lets_in_what_it_says() -> Result<()> {
     let mut scratch = Scratch::new("tls-modes")?;
@@ -217,7 +217,7 @@ fn a_mode_lets_in_what_it_says() -> Result<()> {
     Ok(())
 }
 
-/// A server alone, ours or a real one.
+/// Starts a standalone server, ours or a real one.
 fn either(
     real: bool,
     scratch: &mut Scratch,
@@ -234,7 +234,7 @@ fn either(
     Node::start(options, scratch)
 }
 
-/// Strangers' certificates, expired ones and none, and what the switches let pass: of a mongod and of us.
+/// Certificates of other authorities, expired ones and none, with each option: for a mongod and for our server.
 #[test]
 fn bad_certificates_are_refused() -> Result<()> {
     let mut scratch = Scratch::new("tls-bad")?;
@@ -264,7 +264,7 @@ fn bad_certificates_are_refused() -> Result<()> {
         let seen = scripts::python_json(VERSIONS, node.port(), &[path(ca)])?;
         ensure!(seen == serde_json::json!({ "1.2": true, "1.3": false }), "{seen}");
 
-        // Any certificate will do for a connection; none is a proof of who somebody is.
+        // With allowInvalidCertificates any certificate suffices for a connection, but none authenticates a user.
         let more = ["--tlsAllowInvalidCertificates", "--auth", "--clusterAuthMode", "x509"];
         let args = [&base[..], &more].concat();
         let node = either(real, &mut scratch, "invalid", &args, &with(&foreign))?;
@@ -285,7 +285,7 @@ fn ping(node: &Node, security: &Security) -> Result<()> {
     driver::run(&node.client_as(security)?, "admin", doc! { "ping": 1 }).map(drop)
 }
 
-/// A file that is no certificate, with its name, and one that is out of date.
+/// Invalid and expired certificate files prevent the start, and the error names the file.
 fn bad_files_end_the_start(scratch: &mut Scratch, expired: &Path, ca: &Path) -> Result<()> {
     let broken = scratch.path().join("broken.pem");
     std::fs::write(&broken, "no certificate")?;
@@ -306,7 +306,7 @@ fn bad_files_end_the_start(scratch: &mut Scratch, expired: &Path, ca: &Path) -> 
     Ok(())
 }
 
-/// New files are taken up by rotateCertificates without a restart, and broken ones not.
+/// rotateCertificates loads new files without a restart, and refuses invalid ones.
 #[test]
 fn certificates_are_rotated() -> Result<()> {
     let mut scratch = Scratch::new("tls-rotate")?;
@@ -358,7 +358,7 @@ const client = new MongoClient('URI');
 (async () => console.log(await client.db('shop').collection('c').countDocuments({})))().finally(() => client.close());
 ";
 
-/// Which versions of TLS are spoken.
+/// The supported TLS versions.
 const VERSIONS: &str = "
 import json, socket, ssl, sys
 def speaks(version):

@@ -1,4 +1,4 @@
-//! What was dropped is found, read, dumped, exported and restored.
+//! Finds, reads, dumps, exports and restores dropped collections.
 
 use std::path::Path;
 use std::process::Command;
@@ -43,7 +43,7 @@ fn what_was_dropped_is_read_dumped_and_restored(version: Version) -> Result<()> 
     set.finish()
 }
 
-/// The target dies in the middle; the same command goes on when it is back.
+/// The target dies in the middle of a restore; the same command resumes when it is back.
 #[test]
 fn a_restore_goes_on_after_its_target_died() -> Result<()> {
     let mut set = ReplSet::named("resume").ours_hidden(1).start()?;
@@ -134,7 +134,7 @@ struct Case<'a> {
     dir: &'a Path,
 }
 
-/// What is compared: in the database where it was.
+/// The compared collections, with their original databases.
 fn dropped(version: Version) -> Vec<(&'static str, &'static str)> {
     let mut names = vec![("shop", "orders"), ("depot", "ring"), ("depot", "names")];
     if version >= Version::V5_0 {
@@ -155,13 +155,13 @@ impl Case<'_> {
         understudy_tools(&args, self.dir)
     }
 
-    /// What `diff` says, which ends with 1 because there are differences.
+    /// The output of `diff`, which exits with 1 because there are differences.
     fn differences(&self, args: &[&str]) -> Result<String> {
         let failed = self.tools(args).err().context("there are no differences")?;
         Ok(format!("{failed:#}"))
     }
 
-    /// The collections stand in the primary as they were, under these names of databases.
+    /// Checks that the collections are back in the primary, in these databases.
     fn is_back(&self, shop: &str, depot: &str) -> Result<()> {
         let now = Picture::take(self.set.primary()?, None)?;
         let version = self.set.primary()?.version().context("a mongod")?;
@@ -185,7 +185,7 @@ impl Case<'_> {
         {
             ensure!(drops.contains(part), "{drops}");
         }
-        // A database goes collection by collection: the way back leads before the first of them.
+        // A database is dropped collection by collection: one must read before the first of these drops.
         let way_back = drops.split("database dropped  depot").nth(1).context("the database")?;
         let way_back = way_back.split('\'').nth(1).context("a moment")?;
         for at in [self.at, way_back] {
@@ -221,8 +221,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// The database tools cannot be given a name: they tell the moment as their region, or go through a port that
-    /// gives them a name.
+    /// The database tools cannot set an appName: they pass the moment as their region, or use a port that sets the
+    /// appName.
     fn mongodump_dumps_it(&self) -> Result<()> {
         let primary = self.set.primary()?.port();
         let ours = self.set.ours()?.port();

@@ -1,4 +1,4 @@
-//! Users of the set on our port: every driver logs in, and what changes on the primary acts on open connections.
+//! Users of the set on our port: every driver logs in, and changes on the primary affect open connections.
 
 use anyhow::{Context, Result, ensure};
 use bson::{
@@ -22,7 +22,7 @@ on_each_version!(
 
 const KEY: &str = "dGhlIGtleSBvZiB0aGUgdXNlcnMgdGVzdHM=";
 
-/// A set with users, a real hidden secondary and ours.
+/// A set with users, a real hidden secondary and our node.
 fn set(test: &str, version: Version) -> Result<(ReplSet, usize)> {
     let mut set = ReplSet::named(test).version(version).key_file(KEY).ours_hidden(1).start()?;
     let mut real = tests::mongod::options("real", version, Some(set.name()))?;
@@ -52,7 +52,7 @@ fn user(name: &str) -> Security {
     Security::user(name, "pässwörd", "shop")
 }
 
-/// The Rust driver by both mechanisms, pymongo, mongosh, the Node driver and mongodump.
+/// The Rust driver with both mechanisms, pymongo, mongosh, the Node driver and mongodump.
 fn users_of_the_set_log_in(version: Version) -> Result<()> {
     let (set, _) = set("log-in", version)?;
     let ours = set.ours()?;
@@ -98,7 +98,7 @@ fn users_of_the_set_log_in(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// A dropped user, a changed password, a changed role, a dropped role: on a connection that is open, with us and with
+/// A dropped user, a changed password, a changed role, a dropped role: on an open connection, with our node and with
 /// a real secondary.
 fn changes_act_on_open_connections(version: Version) -> Result<()> {
     let (set, real) = set("changes", version)?;
@@ -155,7 +155,7 @@ fn changes_act_on_open_connections(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// Cursors belong to who opened them.
+/// A cursor can only be used by the user who opened it.
 #[test]
 fn a_cursor_is_for_its_owner() -> Result<()> {
     let (set, real) = set("owner", Version::V8_2)?;
@@ -177,8 +177,8 @@ fn a_cursor_is_for_its_owner() -> Result<()> {
     set.finish()
 }
 
-/// Restrictions of users and roles, logout, what one sees of others, reads of the past, signed times, and what a refusal
-/// looks like: as with a real secondary.
+/// Restrictions of users and roles, logout, visibility of other users, reads of the past, signed times, and the form
+/// of errors: as with a real secondary.
 #[test]
 fn what_one_may_is_what_one_may_on_a_mongod() -> Result<()> {
     let (set, real) = set("may", Version::V8_2)?;
@@ -206,7 +206,7 @@ fn what_one_may_is_what_one_may_on_a_mongod() -> Result<()> {
     set.finish()
 }
 
-/// From elsewhere, from here, to another address: by the user's document and by a role's.
+/// Restrictions on client and server addresses, in the user's document and in a role's.
 fn restrictions(set: &ReplSet, ours: &Node, real: &Node) -> Result<()> {
     let primary = set.primary()?;
     let elsewhere = doc! { "clientSource": ["10.1.0.0/16"] };
@@ -254,7 +254,7 @@ fn restrictions(set: &ReplSet, ours: &Node, real: &Node) -> Result<()> {
     Ok(())
 }
 
-/// What others do, and their sessions, is nobody's business but of those who may look.
+/// Operations and sessions of other users are only visible with the right privilege.
 fn others_are_not_seen(ours: &Node, real: &Node) -> Result<()> {
     let all = |stage: &str, spec: Document| {
         let coll =
@@ -276,7 +276,7 @@ fn others_are_not_seen(ours: &Node, real: &Node) -> Result<()> {
         ("admin", all("$listLocalSessions", doc! { "users": [clerk, reader.clone()] })),
         ("config", all("$listSessions", doc! {})),
         ("config", all("$listSessions", doc! { "allUsers": true })),
-        // Others' sessions by the digest of their user, and what members alone say.
+        // Other users' sessions by their digest, and fields that only members may send.
         ("admin", doc! { "endSessions": [{ "id": &session, "uid": &digest }] }),
         ("shop", doc! { "find": "carts", "limit": 1, "lsid": { "id": &session, "uid": &digest } }),
         ("admin", doc! { "killAllSessionsByPattern": [{ "users": [&reader] }] }),
@@ -284,7 +284,7 @@ fn others_are_not_seen(ours: &Node, real: &Node) -> Result<()> {
         ("shop", doc! { "getMore": 5_i64, "collection": "carts", "term": 1_i64 }),
     ];
     for node in [ours, real] {
-        // Somebody else has a session, and a command that runs.
+        // Another user has a session and a running command.
         node.client_as(&user("reader"))?.start_session().run()?;
     }
     let (our, their) = (ours.client_as(&user("clerk"))?, real.client_as(&user("clerk"))?);
@@ -303,7 +303,7 @@ fn others_are_not_seen(ours: &Node, real: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Pipelines that name a collection twice, or beside a name that is no UTF-8: whoever checks them and whoever runs them
+/// Pipelines that name a collection twice, or with a name that is not UTF-8: the privilege check and the execution
 /// must see the same.
 fn crooked_pipelines_are_refused(ours: &Node, real: &Node) -> Result<()> {
     let twice = |mut doc: RawDocumentBuf, field: &bson::raw::CStr, value: RawBson| {
@@ -341,20 +341,20 @@ fn crooked_pipelines_are_refused(ours: &Node, real: &Node) -> Result<()> {
             *byte = 0xff;
         }
         let command = RawDocumentBuf::from_bytes(bytes)?;
-        // mongod repeats such a name in its refusal, which the driver then cannot read.
+        // mongod repeats such a name in its error, which the driver cannot parse.
         let nodes = if crooked.is_some() { &[ours][..] } else { &[ours, real] };
         for node in nodes {
             let client = node.client_as(&user("clerk"))?;
             let answer = driver::answer_raw(&client, "shop", command.clone())?;
             let allowed = answer.get_f64("ok")? == 1.0;
-            // The first is in order: it joins what the clerk may read.
+            // The first one is allowed: it joins what the clerk may read.
             ensure!(allowed == (at == 0), "{}: {command:?}: {answer}", node.name());
         }
     }
     Ok(())
 }
 
-/// A cursor that was opened with more rights than there are now gives nothing more.
+/// A cursor that was opened with more privileges than the user has now returns nothing more.
 fn a_cursor_needs_the_rights_of_today(set: &ReplSet, ours: &Node, real: &Node) -> Result<()> {
     let primary = set.primary()?;
     let on =
@@ -383,7 +383,7 @@ fn a_cursor_needs_the_rights_of_today(set: &ReplSet, ours: &Node, real: &Node) -
     Ok(())
 }
 
-/// A moment at which the clerk could read says nothing about whether it may read that moment now.
+/// Reading the past requires the present privileges, whatever the user could read then.
 fn the_past_needs_the_rights_of_today(set: &ReplSet, ours: &Node, real: &Node) -> Result<()> {
     let primary = set.primary()?;
     let then = primary.admin(doc! { "hello": 1 })?.get_timestamp("operationTime")?;
@@ -414,7 +414,8 @@ fn the_past_needs_the_rights_of_today(set: &ReplSet, ours: &Node, real: &Node) -
     Ok(())
 }
 
-/// Malformed, interleaved and replayed logins: the same code as from a mongod, and nobody is in afterwards.
+/// Malformed, interleaved and replayed logins: the same code as from a mongod, and nobody is authenticated
+/// afterwards.
 #[test]
 fn a_login_that_is_none_gets_mongods_answer() -> Result<()> {
     let (set, real) = set("malformed", Version::V8_2)?;
@@ -458,7 +459,7 @@ fn a_login_that_is_none_gets_mongods_answer() -> Result<()> {
     ] {
         steps.extend([start(sha, good), go_on(1, last), go_on(1, last)]);
     }
-    // One that was begun anew, one with another number, one that changes its database.
+    // A restarted one, one with another conversation id, one with another database.
     steps.extend([start(sha, good), start("SCRAM-SHA-1", good), go_on(7, "x"), go_on(1, "x")]);
     steps.push(doc! { "saslStart": 1, "mechanism": sha });
     steps.push(doc! { "saslStart": 1, "mechanism": sha, "payload": 5 });
@@ -530,7 +531,7 @@ fn users_and_roles_are_listed_as_by_a_mongod(version: Version) -> Result<()> {
     set.finish()
 }
 
-/// Lists have no order of their own.
+/// Sorts lists, whose order is not specified.
 fn sorted(mut reply: Document) -> Document {
     for (_, value) in reply.iter_mut() {
         if let bson::Bson::Array(list) = value {
@@ -559,7 +560,7 @@ for mechanism in ['SCRAM-SHA-1', 'SCRAM-SHA-256']:
 print(json.dumps(seen))
 ";
 
-/// Signed times, forged ones, and the fields of a refusal, from ours and from a mongod.
+/// Signed times, forged ones, and the fields of an error, from our node and from a mongod.
 const TIMES: &str = "
 import json, sys, time, pymongo
 from bson import Timestamp

@@ -1,15 +1,16 @@
-//! A disk that is an enemy, below the real binary.
+//! A simulated unreliable disk below the real binary.
 //!
 //! ```text
 //!   server --- libc calls ---> unreliable.so (preloaded) ---> file system
 //!                                   |
-//!                                   +--> notes: each change with what undoes it, each sync
-//!   kill -9, then Disk::lose_power: what was not synced is kept, lost, or torn by the sector, as the dice say
+//!                                   +--> notes: each change with the data that undoes it, each sync
+//!   kill -9, then Disk::lose_power: each unsynced change is kept, lost or torn by sectors, at random
 //! ```
-//! D1 What a sync reported as done is never touched, unless the plan lets syncs lie.
-//! D2 Sectors of 512 bytes are lost on their own; writes are not kept in their order.
-//! D3 Changes of directories survive in their order: a journalling file system loses only the last ones. One whose
-//!    directory was synced since survives.
+//!
+//! D1 Data whose sync was reported as done is never lost, unless the plan makes syncs lie.
+//! D2 Each sector of 512 bytes is lost independently; unsynced writes may be lost in any order.
+//! D3 Changes of directories survive in order: as on a journalling file system, only the last ones are lost. A change
+//!    survives if its directory was synced after it.
 
 mod notes;
 
@@ -27,16 +28,16 @@ use self::notes::{Kind, Note};
 
 const SECTOR: usize = 512;
 
-/// What goes wrong while the program runs: one call in so many, 0 for never.
+/// The faults while the program runs. Each number n means one call in n, 0 means never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plan {
-    /// Of all dice.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// Writes that write less than they were given.
+    /// Writes that write fewer bytes than requested.
     pub short: u32,
     /// Writes that a signal interrupts.
     pub interrupted: u32,
-    /// Syncs that say they succeeded, and did nothing.
+    /// Syncs that report success but do nothing.
     pub lying_sync: u32,
     /// Writes that fail with EIO.
     pub failed_write: u32,
@@ -46,33 +47,33 @@ pub struct Plan {
     pub failed_sync: u32,
 }
 
-/// The disk below one directory.
+/// The unreliable disk below a directory.
 #[derive(Debug)]
 pub struct Disk {
     root: PathBuf,
     notes: PathBuf,
 }
 
-/// What a power cut took.
+/// What a power cut destroyed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Sectors that are as they were before.
+    /// Sectors that were reset to their last synced content.
     pub sectors: u64,
-    /// Files of which a part is lost.
+    /// Files that lost at least one sector.
     pub files: u64,
-    /// Creations, renames and removals that did not happen.
+    /// Creations, renames and removals that were undone.
     pub entries: u64,
 }
 
 impl Disk {
-    /// The disk below `root`; what it notes lies in `notes`, on the same file system.
+    /// A disk below `root`. Its notes are kept in `notes`, on the same file system.
     pub fn below(root: &Path, notes: &Path) -> Result<Self> {
         fs::create_dir_all(notes).context("create the directory for notes")?;
         let root = root.canonicalize().context("find the directory")?;
         Ok(Self { root, notes: notes.to_owned() })
     }
 
-    /// What a program needs in its environment to be below this disk.
+    /// The environment variables for a program that uses this disk.
     pub fn environment(&self, plan: Plan) -> Result<Vec<(String, String)>> {
         let Plan { seed, short, interrupted, lying_sync, failed_write, full, failed_sync } = plan;
         let plan = format!(
@@ -88,13 +89,13 @@ impl Disk {
         ])
     }
 
-    /// The power goes: the program must be dead by now.
+    /// Simulates a power cut. The program must have ended before.
     pub fn lose_power(&self, rng: &mut StdRng) -> Result<Lost> {
         let notes = notes::read(&self.notes.join("notes"))?;
         let mut lost = Lost { entries: self.lose_entries(&notes, rng)?, ..Lost::default() };
         let places = places(&self.root)?;
         for (inode, changes) in unsynced(&notes) {
-            // A file that is gone for good has nothing to lose.
+            // The file was removed, so it has nothing to lose.
             let Some(path) = places.get(&inode) else { continue };
             let sectors = lose_sectors(path, &changes, rng)
                 .with_context(|| format!("lose a part of {}", path.display()))?;
@@ -105,7 +106,7 @@ impl Disk {
         Ok(lost)
     }
 
-    /// All that was done stays: the program ended, but the power did not go.
+    /// Discards the notes, so that all changes are kept: the program ended without a power cut.
     pub fn forget(&self) -> Result<()> {
         for entry in fs::read_dir(&self.notes)? {
             fs::remove_file(entry?.path())?;
@@ -113,7 +114,7 @@ impl Disk {
         Ok(())
     }
 
-    /// D3.
+    /// Undoes some of the last changes of directories (D3).
     fn lose_entries(&self, notes: &[Note], rng: &mut StdRng) -> Result<u64> {
         let changes: Vec<&Note> = notes.iter().filter(|note| note.kind.is_entry()).collect();
         let kept =
@@ -144,7 +145,7 @@ impl Disk {
             }
             Kind::Unlink if change.backup > 0 => Ok(fs::rename(backup(), &change.path)?),
             Kind::MakeDir => {
-                // What was created in it later is gone by now, unless it was synced.
+                // Files created in it later have been removed before, unless they were synced.
                 let _ = fs::remove_dir(&change.path);
                 Ok(())
             }
@@ -161,7 +162,7 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Whether a later sync of the directory made a change of it durable.
+/// True if the directory was synced after the change.
 fn is_entry_synced(change: &Note, notes: &[Note]) -> bool {
     let place = if change.kind == Kind::Rename { &change.other } else { &change.path };
     notes.iter().any(|note| {
@@ -189,7 +190,7 @@ fn unsynced(notes: &[Note]) -> BTreeMap<u64, Vec<&Note>> {
     open
 }
 
-/// Puts sectors back to what they were at the last sync; returns how many (D2).
+/// Resets some sectors to their content at the last sync (D2). Returns their number.
 fn lose_sectors(path: &Path, changes: &[&Note], rng: &mut StdRng) -> Result<u64> {
     let now = fs::read(path)?;
     let synced = at_last_sync(&now, changes);
@@ -220,7 +221,7 @@ fn lose_sectors(path: &Path, changes: &[&Note], rng: &mut StdRng) -> Result<u64>
     Ok(lost)
 }
 
-/// Which sectors are lost: none, all, those of the last writes, or any.
+/// Chooses the sectors to lose: none, all, those that only the last writes changed, or random ones.
 fn fate(changes: &[&Note], sectors: usize, rng: &mut StdRng) -> Vec<bool> {
     match rng.random_range(0..4) {
         0 => vec![false; sectors],
@@ -243,7 +244,7 @@ fn fate(changes: &[&Note], sectors: usize, rng: &mut StdRng) -> Vec<bool> {
     }
 }
 
-/// The file as it was before its unsynced changes.
+/// The content of the file at its last sync.
 fn at_last_sync(now: &[u8], changes: &[&Note]) -> Vec<u8> {
     let mut bytes = now.to_vec();
     for change in changes.iter().rev() {
@@ -256,7 +257,7 @@ fn at_last_sync(now: &[u8], changes: &[&Note]) -> Vec<u8> {
     bytes
 }
 
-/// Where each file below a directory is, by its inode.
+/// The path of each file below a directory, by inode.
 fn places(root: &Path) -> Result<BTreeMap<u64, PathBuf>> {
     use std::os::unix::fs::MetadataExt;
     let mut found = BTreeMap::new();

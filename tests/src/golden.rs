@@ -1,10 +1,10 @@
-//! What a tool prints, beside the file that says what it should print. `UPDATE=1` writes the files anew.
+//! Compares the output of a tool with a golden file. `UPDATE=1` rewrites the files.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
-/// Compares what was printed, without what differs from run to run, with `tests/golden/NAME.txt`.
+/// Compares the output with `tests/golden/NAME.txt`, ignoring values that differ from run to run.
 pub fn check(name: &str, printed: &str) -> Result<()> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.txt"));
     let got = steady(printed);
@@ -17,7 +17,7 @@ pub fn check(name: &str, printed: &str) -> Result<()> {
     Ok(())
 }
 
-/// Times, positions and ports by their kind.
+/// Replaces times, timestamps and ports by placeholders.
 fn steady(printed: &str) -> String {
     let mut steady = String::new();
     let mut rest = printed;
@@ -30,11 +30,11 @@ fn steady(printed: &str) -> String {
         steady.push_str(&text);
         rest = rest.get(len..).unwrap_or_default();
     }
-    // What takes a moment may begin in one second and end in the next.
+    // A short operation may begin in one second and end in the next.
     steady.replace("TIME to TIME", "TIME")
 }
 
-/// `#` is a digit, `*` any number of digits; everything else is itself.
+/// Patterns and their placeholders. `#` is a digit, `*` is one or more digits.
 const MARKS: [(&str, &str); 5] = [
     ("20##-##-##T##:##:##Z", "TIME"),
     ("Timestamp(*,*)", "Timestamp(T)"),
@@ -43,7 +43,7 @@ const MARKS: [(&str, &str); 5] = [
     ("{\"t\":*,\"i\":*}", "{T}"),
 ];
 
-/// How much of the text's beginning looks like this.
+/// The length of the text's beginning that matches the pattern.
 fn matches(text: &str, mark: &str) -> Option<usize> {
     let mut rest = text;
     for wanted in mark.chars() {

@@ -198,7 +198,7 @@ impl Node {
         &mut self.options.args
     }
 
-    /// Variables of its environment, to be changed before it is started again.
+    /// The node's environment variables. Changes take effect at the next start.
     pub fn environment_mut(&mut self) -> &mut Vec<(String, String)> {
         &mut self.environment
     }

@@ -42,7 +42,7 @@ fn missing_below(folder: &str, mapped: &BTreeSet<String>, missing: &mut Vec<Stri
         }
         // The line of `x.rs` also covers the folder `x/`, and vice versa. Crate roots and tests need no line.
         let twin = if is_dir { format!("{path}.rs") } else { path.trim_end_matches(".rs").into() };
-        let needs_none = ["lib.rs", "main.rs", "mod.rs", "tests.rs", "tests"];
+        let needs_none = ["lib.rs", "main.rs", "tests.rs", "tests"];
         if !needs_none.contains(&name.as_str())
             && !mapped.contains(&path)
             && !mapped.contains(&twin)

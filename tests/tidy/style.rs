@@ -33,6 +33,14 @@ fn lines_and_files_are_short() {
     none(broken, "split these");
 }
 
+/// A module with files of its own is `x.rs` beside the folder `x/`.
+#[test]
+fn modules_are_files_beside_their_folder() {
+    let named_mod = |file: &Source| file.path.contains("/src/") && file.path.ends_with("/mod.rs");
+    let broken = all().into_iter().filter(named_mod).map(|file| file.path);
+    none(broken.collect(), "name these after their folder, beside it");
+}
+
 /// Pure code (replication decisions, the query language) gets time, randomness and I/O from outside.
 #[test]
 fn pure_code_is_pure() {

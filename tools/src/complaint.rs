@@ -1,21 +1,24 @@
-//! What went wrong, for the person who reads it.
+//! Prints errors for a human reader.
 //!
-//! The driver shows a failed command with the server's whole reply in hex, and a server that it did not find with
-//! everything that it knows of the set. Here each becomes a sentence.
+//! The driver's error for a failed command contains the server's whole reply in hex, and its error for a server that
+//! was not found contains everything it knows about the set. This module makes one sentence of each.
 
 use std::{fmt::Write as _, io, process::ExitCode};
 
 use mongodb::error::{Error as DriverError, ErrorKind};
 
-/// Something went wrong, whatever the tool. 1 is an answer: `diff` found differences, `status` raises an alarm.
+/// The exit code for an error in any tool. Exit code 1 is a valid result: `diff` found differences, `status` found a
+/// problem.
 pub const TROUBLE: u8 = 2;
-/// The reader of the output has gone away: what a shell shows for a program that SIGPIPE ended.
+/// The exit code if the reader of the output has closed the pipe: the one a shell shows for a program ended by
+/// SIGPIPE.
 pub const NOBODY_READS: u8 = 141;
 
-/// Prints what went wrong and returns the exit code for it.
+/// Prints an error and returns its exit code.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     if nobody_reads(error) {
-        // A bare one is `| head`. With a context, something was left undone because of it.
+        // An error without context comes from something like `| head`. With a context, something was left undone
+        // because of it.
         if error.chain().count() > 1 {
             eprintln!("{}", words(error));
         }
@@ -32,7 +35,7 @@ fn nobody_reads(error: &anyhow::Error) -> bool {
     })
 }
 
-/// The whole chain in one line; what the driver says is put plainly.
+/// The whole error chain in one line, with the driver's errors in plain words.
 pub fn words(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -71,7 +74,7 @@ fn driver_words(error: &DriverError) -> String {
     }
 }
 
-/// The first cause that the driver's picture of the set names.
+/// The first cause in the driver's description of the set.
 fn why_not_selected(message: &str) -> String {
     let Some((_, rest)) = message.split_once("Error: ") else { return String::new() };
     let why = rest.split(", labels:").next().unwrap_or(rest).trim_start_matches("Kind: ");

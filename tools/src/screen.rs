@@ -1,11 +1,12 @@
-//! Where a tool's answer goes, and how it looks: text or JSON, in which time zone, with or without notes.
+//! The output of a tool: text or JSON, in which time zone, with or without notes.
 //!
 //! ```text
-//!   row, say   ---> standard output: the answer              --json: rows alone, one JSON document a line
-//!   note, bar  ---> standard error: for somebody who waits   --quiet and --json: nothing
+//!   row, say   ---> standard output: the result                --json: only rows, one JSON document per line
+//!   note, bar  ---> standard error: progress, for a human      --quiet and --json: nothing
 //! ```
-//! Whoever reads the answer may stop reading (`| head`): then [`Screen::row`] and [`Screen::say`] return the error
-//! that [`crate::complaint`] takes as the quiet end.
+//!
+//! If the reader closes the pipe (`| head`), [`Screen::row`] and [`Screen::say`] return an error for which
+//! [`crate::complaint`] ends the tool silently.
 
 use std::{
     fmt::Display,
@@ -36,10 +37,10 @@ pub struct Look {
     pub quiet: bool,
 }
 
-/// The terminal, or whatever stands in its place.
+/// The terminal, or a replacement for tests.
 pub struct Screen {
     out: Box<dyn Write>,
-    /// Who is asked; nobody, if standard input is not a terminal.
+    /// Where answers to questions are read from; `None` if standard input is not a terminal.
     answers: Option<Box<dyn BufRead>>,
     look: Look,
     colours: bool,
@@ -47,21 +48,21 @@ pub struct Screen {
     now: DateTime,
 }
 
-/// What a text is shown as, where there are colours.
+/// The style of a text on a terminal with colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
-    /// Something that is wrong, or was removed.
+    /// For errors and removed things.
     Red,
-    /// Something that is right, or was added.
+    /// For success and added things.
     Green,
-    /// Something to look at.
+    /// For things that need attention.
     Yellow,
-    /// A heading.
+    /// For headings.
     Bold,
 }
 
 impl Screen {
-    /// Standard output and standard input.
+    /// Uses standard output and standard input.
     pub fn new(look: Look) -> Self {
         let colours = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         let answers = io::stdin().is_terminal().then(|| Box::new(io::stdin().lock()) as _);
@@ -75,12 +76,12 @@ impl Screen {
         }
     }
 
-    /// Whether JSON is asked for.
+    /// True if JSON output was requested.
     pub fn is_json(&self) -> bool {
         self.look.json
     }
 
-    /// A part of the answer, in both forms.
+    /// Prints a part of the result, as JSON or as text.
     pub fn row(&mut self, json: &Document, text: impl Display) -> io::Result<()> {
         match self.look.json {
             true => {
@@ -91,7 +92,7 @@ impl Screen {
         }
     }
 
-    /// A part of the answer that only the text has, such as a heading.
+    /// Prints something that only the text output has, such as a heading.
     pub fn say(&mut self, text: impl Display) -> io::Result<()> {
         if self.look.json {
             return Ok(());
@@ -100,19 +101,19 @@ impl Screen {
         self.out.flush()
     }
 
-    /// The answer itself, for what writes many lines.
+    /// The output stream, for results of many lines.
     pub fn out(&mut self) -> &mut dyn Write {
         &mut *self.out
     }
 
-    /// Tells somebody who waits.
+    /// Prints a note for a human to standard error.
     pub fn note(&self, text: impl Display) {
         if !self.look.quiet && !self.look.json {
             eprintln!("{text}");
         }
     }
 
-    /// A bar that is drawn at a terminal only.
+    /// A progress bar, drawn only on a terminal.
     pub fn bar(&self, len: u64, template: &str) -> ProgressBar {
         if self.look.quiet || self.look.json {
             return ProgressBar::hidden();
@@ -120,7 +121,7 @@ impl Screen {
         let style = ProgressStyle::with_template(template)
             .unwrap_or_else(|_| ProgressStyle::default_bar())
             .with_key("rate", |state: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
-                // A bar that can't be written is no reason to stop.
+                // A failure to draw the bar must not stop the tool.
                 let _ = write!(w, "{:.0}/s", state.per_sec());
             })
             .progress_chars("=> ");
@@ -129,7 +130,7 @@ impl Screen {
         bar
     }
 
-    /// The text in a colour, where there are colours.
+    /// The text in a style, if the terminal has colours.
     pub fn paint(&self, paint: Paint, text: impl Display) -> String {
         let code = match paint {
             Paint::Red => "31",
@@ -140,7 +141,7 @@ impl Screen {
         if self.colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
     }
 
-    /// The moment that a text means. A time is told as it was understood.
+    /// Parses a moment. Unless the text is unambiguous, prints how it was interpreted.
     pub fn moment(&self, text: &str) -> Result<(Moment, Timestamp), MomentError> {
         let moment = Moment::read(text, self.now, &self.zone)?;
         let ts = moment.resolve(self.now);
@@ -151,12 +152,12 @@ impl Screen {
         Ok((moment, ts))
     }
 
-    /// A position as a time in the zone that is shown.
+    /// Formats a timestamp as a time in the zone of the output.
     pub fn time(&self, ts: Timestamp) -> String {
         self.zone.shown(ts)
     }
 
-    /// Asks before something is destroyed. `yes` was said on the command line.
+    /// Asks for confirmation before something is destroyed. `yes` means that the command line already confirmed it.
     pub fn confirm(&mut self, question: &str, yes: bool) -> Result<()> {
         if yes {
             return Ok(());
@@ -174,7 +175,7 @@ impl Screen {
         }
     }
 
-    /// A screen for tests: answers are read from `answers`, in UTC.
+    /// A screen for tests, in UTC. Answers are read from `answers`.
     #[cfg(test)]
     pub(crate) fn scripted(look: Look, answers: Option<&'static str>) -> Self {
         Self {
@@ -193,7 +194,7 @@ pub fn count(n: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
-/// A number with commas between its thousands.
+/// Formats a number with commas between groups of three digits.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut shown = String::new();

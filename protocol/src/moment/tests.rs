@@ -28,7 +28,7 @@ fn reads_times_offsets_and_positions() {
     assert_eq!(minute.resolve(now), Timestamp::new(1_794_830_340, 0));
 }
 
-/// Each text means the same moment in Berlin, an hour ahead of UTC.
+/// Times without a zone are in Berlin's, an hour ahead of UTC.
 #[test]
 fn times_without_a_zone_are_local() {
     for (text, utc) in [
@@ -41,9 +41,9 @@ fn times_without_a_zone_are_local() {
         ("2026-11-18T13:00:05", "2026-11-18T12:00:05Z"),
         ("2026-11-18", "2026-11-17T23:00:00Z"),
         ("2026-07-01 13:00", "2026-07-01T11:00:00Z"),
-        // Not yet struck today: the day before.
+        // This time is later than now, so the one of the day before is meant.
         ("23:15", "2026-11-17T22:15:00Z"),
-        // Another zone.
+        // Times with a zone.
         ("13:00Z", "2026-11-18T13:00:00Z"),
         ("13:00 UTC", "2026-11-18T13:00:00Z"),
         ("yesterday 13:00 Z", "2026-11-17T13:00:00Z"),

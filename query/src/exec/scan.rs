@@ -159,7 +159,7 @@ impl Scan {
         Self { keys_only: true, ..Self::new(access) }
     }
 
-    /// Checks the complete filter if the bounds no longer decide it.
+    /// Sets the complete filter, which is checked when the bounds alone no longer guarantee a match.
     pub(super) fn be_wary(&mut self, filter: Matcher) {
         self.wary = Some(filter);
     }

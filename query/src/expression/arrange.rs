@@ -9,7 +9,7 @@ use crate::{
     error::QueryError,
     matcher::operands::integer,
     sort::SortPattern,
-    value::{Elements, Spelled, Value},
+    value::{Elements, Spelled, Value, path::Path},
 };
 
 /// The order of `$sortArray`.
@@ -181,20 +181,22 @@ pub(crate) fn sort_values<'a>(env: &Env<'a>, list: Value<'a>, by: &SortBy) -> Ev
             if *ascending { order } else { order.reverse() }
         }),
         SortBy::Pattern(pattern) => {
-            let empty: &[u8] = &[5, 0, 0, 0, 0];
-            let key = |value: &Value<'a>| match value {
-                Value::Document(doc) => pattern.key(doc),
-                _ => pattern.key(empty),
+            // Unlike a sort of documents this one takes an array for what it is.
+            let at = |value: Value<'a>, path: &Path| {
+                let names = path.parts().iter();
+                let found = names.fold(value, |value, name| match value {
+                    Value::Document(doc) => {
+                        Elements::of_bytes(doc).find(name).map_or(Value::Missing, |e| e.value())
+                    }
+                    _ => Value::Missing,
+                });
+                if matches!(found, Value::Missing) { Value::Null } else { found }
             };
-            let mut keyed = Vec::with_capacity(values.len());
-            for value in &values {
-                keyed.push((key(value)?, *value));
-            }
-            keyed.sort_by(|a, b| match pattern.compare(&a.0, &b.0) {
-                // A value that is not a document has no fields; such values keep their relative order.
-                std::cmp::Ordering::Equal => std::cmp::Ordering::Equal,
-                order => order,
-            });
+            let key = |value: Value<'a>| -> Vec<Value<'a>> {
+                pattern.parts.iter().map(|part| at(value, &part.path)).collect()
+            };
+            let mut keyed: Vec<_> = values.iter().map(|value| (key(*value), *value)).collect();
+            keyed.sort_by(|a, b| pattern.compare_values(a.0.iter().copied(), b.0.iter().copied()));
             values = keyed.into_iter().map(|(_, value)| value).collect();
         }
     }

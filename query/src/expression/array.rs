@@ -1,5 +1,7 @@
 //! Array operators.
 
+use std::collections::{HashMap, hash_map::Entry};
+
 use protocol::ErrorCode;
 
 use super::{DocBuilder, Env, Evaluated, build, logic, string::range};
@@ -341,6 +343,7 @@ pub(super) fn op_array_to_object<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> E
         );
     };
     let mut pairs: Vec<(&'a [u8], Value<'a>)> = Vec::new();
+    let mut places: HashMap<&'a [u8], usize> = HashMap::new();
     let mut by_pairs = None;
     for element in list.elements() {
         let (key, value) = match element.value() {
@@ -370,9 +373,16 @@ pub(super) fn op_array_to_object<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> E
         if key.contains(&0) {
             return error(4_940_400, "Key field cannot contain an embedded null byte");
         }
-        match pairs.iter_mut().find(|(known, _)| *known == key) {
-            Some(known) => known.1 = value,
-            None => pairs.push((key, value)),
+        match places.entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(pairs.len());
+                pairs.push((key, value));
+            }
+            Entry::Occupied(place) => {
+                if let Some(known) = pairs.get_mut(*place.get()) {
+                    known.1 = value;
+                }
+            }
         }
     }
     let mut doc = DocBuilder::new();

@@ -398,7 +398,7 @@ fn to_date(value: Value<'_>) -> Converted<'_> {
     Ok(Some(Value::Date(match value {
         Value::String(text) => date::parse_iso(text)?,
         Value::ObjectId(id) => {
-            let secs = id.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
+            let secs = id.first_chunk().map_or(0, |b| i32::from_be_bytes(*b));
             i64::from(secs) * 1000
         }
         Value::Timestamp(n) => i64::try_from(n >> 32).unwrap_or(0) * 1000,

@@ -133,7 +133,7 @@ impl Zone {
     }
 
     fn named(name: &str) -> Option<Self> {
-        if matches!(name, "UTC" | "GMT" | "Z") {
+        if name == "UTC" {
             return Some(Self::Fixed(0));
         }
         if let Some(sign) =
@@ -141,7 +141,10 @@ impl Zone {
         {
             return offset_minutes(sign.1).map(|minutes| Self::Fixed(sign.0 * minutes * 60_000));
         }
-        TimeZone::get(of_a_place(name)).ok().map(|zone| Self::Rules(Box::new(zone)))
+        let place = of_a_place(name);
+        let zone = TimeZone::get(place).ok()?;
+        // Names are found in any case, and mongod's are exact.
+        zone.iana_name().is_some_and(|found| found == place).then(|| Self::Rules(Box::new(zone)))
     }
 
     /// Milliseconds to add to a UTC time to get local time.
@@ -174,9 +177,9 @@ impl Zone {
     /// Converts local milliseconds to UTC; a local time skipped by a clock change moves forward.
     pub(super) fn moment(&self, local: i64) -> i64 {
         let Self::Rules(_) = self else { return local.saturating_sub(self.offset_at(local)) };
-        let before = local - self.offset_at(local - DAY_MS);
-        let first = local - self.offset_at(before);
-        if first + self.offset_at(first) == local {
+        let before = local.saturating_sub(self.offset_at(local.saturating_sub(DAY_MS)));
+        let first = local.saturating_sub(self.offset_at(before));
+        if first.saturating_add(self.offset_at(first)) == local {
             first.min(before_or(self, before, local, first))
         } else {
             before
@@ -190,7 +193,7 @@ const CYCLE_MS: i64 = 146_097 * DAY_MS;
 const YEAR_9999_MS: i64 = 253_370_764_800_000;
 
 fn before_or(zone: &Zone, before: i64, local: i64, fallback: i64) -> i64 {
-    if before + zone.offset_at(before) == local { before } else { fallback }
+    if before.saturating_add(zone.offset_at(before)) == local { before } else { fallback }
 }
 
 /// Parses `hh`, `hhmm` or `hh:mm` to minutes.
@@ -210,7 +213,8 @@ pub(super) fn as_date(value: Value<'_>) -> Option<i64> {
     match value {
         Value::Date(ms) => Some(ms),
         Value::Timestamp(n) => i64::try_from(n >> 32).ok().map(|secs| secs * 1000),
-        Value::ObjectId(id) => id.first_chunk().map(|b| i64::from(u32::from_be_bytes(*b)) * 1000),
+        // mongod takes the seconds for signed: 2038 is 1901.
+        Value::ObjectId(id) => id.first_chunk().map(|b| i64::from(i32::from_be_bytes(*b)) * 1000),
         _ => None,
     }
 }
@@ -333,6 +337,15 @@ fn year_out_of_range(year: i64) -> QueryError {
     )
 }
 
+/// A timestamp where text is wanted: month, day and time, and the increment.
+pub(super) fn timestamp_text(timestamp: u64) -> String {
+    let c = Civil::of_local(i64::try_from(timestamp >> 32).unwrap_or(0).saturating_mul(1000));
+    let month = usize::try_from(c.month - 1).ok().and_then(|at| MONTHS.get(at)).copied();
+    let month = month.and_then(|name| name.get(..3)).unwrap_or_default();
+    let increment = timestamp & 0xffff_ffff;
+    format!("{month} {:2} {:02}:{:02}:{:02}:{increment}", c.day, c.hour, c.minute, c.second)
+}
+
 pub(crate) fn iso(ms: i64) -> String {
     let c = Civil::of_local(ms);
     format!(
@@ -453,8 +466,7 @@ fn formatted(ms: i64, zone: &Zone, format: &str) -> Result<String, QueryError> {
                 let sign = if offset < 0 { '-' } else { '+' };
                 write!(out, "{sign}{:02}{:02}", offset.abs() / 60, offset.abs() % 60)
             }
-            Some('Z') if offset == 0 => write!(out, "0"),
-            Some('Z') => write!(out, "{offset:+}"),
+            Some('Z') => write!(out, "{offset}"),
             Some('%') => write!(out, "%"),
             Some(_) | None => Ok(()),
         };
@@ -471,7 +483,35 @@ pub(super) fn parse_iso(text: &[u8]) -> Result<i64, QueryError> {
     Ok(local - offset.unwrap_or(0))
 }
 
-/// Local milliseconds, and the offset if the text contains one.
+/// Whether the calendar has that day.
+pub(super) fn is_day(year: i64, month: i64, day: i64) -> bool {
+    (1..=12).contains(&month)
+        && day >= 1
+        && day <= days_from_civil(year, month + 1, 1) - days_from_civil(year, month, 1)
+}
+
+/// The offset of a zone as it stands in a text: an abbreviation in any case, or hours and minutes.
+pub(super) fn offset_named(zone: &str) -> Option<i64> {
+    let hours = match zone.to_ascii_uppercase().as_str() {
+        "Z" | "UTC" | "GMT" => 0,
+        "CET" | "BST" => 1,
+        "CEST" | "EET" => 2,
+        "EDT" => -4,
+        "EST" | "CDT" => -5,
+        "CST" | "MDT" => -6,
+        "MST" | "PDT" => -7,
+        "PST" => -8,
+        _ => {
+            return match Zone::named(zone)? {
+                Zone::Fixed(ms) => Some(ms),
+                Zone::Rules(_) => None,
+            };
+        }
+    };
+    Some(hours * 3_600_000)
+}
+
+/// Local milliseconds, and the offset if the text has one.
 pub(super) fn read_iso(text: &str) -> Option<(i64, Option<i64>)> {
     let mut rest = text.trim();
     let number = |rest: &mut &str, min: usize, max: usize| -> Option<i64> {
@@ -487,11 +527,16 @@ pub(super) fn read_iso(text: &str) -> Option<(i64, Option<i64>)> {
     let dashed = rest.strip_prefix('-');
     rest = dashed.unwrap_or(rest);
     let month = number(&mut rest, 1, 2)?;
-    if dashed.is_some() {
-        rest = rest.strip_prefix('-')?;
-    }
-    let day = number(&mut rest, 1, 2)?;
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+    let day = match dashed {
+        // A month alone begins with its first day.
+        Some(_) if rest.is_empty() => 1,
+        Some(_) => {
+            rest = rest.strip_prefix('-')?;
+            number(&mut rest, 1, 2)?
+        }
+        None => number(&mut rest, 1, 2)?,
+    };
+    if !is_day(year, month, day) {
         return None;
     }
     let (mut hour, mut minute, mut second, mut milli) = (0, 0, 0, 0);
@@ -510,17 +555,13 @@ pub(super) fn read_iso(text: &str) -> Option<(i64, Option<i64>)> {
             milli = format!("{digits:0<3}").get(..3)?.parse().ok()?;
             rest = tail;
         }
-        if hour > 24 || minute > 59 || second > 60 {
+        if hour > 23 || minute > 59 || second > 59 {
             return None;
         }
     }
     let offset = match rest.trim() {
         "" => None,
-        "Z" | "z" | "UTC" | "GMT" => Some(0),
-        zone => match Zone::named(zone)? {
-            Zone::Fixed(ms) => Some(ms),
-            Zone::Rules(_) => return None,
-        },
+        zone => Some(offset_named(zone)?),
     };
     let local = Civil { year, month, day, hour, minute, second, milli }.to_local();
     Some((local, offset))

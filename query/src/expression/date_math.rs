@@ -252,8 +252,39 @@ fn unit(name: &str, value: Value<'_>) -> Result<Option<Unit>, QueryError> {
     })
 }
 
-/// Adds an amount of units to a time. mongod splits a time before 1970 into seconds rounded down and negative
-/// milliseconds, and so loses a second if there is a fraction.
+/// The name of a unit, and the most of it that mongod adds.
+fn limits(unit: Unit) -> (&'static str, i64) {
+    match unit {
+        Unit::Year => ("year", 584_942_417),
+        Unit::Quarter => ("quarter", 2_339_769_671),
+        Unit::Month => ("month", 7_019_309_015),
+        Unit::Week => ("week", 30_500_568_904),
+        Unit::Day => ("day", 213_503_982_334),
+        Unit::Fixed(3_600_000) => ("hour", 5_124_095_576_039),
+        Unit::Fixed(60_000) => ("minute", 307_445_734_562_399),
+        Unit::Fixed(1000) => ("second", 18_446_744_073_743_999),
+        Unit::Fixed(_) => ("millisecond", i64::MAX),
+    }
+}
+
+/// A moment moved, or what mongod says where no date is so far away.
+fn moved_checked(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Result<i64, QueryError> {
+    let (name, most) = limits(unit);
+    if amount.unsigned_abs() > most.unsigned_abs() {
+        let text = format!("invalid dateAdd 'amount' parameter value: {amount} {name}");
+        return Err(QueryError::location(5_976_500, text));
+    }
+    moved(ms, unit, amount, zone).ok_or_else(|| match unit {
+        Unit::Fixed(1) => QueryError::new(
+            protocol::ErrorCode::DurationOverflow,
+            format!("Overflow while adding {amount}ms to {}ms", ms.wrapping_add(amount)),
+        ),
+        _ => QueryError::location(5_166_406, "dateAdd overflowed"),
+    })
+}
+
+/// A moment moved. mongod takes one before 1970 apart into seconds rounded down and milliseconds that are negative,
+/// and so loses a second of those that have a fraction.
 fn moved(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     let lost = if ms < 0 && ms % 1000 != 0 && unit != Unit::Fixed(1) { 1000 } else { 0 };
     moved_whole(ms, unit, amount, zone)?.checked_sub(lost)
@@ -271,9 +302,6 @@ fn moved_whole(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
         Unit::Quarter => amount.checked_mul(3)?,
         Unit::Year => amount.checked_mul(12)?,
     };
-    if months.abs() > 12 * 400_000_000 {
-        return None;
-    }
     let mut civil = zone.civil(ms);
     let total = civil.year * 12 + civil.month - 1 + months;
     (civil.year, civil.month) = (total.div_euclid(12), total.rem_euclid(12) + 1);
@@ -281,7 +309,10 @@ fn moved_whole(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     let length = days_from_civil(civil.year, civil.month + 1, 1)
         - days_from_civil(civil.year, civil.month, 1);
     civil.day = civil.day.min(length);
-    Some(zone.moment(civil.to_local()))
+    // The fields may be beyond all dates.
+    let midnight = days_from_civil(civil.year, civil.month, civil.day).checked_mul(DAY_MS)?;
+    let of_day = Civil { year: 1970, month: 1, day: 1, ..civil }.to_local();
+    Some(zone.moment(midnight.checked_add(of_day)?))
 }
 
 fn add<'a>(name: &str, args: &[Option<Value<'a>>], sign: i64) -> Evaluated<'a> {
@@ -299,10 +330,10 @@ fn add<'a>(name: &str, args: &[Option<Value<'a>>], sign: i64) -> Evaluated<'a> {
     let Some(amount) = integral(amount) else {
         return error(5_166_405, format!("{name} expects integer amount of time units"));
     };
-    match amount.checked_mul(sign).and_then(|n| moved(ms, by, n, &zone)) {
-        Some(ms) => Ok(Value::Date(ms)),
-        None => error(5_166_406, format!("{name} overflowed")),
-    }
+    let Some(signed) = amount.checked_mul(sign) else {
+        return error(6_045_000, format!("invalid {name} 'amount' parameter value: {amount}"));
+    };
+    moved_checked(ms, by, signed, &zone).map(Value::Date)
 }
 
 pub(super) fn op_date_add<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
@@ -401,6 +432,15 @@ fn start_of_week(name: &str, given: Option<Value<'_>>) -> Result<Option<i64>, Qu
     }
 }
 
+/// The first day of weeks, which no other unit asks for.
+fn first_day_of(
+    name: &str,
+    unit: Unit,
+    given: Option<Value<'_>>,
+) -> Result<Option<i64>, QueryError> {
+    if unit == Unit::Week { start_of_week(name, given) } else { Ok(Some(7)) }
+}
+
 pub(super) fn op_date_diff<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     let [Some(start), Some(end), Some(unit_value), zone, week] = *args else {
         return Ok(Value::Null);
@@ -409,7 +449,7 @@ pub(super) fn op_date_diff<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> E
         return Ok(Value::Null);
     }
     let Some(by) = unit("$dateDiff", unit_value)? else { return Ok(Value::Null) };
-    let Some(first_day) = start_of_week("$dateDiff", week)? else { return Ok(Value::Null) };
+    let Some(first_day) = first_day_of("$dateDiff", by, week)? else { return Ok(Value::Null) };
     let Some(zone) = named_zone("$dateDiff", zone)? else { return Ok(Value::Null) };
     let Some(from) = as_date(start) else {
         return error(
@@ -446,6 +486,9 @@ pub(super) fn op_date_diff<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> E
     }))
 }
 
+/// The largest bin of days and more, as in mongod.
+const BIN_SIZE_MAX: i64 = 100_000_000_000;
+
 /// `{date, unit, binSize, timezone, startOfWeek}`: bins are counted from 2000-01-01.
 pub(super) fn op_date_trunc<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {
     let [Some(value), Some(unit_value), bin, zone, week] = *args else { return Ok(Value::Null) };
@@ -453,7 +496,7 @@ pub(super) fn op_date_trunc<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> 
         return Ok(Value::Null);
     }
     let Some(by) = unit("$dateTrunc", unit_value)? else { return Ok(Value::Null) };
-    let Some(first_day) = start_of_week("$dateTrunc", week)? else { return Ok(Value::Null) };
+    let Some(first_day) = first_day_of("$dateTrunc", by, week)? else { return Ok(Value::Null) };
     let Some(zone) = named_zone("$dateTrunc", zone)? else { return Ok(Value::Null) };
     let Some(ms) = as_date(value) else {
         return error(
@@ -462,33 +505,33 @@ pub(super) fn op_date_trunc<'a>(_: &mut Env<'a>, args: &[Option<Value<'a>>]) -> 
         );
     };
     let bin = bin_size(bin)?.unwrap_or(1);
-    let civil = zone.civil(ms);
-    let months = |length: i64| {
-        let length = length.saturating_mul(bin);
-        let since = (civil.year - 2000) * 12 + civil.month - 1;
-        let start = since.div_euclid(length) * length;
-        Civil { year: 2000, month: start + 1, day: 1, hour: 0, minute: 0, second: 0, milli: 0 }
-            .to_local()
-    };
     let reference = days_from_civil(2000, 1, 1);
-    let local_days = |length: i64, origin: i64| {
-        let today = days_from_civil(civil.year, civil.month, civil.day);
-        (origin + (today - origin).div_euclid(length) * length) * DAY_MS
-    };
-    Ok(Value::Date(match by {
-        Unit::Year => zone.moment(months(12)),
-        Unit::Quarter => zone.moment(months(3)),
-        Unit::Month => zone.moment(months(1)),
-        Unit::Day => zone.moment(local_days(bin, reference)),
-        Unit::Week => {
-            // The first start of a week on or after the reference date, a Saturday (day 6).
-            let origin = reference + (first_day - 6).rem_euclid(7);
-            zone.moment(local_days(bin.saturating_mul(7), origin))
-        }
+    let civil = zone.civil(ms);
+    let today = days_from_civil(civil.year, civil.month, civil.day);
+    let months = (civil.year - 2000) * 12 + civil.month - 1;
+    // The first start of a week on or after the reference, a Saturday (day 6).
+    let first_week = reference + (first_day - 6).rem_euclid(7);
+    let (origin, since) = match by {
+        Unit::Year => (reference, months.div_euclid(12)),
+        Unit::Quarter => (reference, months.div_euclid(3)),
+        Unit::Month => (reference, months),
+        Unit::Week => (first_week, (today - first_week).div_euclid(7)),
+        Unit::Day => (reference, today - reference),
         Unit::Fixed(length) => {
-            let length = length.saturating_mul(bin);
+            let Some(length) = length.checked_mul(bin) else {
+                return error(5_439_002, "dateTrunc overflowed");
+            };
             let origin = zone.moment(reference * DAY_MS);
-            origin + (ms - origin).div_euclid(length) * length
+            let start = (ms - origin).div_euclid(length).checked_mul(length);
+            return match start.and_then(|start| origin.checked_add(start)) {
+                Some(start) => Ok(Value::Date(start)),
+                None => error(5_439_002, "dateTrunc overflowed"),
+            };
         }
-    }))
+    };
+    if bin > BIN_SIZE_MAX {
+        return error(5_439_006, "dateTrunc unsupported binSize value");
+    }
+    let amount = since.div_euclid(bin) * bin;
+    moved_checked(zone.moment(origin * DAY_MS), by, amount, &zone).map(Value::Date)
 }

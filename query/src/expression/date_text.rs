@@ -1,6 +1,6 @@
 //! Parses dates from text by a format.
 
-use super::date::{Civil, DAY_MS, days_from_civil};
+use super::date::{Civil, DAY_MS, days_from_civil, is_day, offset_named};
 
 /// The parts of a day that a text contains.
 #[derive(Debug, Default)]
@@ -26,7 +26,10 @@ impl Day {
         let year = self.year?;
         match self.of_year {
             Some(day) => Some(days_from_civil(year, 1, 1) + day),
-            None => Some(days_from_civil(year, self.month?, 1) + self.day? - 1),
+            None => {
+                let (month, day) = (self.month?, self.day?);
+                is_day(year, month, day).then(|| days_from_civil(year, month, day))
+            }
         }
     }
 }
@@ -50,21 +53,29 @@ pub(super) fn read_by_format(text: &str, format: &str) -> Option<(i64, Option<i6
             'V' => day.iso_week = Some(number(&mut rest, 2).filter(|n| (1..=53).contains(n))?),
             'u' => day.iso_day = Some(number(&mut rest, 1).filter(|n| (1..=7).contains(n))?),
             'j' => day.of_year = Some(number(&mut rest, 3)?),
-            'H' => time.hour = number(&mut rest, 2).filter(|n| *n < 25)?,
-            'M' => time.minute = number(&mut rest, 2).filter(|n| *n < 60)?,
-            'S' => time.second = number(&mut rest, 2).filter(|n| *n < 61)?,
-            'L' => time.milli = number(&mut rest, 3)?,
+            'H' => time.hour = number(&mut rest, 2).filter(|n| *n < 24)?,
+            'M' => time.minute = two_digits(&mut rest).filter(|n| *n < 60)?,
+            'S' => time.second = two_digits(&mut rest).filter(|n| *n < 60)?,
+            'L' => time.milli = fraction(&mut rest)?,
             'b' | 'B' => {
                 let (at, len) = month_name(rest)?;
                 day.month = Some(at);
                 rest = rest.get(len..)?;
             }
             'z' => {
-                let sign = if rest.starts_with('-') { -1 } else { 1 };
-                rest = rest.strip_prefix(['+', '-'])?;
-                let hours = number(&mut rest, 2)?;
-                rest = rest.strip_prefix(':').unwrap_or(rest);
-                offset = Some(sign * (hours * 60 + number(&mut rest, 2)?) * 60_000);
+                let len = rest
+                    .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | ':')))
+                    .unwrap_or(rest.len());
+                let (zone, after) = rest.split_at_checked(len)?;
+                // A single digit is an hour.
+                let padded = match zone.as_bytes() {
+                    [b'+' | b'-', b'0'..=b'9'] => {
+                        zone.replace(['+', '-'], &format!("{}0", zone.get(..1)?))
+                    }
+                    _ => zone.to_owned(),
+                };
+                offset = Some(offset_named(&padded)?);
+                rest = after;
             }
             'Z' => {
                 let sign = if rest.starts_with('-') { -1 } else { 1 };
@@ -85,6 +96,22 @@ fn number(rest: &mut &str, max: usize) -> Option<i64> {
     let (digits, after) = rest.split_at_checked(len)?;
     *rest = after;
     digits.parse().ok()
+}
+
+fn two_digits(rest: &mut &str) -> Option<i64> {
+    let before = rest.len();
+    number(rest, 2).filter(|_| before - rest.len() == 2)
+}
+
+/// The digits after a point, as milliseconds.
+fn fraction(rest: &mut &str) -> Option<i64> {
+    let before = rest.len();
+    let digits = number(rest, 3)?;
+    Some(match before - rest.len() {
+        1 => digits * 100,
+        2 => digits * 10,
+        _ => digits,
+    })
 }
 
 fn month_name(text: &str) -> Option<(i64, usize)> {

@@ -315,13 +315,15 @@ pub(super) fn op_log<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
     if !base.is_number() {
         return error(28_757, format!("$log's base must be numeric, not {}", base.type_name()));
     }
-    if as_f64(a) <= 0.0 {
+    let nan = as_f64(a).is_nan() || as_f64(base).is_nan();
+    if !nan && !is_positive(a) {
         return error(
             28_758,
             format!("$log's argument must be a positive number, but is {}", general(as_f64(a), 6)),
         );
     }
-    if as_f64(base) <= 0.0 || as_f64(base) == 1.0 {
+    let is_one = || compare_values(base, Value::Int32(1), None).is_eq();
+    if !nan && (!is_positive(base) || is_one()) {
         return error(
             28_759,
             format!(
@@ -330,7 +332,7 @@ pub(super) fn op_log<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
             ),
         );
     }
-    if as_f64(a).is_nan() || as_f64(base).is_nan() {
+    if nan {
         return Ok(Value::Double(f64::NAN));
     }
     if matches!(a, Value::Decimal(_)) || matches!(base, Value::Decimal(_)) {

@@ -1,5 +1,7 @@
 //! Operators on documents.
 
+use std::collections::{HashMap, HashSet};
+
 use super::{
     DocBuilder, Env, Evaluated, Expr, NamedCall, Operator,
     parse::{Scope, lossy, operand},
@@ -15,15 +17,18 @@ fn error<'a>(code: i32, message: impl Into<String>) -> Evaluated<'a> {
 
 /// Merges `over` into `base`: existing fields keep their position, new ones are appended.
 pub(crate) fn merge(base: &[u8], over: &[u8]) -> Vec<u8> {
+    let mut new: HashMap<&[u8], &[u8]> = HashMap::new();
+    for field in Elements::of_bytes(over) {
+        new.entry(field.key).or_insert(field.bytes);
+    }
     let mut doc = DocBuilder::new();
+    let mut known = HashSet::new();
     for field in Elements::of_bytes(base) {
-        match Elements::of_bytes(over).find(field.key) {
-            Some(new) => doc.push_raw(new.bytes),
-            None => doc.push_raw(field.bytes),
-        }
+        known.insert(field.key);
+        doc.push_raw(new.get(field.key).copied().unwrap_or(field.bytes));
     }
     for field in Elements::of_bytes(over) {
-        if Elements::of_bytes(base).find(field.key).is_none() {
+        if !known.contains(field.key) {
             doc.push_raw(field.bytes);
         }
     }
@@ -92,6 +97,7 @@ pub(super) fn get_field(
     let field = field.ok_or_else(|| {
         QueryError::location(3_041_702, "$getField requires 'field' to be specified")
     })?;
+    let input = input.or_else(|| scope.current());
     Ok(Expr::Named(NamedCall { row, fun: op_get_field, args: vec![Some(field), input] }))
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Operator {
     /// Whether it may read the whole document, beyond the paths in its arguments.
     pub(super) reads_document: bool,
     pub(super) check: Check,
+    /// Whether it says if a value is in an array: filters make a predicate of it.
+    pub(super) is_membership: bool,
 }
 
 /// Refuses constant arguments that are invalid for every document. It gets the operator's name and, by position, the
@@ -148,6 +150,7 @@ impl Operator {
             pushed: true,
             reads_document: false,
             check: |_, _| Ok(()),
+            is_membership: false,
         }
     }
 
@@ -178,6 +181,11 @@ impl Operator {
 
     pub(super) const fn checked(mut self, check: Check) -> Self {
         self.check = check;
+        self
+    }
+
+    pub(super) const fn membership(mut self) -> Self {
+        self.is_membership = true;
         self
     }
 

@@ -17,7 +17,10 @@ use crate::{
 
 type Parsed = Result<Expr, QueryError>;
 
-/// Maximum nesting; BSON in a command nests no deeper.
+/// The variable that paths without another begin at.
+pub(crate) const CURRENT: &[u8] = b"CURRENT";
+
+/// Deeper expressions are refused; BSON itself nests no deeper in a command.
 const DEPTH_MAX: usize = 200;
 
 /// The variables that an expression may use, with their slots.
@@ -145,7 +148,7 @@ impl Scope {
         Self { scores: Scores::Missing, ..self }
     }
 
-    /// A copy for a filter.
+    /// A copy for parsing an expression inside a filter (`$expr`).
     #[must_use]
     pub(crate) fn for_filter(self) -> Self {
         Self { in_filter: true, ..self }
@@ -197,7 +200,7 @@ impl Scope {
         std::mem::replace(&mut self.fault, shared).get().cloned()
     }
 
-    /// Raises the first error of a constant.
+    /// Fails with the first error that evaluating a constant has caused.
     pub(crate) fn settle(&self) -> Result<(), QueryError> {
         self.fault.get().map_or(Ok(()), |fault| Err(fault.clone()))
     }
@@ -223,6 +226,12 @@ impl Scope {
     /// Removes the variables declared since.
     pub(crate) fn leave(&mut self, mark: usize) {
         self.names.truncate(mark);
+    }
+
+    /// What the query has bound CURRENT to, if it has.
+    pub(super) fn current(&self) -> Option<Expr> {
+        let base = Base::Slot(self.slot(CURRENT)?);
+        Some(Expr::Path(FieldPath { base, names: Vec::new() }))
     }
 
     fn slot(&self, name: &[u8]) -> Option<usize> {
@@ -422,8 +431,10 @@ pub(super) fn path(text: &[u8], scope: &mut Scope) -> Parsed {
             return Err(QueryError::location(16_872, "'$' by itself is not a valid FieldPath"));
         }
         field_path::check_below_root(dotted)?;
-        scope.reads_document = true;
-        return Ok(Expr::Path(FieldPath { base: Base::Root, names: split(dotted) }));
+        // `$a` is short for `$$CURRENT.a`, and CURRENT may be a variable that the query binds.
+        let base = scope.slot(CURRENT).map_or(Base::Root, Base::Slot);
+        scope.reads_document |= base == Base::Root;
+        return Ok(Expr::Path(FieldPath { base, names: split(dotted) }));
     };
     if variable.is_empty() {
         return Err(QueryError::failed_to_parse("empty variable names are not allowed"));
@@ -433,7 +444,7 @@ pub(super) fn path(text: &[u8], scope: &mut Scope) -> Parsed {
     let name = names.remove(0);
     let base = match &*name {
         b"ROOT" => Base::Root,
-        b"CURRENT" => scope.slot(b"CURRENT").map_or(Base::Current, Base::Slot),
+        CURRENT => scope.slot(CURRENT).map_or(Base::Current, Base::Slot),
         b"NOW" => Base::Now,
         b"CLUSTER_TIME" => Base::ClusterTime,
         b"REMOVE" => Base::Remove,

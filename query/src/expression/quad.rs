@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use dec::{Context, Decimal128, Rounding};
 
-use crate::value::Decimal;
+use crate::value::{Decimal, Value, compare_values};
 
 /// Digits of intermediate results.
 const DIGITS: usize = 90;
@@ -200,7 +200,7 @@ const TERMS: i32 = 16;
 
 /// The result of a function for zero and for values outside of the range of 113 bits.
 enum Edge {
-    /// Computed by the function itself.
+    /// No special result: the function computes it.
     None,
     Value(Decimal),
 }
@@ -300,14 +300,17 @@ pub(super) fn log10(x: Decimal) -> Decimal {
     if x.is_finite() && d.coefficient() == 1 && d.exponent().abs() > EXPONENT_MAX {
         return super::decimal::from_i64(i64::from(d.exponent()));
     }
-    logarithm(x, |work, ln| {
+    let found = logarithm(x, |work, ln| {
         let mut ten = work.int(10);
         work.0.ln(&mut ten);
         let one = work.int(1);
         let factor = work.div(one, &ten);
         let (ln, factor) = (work.quad(ln), work.quad(factor));
         work.mul(ln, &factor)
-    })
+    });
+    // A whole number has no digits behind the point.
+    let whole = found.is_finite() && found.is_whole();
+    found.truncate_to_i64().filter(|_| whole).map_or(found, super::decimal::from_i64)
 }
 
 /// Computes the natural logarithm and applies `then`.
@@ -334,9 +337,36 @@ fn logarithm(x: Decimal, then: impl FnOnce(&mut Work, Big) -> Big) -> Decimal {
 /// The exponent below which a number counts as near one.
 const NEAR: i32 = -10;
 
+/// The powers that mongod's library does not compute.
+fn special_power(base: Decimal, exponent: Decimal) -> Option<Decimal> {
+    let is = |value: Decimal, n: i64| {
+        compare_values(Value::Decimal(value), Value::Int64(n), None).is_eq()
+    };
+    // So the library has it.
+    if is(base, 10) && is_zero(exponent) {
+        return Some(zero(false, -6176));
+    }
+    if is_zero(exponent) || is(base, 1) {
+        return Some(full(Decimal128::ONE));
+    }
+    if base.is_nan() || exponent.is_nan() {
+        return None;
+    }
+    if !exponent.is_finite() {
+        let size = super::decimal::abs(base);
+        if is(size, 1) {
+            return Some(full(Decimal128::ONE));
+        }
+        let above = compare_values(Value::Decimal(size), Value::Int32(1), None).is_gt();
+        let grows = above != exponent.is_negative();
+        return Some(if grows { Decimal::INFINITY } else { zero(false, -6176) });
+    }
+    (!base.is_finite() && exponent.is_negative()).then(|| zero(false, -6176))
+}
+
 pub(super) fn pow(base: Decimal, exponent: Decimal) -> Decimal {
-    if is_zero(exponent) {
-        return full(Decimal128::ONE);
+    if let Some(special) = special_power(base, exponent) {
+        return special;
     }
     let whole = exponent.is_finite() && exponent.is_whole();
     if base.is_nan() || exponent.is_nan() || base.is_negative() && !is_zero(base) && !whole {

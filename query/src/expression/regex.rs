@@ -189,21 +189,10 @@ pub(super) fn run<'a>(env: &Env<'a>, kind: Kind, input: Value<'a>, regex: &Regex
             regex.compiled().is_match(text).map(Value::Bool).map_err(|error| gave_up(kind, &error))
         }
         Kind::Find => {
-            Ok(found(env, kind, regex, text, 0)?.map_or(Value::Null, |(value, _, _)| value))
+            let mut search = Search { regex: regex.compiled(), kind, text, counted: (0, 0) };
+            Ok(search.next(env, 0)?.map_or(Value::Null, |(value, _, _)| value))
         }
-        Kind::FindAll => {
-            let mut all = Vec::new();
-            let mut from = 0;
-            while let Some((value, start, end)) = found(env, kind, regex, text, from)? {
-                all.push(value);
-                // After an empty match the search continues one character later.
-                from = if end > start { end } else { end + char_len(text, end) };
-                if from >= text.len() {
-                    break;
-                }
-            }
-            Ok(build::array(env, all))
-        }
+        Kind::FindAll => find_all(env, regex, text),
     }
 }
 
@@ -225,29 +214,126 @@ fn gave_up(kind: Kind, error: &pcre2::Error) -> QueryError {
     )
 }
 
-/// A match with its start and end.
+/// All matches, one after the other.
+fn find_all<'a>(env: &Env<'a>, regex: &Regex, text: &'a [u8]) -> Evaluated<'a> {
+    let kind = Kind::FindAll;
+    let mut search = Search { regex: regex.compiled_for(text), kind, text, counted: (0, 0) };
+    let (mut all, mut from, mut bytes) = (Vec::new(), 0, 0);
+    while let Some((value, start, end)) = search.next(env, from)? {
+        all.push(value);
+        bytes += MATCH_LEN + (end - start);
+        if bytes > OUTPUT_MAX {
+            let text = "$regexFindAll: the size of buffer to store output exceeded the 64MB limit";
+            return Err(QueryError::location(51_151, text));
+        }
+        if all.len().is_multiple_of(CHECK_EVERY) {
+            env.cx.check()?;
+        }
+        // An empty match moves on by one character.
+        from = if end > start { end } else { end + char_len(text, end) };
+        if from >= text.len() {
+            break;
+        }
+    }
+    Ok(build::array(env, all))
+}
+
+/// What all matches together may take, as in mongod, and what it reckons for one beside its text.
+const OUTPUT_MAX: usize = 64 << 20;
+const MATCH_LEN: usize = 220;
+/// After how many matches `$regexFindAll` asks whether to go on. Each may search all of the text.
+const CHECK_EVERY: usize = 16;
+
+/// A search that goes on where the last match ended.
+struct Search<'r, 'a> {
+    regex: &'r pcre2::bytes::Regex,
+    kind: Kind,
+    text: &'a [u8],
+    /// A place in the text, and how many characters stand before it.
+    counted: (usize, usize),
+}
+
+/// A match, with where it begins and ends.
 type Found<'a> = Option<(Value<'a>, usize, usize)>;
 
-fn found<'a>(
-    env: &Env<'a>,
-    kind: Kind,
-    regex: &Regex,
-    text: &'a [u8],
-    from: usize,
-) -> Result<Found<'a>, QueryError> {
-    let compiled = regex.compiled();
-    let mut locations = compiled.capture_locations();
-    let matched = compiled
-        .captures_read_at(&mut locations, text, from)
-        .map_err(|error| gave_up(kind, &error))?;
-    let Some((start, end)) = matched.and_then(|_| locations.get(0)) else { return Ok(None) };
-    let part = |(a, b): (usize, usize)| Value::String(text.get(a..b).unwrap_or_default());
-    let captures: Vec<_> =
-        (1..locations.len()).map(|i| locations.get(i).map_or(Value::Null, part)).collect();
-    let before = String::from_utf8_lossy(text.get(..start).unwrap_or_default()).chars().count();
-    let mut doc = DocBuilder::new();
-    doc.push(b"match", part((start, end)));
-    doc.push(b"idx", Value::Int32(i32::try_from(before).unwrap_or(i32::MAX)));
-    doc.push(b"captures", build::array(env, captures));
-    Ok(Some((Value::Document(env.keep(&doc.finish())), start, end)))
+impl<'a> Search<'_, 'a> {
+    fn next(&mut self, env: &Env<'a>, from: usize) -> Result<Found<'a>, QueryError> {
+        let text = self.text;
+        let mut locations = self.regex.capture_locations();
+        let matched = self
+            .regex
+            .captures_read_at(&mut locations, text, from)
+            .map_err(|error| gave_up(self.kind, &error))?;
+        let Some((start, end)) = matched.and_then(|_| locations.get(0)) else { return Ok(None) };
+        let part = |(a, b): (usize, usize)| Value::String(text.get(a..b).unwrap_or_default());
+        let captures: Vec<_> =
+            (1..locations.len()).map(|i| locations.get(i).map_or(Value::Null, part)).collect();
+        let (place, before) = self.counted;
+        let since = String::from_utf8_lossy(text.get(place..start).unwrap_or_default());
+        self.counted = (start, before + since.chars().count());
+        let mut doc = DocBuilder::new();
+        doc.push(b"match", part((start, end)));
+        let index = i32::try_from(self.counted.1).unwrap_or(i32::MAX);
+        doc.push(b"idx", Value::Int32(index));
+        doc.push(b"captures", build::array(env, captures));
+        Ok(Some((Value::Document(env.keep(&doc.finish())), start, end)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, rc::Rc};
+
+    use super::*;
+    use crate::{context::Context, expression::Bump};
+
+    fn all(text: &str, regex: &str, context: &Context) -> Result<usize, QueryError> {
+        let arena = Bump::new();
+        let env = Env::new(&arena, context, &[5, 0, 0, 0, 0]);
+        let regex = Regex::new(regex.as_bytes(), b"")?;
+        find_all(&env, &regex, text.as_bytes()).map(|found| found.elements().count())
+    }
+
+    #[test]
+    fn places_are_counted_in_characters() {
+        let (arena, context) = (Bump::new(), Context::default());
+        let env = Env::new(&arena, &context, &[5, 0, 0, 0, 0]);
+        let regex = Regex::new(b"a", b"").unwrap();
+        let found = find_all(&env, &regex, "éaéa".as_bytes()).unwrap();
+        let places: Vec<_> = found
+            .elements()
+            .map(|e| format!("{:?}", e.value().elements().find(b"idx").unwrap().value()))
+            .collect();
+        assert_eq!(places, ["Int32(1)", "Int32(3)"]);
+    }
+
+    /// A search in a text that is checked from end to end would take time by the square of its length.
+    #[test]
+    fn text_of_ascii_is_not_checked_at_each_match() {
+        let regex = Regex::new(b"a", b"").unwrap();
+        assert!(!std::ptr::eq(regex.compiled(), regex.compiled_for(b"aa")));
+        assert!(std::ptr::eq(regex.compiled(), regex.compiled_for("é".as_bytes())));
+        let by_property = Regex::new(br"\p{L}", b"").unwrap();
+        assert!(std::ptr::eq(by_property.compiled(), by_property.compiled_for(b"aa")));
+        assert_eq!(all(&"a".repeat(100_000), "a", &Context::default()).unwrap(), 100_000);
+    }
+
+    #[test]
+    fn matches_beyond_the_limit_are_refused() {
+        let refused = all(&"a".repeat(1_000_000), "a", &Context::default()).unwrap_err();
+        assert_eq!(refused.code.code(), 51_151);
+    }
+
+    #[test]
+    fn a_search_for_all_can_be_interrupted() {
+        let asked = Rc::new(Cell::new(0));
+        let mut context = Context::default();
+        let count = Rc::clone(&asked);
+        context.interrupt = Some(Rc::new(move || {
+            count.set(count.get() + 1);
+            if count.get() > 3 { Err(QueryError::bad_value("interrupted")) } else { Ok(()) }
+        }));
+        assert!(all(&"é".repeat(10_000), "é", &context).is_err());
+        assert_eq!(asked.get(), 4);
+    }
 }

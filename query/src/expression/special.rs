@@ -61,7 +61,7 @@ pub enum Special {
         value: usize,
         /// The slot of `$$this`.
         this: usize,
-        /// The next value.
+        /// The expression for the next value of `$$value`.
         body: Expr,
     },
     /// `$sortArray`.

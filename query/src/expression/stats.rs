@@ -140,12 +140,22 @@ pub(super) fn op_avg<'a>(_: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {
         sum.add(value);
         count += 1;
     }
-    Ok(average(&sum, count))
+    Ok(mean(&sum, count))
 }
 
 /// The mean; null if there are no values.
 pub(crate) fn average(sum: &Sum, count: i64) -> Value<'static> {
     if count == 0 { Value::Null } else { arithmetic::divide(sum.total(), Value::Int64(count)) }
+}
+
+/// The mean as `$avg` computes it outside of the second executor: of the sum as a double, even if all are integers.
+pub(crate) fn mean(sum: &Sum, count: i64) -> Value<'static> {
+    match sum.decimal {
+        None if count != 0 => {
+            arithmetic::divide(Value::Double(sum.as_double()), Value::Int64(count))
+        }
+        _ => average(sum, count),
+    }
 }
 
 pub(super) fn op_min<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<'a> {

@@ -32,7 +32,7 @@ fn coerced<'a>(value: Value<'a>) -> Option<Cow<'a, str>> {
         Value::Int32(_) | Value::Int64(_) | Value::Decimal(_) | Value::Date(_) => {
             convert::to_text(value).into()
         }
-        Value::Timestamp(n) => format!("Timestamp({}, {})", n >> 32, n & 0xffff_ffff).into(),
+        Value::Timestamp(n) => super::date::timestamp_text(n).into(),
         _ => return None,
     })
 }
@@ -60,13 +60,17 @@ pub(super) fn op_concat<'a>(env: &mut Env<'a>, args: &[Value<'a>]) -> Evaluated<
             }
         }
     }
-    if out.len() >= TEXT_MAX {
-        return error(
-            16_493,
-            format!("RCString too large. Requires size={} < limit={TEXT_MAX}", out.len()),
-        );
+    text_of(env, &out)
+}
+
+/// A text that was made, if it is not too long.
+fn text_of<'a>(env: &Env<'a>, made: &[u8]) -> Evaluated<'a> {
+    if made.len() >= TEXT_MAX {
+        let size = made.len();
+        let text = format!("RCString too large. Requires size={size} < limit={TEXT_MAX}");
+        return error(16_493, text);
     }
-    Ok(Value::String(env.keep(&out)))
+    Ok(Value::String(env.keep(made)))
 }
 
 /// Maximum length of a text, as in mongod.
@@ -479,7 +483,7 @@ fn replaced<'a>(
     };
     let (input, find, with) = (lossy(input), lossy(find), lossy(with));
     let out = if all { input.replace(&*find, &with) } else { input.replacen(&*find, &with, 1) };
-    Ok(env.text(&out))
+    text_of(env, out.as_bytes())
 }
 
 pub(super) fn op_replace_one<'a>(env: &mut Env<'a>, args: &[Option<Value<'a>>]) -> Evaluated<'a> {

@@ -114,7 +114,7 @@ pub(super) static OPERATORS: &[Operator] = &[
     list("$gte", 2, 2, logic::op_gte).right_first(),
     date_part("$hour", date::op_hour),
     special("$ifNull", conditional::if_null),
-    list("$in", 2, 2, array::op_in),
+    list("$in", 2, 2, array::op_in).membership(),
     list("$indexOfArray", 2, 4, array::op_index_of_array)
         .one_by_one(Rest::BoundsFirst)
         .checked(array::check_index_of)

@@ -2,9 +2,10 @@
 
 use super::{
     ArrayLeaf, ArrayPredicate, CompareOp, Leaf, Node, ParseContext, Predicate, Regex, operands,
-    predicate::InList,
+    predicate::InList, rewrite,
 };
 use crate::{
+    Release,
     error::QueryError,
     expression::{Expr, Scope, check_levels},
     field_path,
@@ -97,7 +98,13 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
             let text = "no globalScriptEngine in $where parsing";
             return Err(QueryError::location(super::NO_JAVASCRIPT, text));
         }
-        b"$expr" => Node::Expr(std::sync::Arc::new(expression(value, place)?)),
+        b"$expr" => {
+            let expr = expression(value, place)?;
+            let rewritten = place.cx.collator.is_some() && place.scope.release >= REWRITES_IN;
+            let implied = rewrite::uncollated(&expr).filter(|_| rewritten);
+            let expr = Node::Expr(std::sync::Arc::new(expr));
+            implied.map_or(expr.clone(), |implied| Node::And(vec![implied, expr]))
+        }
         b"$jsonSchema" => {
             Node::Schema(std::sync::Arc::new(super::json_schema::Schema::parse(value)?))
         }
@@ -117,6 +124,9 @@ fn top_level(field: &Element<'_>, place: Place<'_>) -> Result<Option<Node>, Quer
         }
     }))
 }
+
+/// The first release that is known to make a predicate of `$in` in an expression; 5.0 does not.
+const REWRITES_IN: Release = Release::V8_0;
 
 fn expression(value: Value<'_>, place: Place<'_>) -> Result<Expr, QueryError> {
     // A filter is evaluated before there are scores.

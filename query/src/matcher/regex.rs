@@ -1,6 +1,9 @@
 //! Regular expressions: PCRE as in mongod, with a limit on the work of a match.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use pcre2::bytes::{Regex as Pcre, RegexBuilder};
 
@@ -17,6 +20,9 @@ pub struct Regex {
     pattern: Box<[u8]>,
     options: Box<[u8]>,
     compiled: Arc<Pcre>,
+    /// The same for text that is ASCII, where a search need not check the text's encoding from end to end: a search for
+    /// all matches would take time by the square of the text's length.
+    for_ascii: Arc<OnceLock<Option<Pcre>>>,
 }
 
 impl fmt::Debug for Regex {
@@ -35,8 +41,9 @@ impl Regex {
         if options.contains(&0) {
             return Err(RegexFault::NullInOptions);
         }
-        let compiled = compile(pattern, options)?;
-        Ok(Self { pattern: pattern.into(), options: options.into(), compiled: Arc::new(compiled) })
+        let compiled = Arc::new(compile(pattern, options, true)?);
+        let for_ascii = Arc::default();
+        Ok(Self { pattern: pattern.into(), options: options.into(), compiled, for_ascii })
     }
 
     /// The pattern as written.
@@ -59,7 +66,20 @@ impl Regex {
         &self.compiled
     }
 
-    /// Text matches by search; a regex value matches if it is the same regex.
+    /// The compiled expression for many searches in one text.
+    pub fn compiled_for(&self, text: &[u8]) -> &Pcre {
+        if !text.is_ascii() {
+            return &self.compiled;
+        }
+        let for_ascii = self.for_ascii.get_or_init(|| {
+            let means_bytes = self.pattern.is_ascii()
+                && !ONLY_UTF.iter().any(|word| contains(&self.pattern, word));
+            if means_bytes { compile(&self.pattern, &self.options, false).ok() } else { None }
+        });
+        for_ascii.as_ref().unwrap_or(&self.compiled)
+    }
+
+    /// Text matches by search, a regex by being the same.
     pub(crate) fn matches_value(&self, value: Value<'_>) -> bool {
         match value {
             Value::String(text) | Value::Symbol(text) => self.matches(text),
@@ -103,10 +123,17 @@ impl From<RegexFault> for QueryError {
     }
 }
 
-fn compile(pattern: &[u8], options: &[u8]) -> Result<Pcre, RegexFault> {
+/// What means another thing, or nothing, where text is bytes.
+const ONLY_UTF: [&[u8]; 8] = [b"\\p", b"\\P", b"\\X", b"\\x", b"\\N", b"\\C", b"\\o", b"(*"];
+
+fn contains(pattern: &[u8], word: &[u8]) -> bool {
+    pattern.windows(word.len()).any(|window| window == word)
+}
+
+fn compile(pattern: &[u8], options: &[u8], utf: bool) -> Result<Pcre, RegexFault> {
     let invalid = |why: &str| RegexFault::Invalid(why.to_owned());
     let mut builder = RegexBuilder::new();
-    builder.utf(true).jit_if_available(true);
+    builder.utf(utf).jit_if_available(true);
     for &option in options {
         match option {
             b'i' => builder.caseless(true),

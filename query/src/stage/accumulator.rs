@@ -14,7 +14,7 @@ use crate::{
     collation::Collator,
     context::Context,
     error::QueryError,
-    expression::{Bump, Env, Expr, Percentile, Scope, Spread, average, percentile_number},
+    expression::{Bump, Env, Expr, Percentile, Scope, Spread, average, mean, percentile_number},
     matcher::operands,
     sort::SortPattern,
     value::{Elements, OwnedValue, Shown, Spelled, Value},
@@ -414,7 +414,8 @@ impl Spec {
         let one = || state.values.first().cloned().unwrap_or(OwnedValue::from(Value::Null));
         match self.kind {
             Kind::Sum => state.sum.total().into(),
-            Kind::Avg => average(&state.sum, state.count).into(),
+            Kind::Avg if self.pushed => average(&state.sum, state.count).into(),
+            Kind::Avg => mean(&state.sum, state.count).into(),
             Kind::StdDevPop | Kind::StdDevSamp => {
                 let spread = state.rare.as_ref().map_or_else(Spread::default, |rare| rare.spread);
                 spread.deviation(self.kind == Kind::StdDevSamp).into()

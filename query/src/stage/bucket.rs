@@ -37,6 +37,7 @@ struct Bucket {
     specs: Vec<Spec>,
     /// mongod's second execution engine (SBE) would run it.
     pushed: bool,
+    collator: Option<Arc<Collator>>,
     done: Option<std::vec::IntoIter<RawDoc>>,
 }
 
@@ -126,13 +127,14 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         ));
     };
     if let Some(default) = &default {
+        let collator = cx.parse.collator.as_deref();
         let within = |v: &OwnedValue, edge: Option<&OwnedValue>, out: Ordering| {
-            edge.is_some_and(|e| compare_values(v.get(), e.get(), None) != out)
+            edge.is_some_and(|e| compare_values(v.get(), e.get(), collator) != out)
         };
         if within(default, boundaries.first(), Ordering::Less)
             && boundaries
                 .last()
-                .is_some_and(|e| compare_values(default.get(), e.get(), None).is_lt())
+                .is_some_and(|e| compare_values(default.get(), e.get(), collator).is_lt())
         {
             return Err(QueryError::location(
                 40_199,
@@ -144,7 +146,8 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         Some(specs) => specs,
         None => vec![counted(b"count")?],
     };
-    one(Bucket { by, boundaries, default, specs, pushed, done: None })
+    let collator = cx.parse.collator.clone();
+    one(Bucket { by, boundaries, default, specs, pushed, collator, done: None })
 }
 
 fn parse_boundaries(value: Value<'_>, cx: &StageContext) -> Result<Vec<OwnedValue>, QueryError> {
@@ -175,7 +178,7 @@ fn parse_boundaries(value: Value<'_>, cx: &StageContext) -> Result<Vec<OwnedValu
                 ),
             ));
         }
-        if compare_values(a.get(), b.get(), None) != Ordering::Less {
+        if compare_values(a.get(), b.get(), cx.parse.collator.as_deref()) != Ordering::Less {
             return Err(QueryError::location(
                 40_194,
                 format!(
@@ -231,13 +234,15 @@ impl Bucket {
                 docs.push((id.clone(), finish(id.get(), &self.specs, states)?));
             }
         }
-        docs.sort_by(|a, b| compare_values(a.0.get(), b.0.get(), None));
+        let collator = self.collator.as_deref();
+        docs.sort_by(|a, b| compare_values(a.0.get(), b.0.get(), collator));
         Ok(docs.into_iter().map(|(_, doc)| doc).collect())
     }
 
     fn place(&self, value: Value<'_>) -> Result<usize, QueryError> {
+        let collator = self.collator.as_deref();
         let below =
-            self.boundaries.partition_point(|b| compare_values(b.get(), value, None).is_le());
+            self.boundaries.partition_point(|b| compare_values(b.get(), value, collator).is_le());
         let default = self.boundaries.len() - 1;
         match below.checked_sub(1) {
             Some(at) if at < default => Ok(at),

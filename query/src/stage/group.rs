@@ -19,7 +19,7 @@ use crate::{
     exec::{Sort, Stage, Test, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, Scope},
     sort::SortPattern,
-    value::{Elements, Fields, Found, OwnedValue, Value},
+    value::{Element, Elements, Fields, Found, OwnedValue, Value},
 };
 
 /// Memory limit of the groups (mongod's internalDocumentSourceGroupMaxMemoryBytes).
@@ -32,6 +32,8 @@ const MEMORY_MAX: usize = 100 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Group {
     id: Expr,
+    /// The name of the only field of `_id`, whose value groups by itself: there what is missing is null.
+    only: Option<Box<[u8]>>,
     specs: Vec<Spec>,
     inputs: Inputs,
     collator: Option<Arc<Collator>>,
@@ -56,11 +58,13 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
         ));
     };
     let mut scope: Scope = cx.scope.clone();
-    let (mut id, mut specs) = (None, Vec::new());
+    let (mut id, mut only, mut specs) = (None, None, Vec::new());
     for field in Elements::of_bytes(doc) {
         if field.key == b"_id" {
             check_id(field.value(), &scope)?;
-            id = Some(Expr::parse(field.value(), &mut scope)?);
+            only = only_field(field.value(), &mut scope)?;
+            let value = only.as_ref().map_or(field.value(), |only| only.value());
+            id = Some(Expr::parse(value, &mut scope)?);
         } else {
             let spec = Spec::parse(field.key, field.value(), &mut scope)?;
             let collator = || cx.parse.collator.clone();
@@ -69,7 +73,21 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
     }
     let id = id
         .ok_or_else(|| QueryError::location(15_955, "a group specification must include an _id"))?;
-    one(Group::new(id, specs, cx))
+    let only = only.map(|field| field.key.into());
+    one(Group { only, ..Group::new(id, specs, cx) })
+}
+
+/// The field of an `_id` that is a document of one expression.
+fn only_field<'v>(id: Value<'v>, scope: &mut Scope) -> Result<Option<Element<'v>>, QueryError> {
+    let Value::Document(doc) = id else { return Ok(None) };
+    let mut fields = Elements::of_bytes(doc);
+    let (Some(field), None) = (fields.next(), fields.next()) else { return Ok(None) };
+    if field.key.starts_with(b"$") {
+        return Ok(None);
+    }
+    // The name is checked with the document.
+    Expr::parse(id, &mut scope.apart(None))?;
+    Ok(Some(field))
 }
 
 /// In a document of expressions a number would look like an inclusion, so it is refused.
@@ -95,6 +113,7 @@ impl Group {
         Self {
             inputs: Inputs::new(&id, &specs),
             id,
+            only: None,
             specs,
             collator: cx.parse.collator.clone(),
             memory_max: MEMORY_MAX,
@@ -149,7 +168,14 @@ impl Group {
 
     fn finish(&self, entry: &Entry) -> Result<RawDoc, QueryError> {
         let mut doc = DocBuilder::new();
-        doc.push(b"_id", entry.id.get());
+        match &self.only {
+            Some(name) => {
+                let mut id = DocBuilder::new();
+                id.push(name, entry.id.get());
+                doc.push(b"_id", Value::Document(&id.finish()));
+            }
+            None => doc.push(b"_id", entry.id.get()),
+        }
         for (spec, state) in self.specs.iter().zip(&entry.states) {
             doc.push(&spec.name, spec.finish(state).get());
         }
@@ -265,7 +291,8 @@ impl Stage for Group {
     }
 
     fn values_of(&self) -> Option<Vec<u8>> {
-        let plain = self.specs.is_empty() && matches!(self.id, Expr::Path(_));
+        let plain =
+            self.specs.is_empty() && self.only.is_none() && matches!(self.id, Expr::Path(_));
         self.needs().filter(|_| plain)?.pop()
     }
 

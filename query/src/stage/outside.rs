@@ -18,7 +18,7 @@ use crate::{
 /// What a pipeline runs over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Over {
-    /// The output of the stage that contains it.
+    /// The output of the enclosing stage.
     #[default]
     Part,
     /// The collection or view with this name.

@@ -14,7 +14,7 @@ use crate::{
     context::Context,
     error::QueryError,
     exec::{Stage, Upstream, with_notes_of},
-    expression::{Bump, DocBuilder, Env, Expr},
+    expression::{Bump, CURRENT, DocBuilder, Env, Expr},
     value::{Element, Elements, Shown, Spelled, Value},
 };
 
@@ -186,6 +186,8 @@ impl Stage for Sample {
 struct Redact {
     expr: Expr,
     slots: [usize; 3],
+    /// The slot of CURRENT: the document or sub-document that is looked at.
+    current: usize,
 }
 
 const WORDS: [&str; 3] = ["DESCEND", "PRUNE", "KEEP"];
@@ -196,13 +198,21 @@ pub(super) fn parse_redact(value: Value<'_>, cx: &StageContext) -> Result<Parsed
         scope = scope.ignoring_scores();
     }
     let slots = WORDS.map(|word| scope.declare(word.as_bytes()));
-    one(Redact { expr: Expr::parse(value, &mut scope)?, slots })
+    let current = scope.declare(CURRENT);
+    one(Redact { expr: Expr::parse(value, &mut scope)?, slots, current })
 }
 
 impl Redact {
-    fn redact(&self, doc: &[u8], up: &Upstream<'_, '_>) -> Result<Option<Vec<u8>>, QueryError> {
+    /// What is left of a document within `root`, which may be that document itself.
+    fn redact(
+        &self,
+        root: &[u8],
+        doc: &[u8],
+        up: &Upstream<'_, '_>,
+    ) -> Result<Option<Vec<u8>>, QueryError> {
         let arena = Bump::new();
-        let mut env = Env::new(&arena, up.context(), doc);
+        let mut env = Env::new(&arena, up.context(), root);
+        env.set(self.current, Value::Document(doc));
         for (slot, word) in self.slots.iter().zip(WORDS) {
             env.set(*slot, Value::String(word.as_bytes()));
         }
@@ -212,7 +222,7 @@ impl Redact {
             Value::String(b"DESCEND") => {
                 let mut out = DocBuilder::new();
                 for field in Elements::of_bytes(doc) {
-                    match self.descend(field.value(), up)? {
+                    match self.descend(root, field.value(), up)? {
                         Descended::Same => out.push_raw(field.bytes),
                         Descended::Document(Some(bytes)) => {
                             out.push(field.key, Value::Document(&bytes))
@@ -233,14 +243,19 @@ impl Redact {
         }
     }
 
-    fn descend(&self, value: Value<'_>, up: &Upstream<'_, '_>) -> Result<Descended, QueryError> {
+    fn descend(
+        &self,
+        root: &[u8],
+        value: Value<'_>,
+        up: &Upstream<'_, '_>,
+    ) -> Result<Descended, QueryError> {
         match value {
-            Value::Document(doc) => self.redact(doc, up).map(Descended::Document),
+            Value::Document(doc) => self.redact(root, doc, up).map(Descended::Document),
             Value::Array(_) => {
                 let mut kept: Vec<Vec<u8>> = Vec::new();
                 let mut types = Vec::new();
                 for element in value.elements() {
-                    let (byte, bytes) = match self.descend(element.value(), up)? {
+                    let (byte, bytes) = match self.descend(root, element.value(), up)? {
                         Descended::Same => (element.type_byte, element.value_bytes.to_vec()),
                         Descended::Document(Some(bytes)) => (0x03, bytes),
                         Descended::Array(bytes) => (0x04, bytes),
@@ -269,7 +284,7 @@ enum Descended {
 impl Stage for Redact {
     fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
         while let Some(doc) = up.pull()? {
-            if let Some(bytes) = self.redact(doc.as_bytes(), up)? {
+            if let Some(bytes) = self.redact(doc.as_bytes(), doc.as_bytes(), up)? {
                 return to_doc(bytes).map(Some);
             }
         }

@@ -135,7 +135,7 @@ impl Applier {
         let uuid = ddl.uuid()?;
         if let Some(there) = batch.collection(uuid) {
             // The collection was cloned, perhaps already under the name that a later entry gives it.
-            tracing::debug!(%ns, now = %there.ns(), "the collection to create is there already");
+            tracing::debug!(%ns, now = %there.ns(), "the collection to create already exists");
             return Ok(());
         }
         if let Some(other) = batch.collection_by_name(&ns) {
@@ -315,7 +315,7 @@ fn move_aside(
     ts: Timestamp,
 ) -> Result<(), ApplyError> {
     let aside = Namespace::new(ns.db(), &format!("tmp{}.create", uuid.simple()));
-    tracing::info!(%ns, %uuid, %aside, "moving a collection out of the way of another");
+    tracing::info!(%ns, %uuid, %aside, "renaming a collection because another one needs its name");
     Ok(batch.rename(ts, uuid, &aside)?)
 }
 

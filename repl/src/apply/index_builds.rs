@@ -90,7 +90,7 @@ impl IndexBuilds {
                 running.insert(build, Build { cancel, thread, _over: over.drop_guard() });
             }
             Err(error) => {
-                tracing::error!(%build, %error, "no thread for an index build; it is made when it commits");
+                tracing::error!(%build, %error, "cannot start the thread of an index build; the index is built when the build commits");
             }
         }
     }
@@ -119,7 +119,7 @@ impl IndexBuilds {
         }
         for (build, running) in running {
             if let Err(error) = running.end(build) {
-                tracing::info!(%build, %error, "an index build of an earlier copy ended");
+                tracing::info!(%build, %error, "cancelled an index build because the data is discarded");
             }
         }
     }

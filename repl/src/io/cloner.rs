@@ -162,7 +162,7 @@ impl Cloner {
         self.load(connection, listed, batch).await?;
         self.note(listed, |progress| progress.done = true);
         if builds {
-            tracing::info!(ns = %listed.ns, "an index build under way on the source goes on here");
+            tracing::info!(ns = %listed.ns, "an index build in progress on the source continues here");
         }
         Ok(())
     }

@@ -198,7 +198,7 @@ impl Delay {
 fn cut_tail(store: &Store) -> Result<(), StorageError> {
     let marks = store.watermarks();
     let (applied, written) = (marks.applied().op_time, marks.written().op_time);
-    tracing::warn!(from = %applied, to = %written, "cutting the private tail off");
+    tracing::warn!(from = %applied, to = %written, "discarding the fetched entries that were not due yet");
     store.oplog().truncate_after(applied.ts).map(|_| ())
 }
 

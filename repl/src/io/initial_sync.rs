@@ -163,7 +163,7 @@ impl InitialSync {
         };
         cloner.run().await?;
         let stop = top_of_oplog(connection).await?;
-        tracing::info!(stop = %stop.op_time, "everything is cloned; applying what was written meanwhile");
+        tracing::info!(stop = %stop.op_time, "everything is cloned; applying the entries written during the clone");
         self.progress.lock().oplog_end = Some(stop.op_time);
         position
             .wait_for(|fetched| fetched.ts >= stop.op_time.ts)

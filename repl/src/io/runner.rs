@@ -229,7 +229,7 @@ impl Runner {
             }
             Action::Data(action) => {
                 if self.to_data.send(action).is_err() {
-                    tracing::debug!("no data plane is there to act");
+                    tracing::debug!("the data plane is not running; its action is dropped");
                 }
             }
             Action::Log(line) => log(&line),

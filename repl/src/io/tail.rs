@@ -46,7 +46,7 @@ pub(crate) async fn cut_parted(
         return Ok(false);
     };
     tracing::warn!(%source, %common, entries = tail.len() - shared,
-        "the set has rolled back what was not due here yet: it is cut from the private tail");
+        "the set has rolled back entries that were not due here yet; discarding them");
     let cutting = store.clone();
     tokio::task::spawn_blocking(move || cutting.oplog().truncate_after(common.ts))
         .await

@@ -237,7 +237,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// What its batches share.
+    /// The parts of the context that all batches of the cursor share.
     pub(super) fn surroundings(&self, asked: &Asked, call: &Call) -> Surroundings {
         asked.surroundings(call).with_collator(self.context.parse.collator.clone())
     }

@@ -176,7 +176,7 @@ pub(super) fn no_text_index(ns: &Namespace, opened: &Opened) -> Failure {
 }
 
 impl Asked {
-    /// What its batches share.
+    /// The parts of the context that all batches of the cursor share.
     pub(super) fn surroundings(&self, call: &Call) -> Surroundings {
         let spills = self.disk_use.unwrap_or(call.profile().disk_use_by_default);
         Surroundings::new(call, self.variables.values.clone(), spills)
@@ -205,7 +205,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// What its batches share.
+    /// The parts of the context that all batches of the cursor share.
     pub(super) fn surroundings(&self, asked: &Asked, call: &Call) -> Surroundings {
         asked.surroundings(call).with_collator(self.collator.clone())
     }

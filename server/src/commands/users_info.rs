@@ -45,9 +45,9 @@ pub(super) const INVALIDATE: Command = Command {
 
 /// The requested users.
 enum Whom {
-    /// All of this database.
+    /// All users of the command's database.
     Here,
-    /// All of every database.
+    /// All users of all databases.
     Everywhere,
     Named(Vec<UserName>),
 }

@@ -37,9 +37,9 @@ fn flatten(prefix: &str, map: &Map<String, Value>, given: &mut Given) {
                 }
             }
             (_, Value::Object(inner)) => flatten(&key, inner, given),
-            // A section that is there with nothing in it.
+            // An empty section.
             (None, Value::Null) if is_section(&key) => {}
-            // An option of the command line alone has no dot in its name.
+            // Options that exist only on the command line have no dot in their name.
             (Some(opt), value) if key.contains('.') => match scalar(&key, value) {
                 Ok(text) => given.put(opt, &key, &text),
                 Err(wrong) => given.wrong.push(wrong),

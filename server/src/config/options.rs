@@ -35,11 +35,12 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Support {
     Yes,
-    /// Taken with a warning: it tunes what isn't there, and changes nothing a client could see.
+    /// Accepted with a warning: it tunes something this server does not have, and has no effect that a client could
+    /// see.
     NoEffect,
-    /// Taken in silence with this value, which is what the server does anyway; refused with any other.
+    /// Accepted silently with this value, which is this server's behaviour anyway. Any other value is refused.
     Only(&'static str, &'static str),
-    /// Refused, with what to do instead.
+    /// Refused. The text says what to do instead.
     No(&'static str),
 }
 
@@ -56,18 +57,18 @@ pub(super) struct Written {
 pub(super) struct Given {
     pub(super) values: BTreeMap<&'static str, Written>,
     pub(super) parameters: BTreeMap<String, String>,
-    /// All that is wrong so far: it is told at once.
+    /// All errors so far. They are reported together.
     pub(super) wrong: Vec<ConfigError>,
 }
 
 impl Given {
-    /// Notes a value; as wrong, if the option is one that we refuse.
+    /// Records a value, or an error if the option is refused.
     pub(super) fn put(&mut self, opt: &'static Opt, name: &str, text: &str) {
         let refused = match opt.support {
             Support::Yes | Support::NoEffect => None,
             Support::No(_) if opt.kind == Kind::Switch && text == "false" => None,
             Support::No(why) => Some(why),
-            // YAML reads a bare off as false.
+            // YAML parses an unquoted `off` as false.
             Support::Only("off", _) if text == "false" => None,
             Support::Only(value, why) => (value != text).then_some(why),
         };

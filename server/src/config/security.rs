@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{ConfigError, options::Given};
 
-/// Access control as it was asked for.
+/// The settings for access control.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecuritySettings {
     /// Access control is enabled.

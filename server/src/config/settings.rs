@@ -65,7 +65,7 @@ pub struct Settings {
     pub without_effect: Vec<String>,
 }
 
-/// Where log lines go, and which.
+/// Where log lines are written, and which ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogSettings {
     /// The log file; `None` is standard output.
@@ -87,7 +87,7 @@ pub struct LogSettings {
 /// What happens to the log file when it is rotated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogRotate {
-    /// The file gets the time as suffix and a new one is begun.
+    /// The file is renamed with the time as suffix, and a new file is started.
     #[default]
     Rename,
     /// Reopen the file, because somebody else has moved it.
@@ -157,7 +157,7 @@ impl Settings {
     }
 }
 
-/// What is wrong. Where something is, the default stands in: it is never used.
+/// The errors so far. An invalid value is replaced by the default, which is never used because the start fails.
 struct Wrong(Vec<ConfigError>);
 
 impl Wrong {

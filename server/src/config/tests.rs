@@ -208,7 +208,7 @@ fn the_table_has_no_name_twice() {
     assert_eq!(flags.len(), all);
 }
 
-/// The file that the packages of MongoDB put on a machine, comments and all.
+/// The config file that MongoDB's packages install, including its comments.
 const PACKAGED: &str = "
 storage:
   dbPath: /var/lib/mongodb

@@ -1,4 +1,4 @@
-//! Writes the files of a backup, below a name that says it is unfinished.
+//! Writes the files of a backup into a directory whose name says that the backup is unfinished.
 
 use std::{
     ffi::OsString,
@@ -14,19 +14,20 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{BackupError, manifest::Manifest};
 use crate::{StorageError, node_files};
 
-/// How much is read at a time; between two reads one may say stop.
+/// The number of bytes read at a time. A backup can be cancelled between two reads.
 const CHUNK: usize = 1 << 20;
-/// In a directory that is being written.
+/// A marker file in the directory of a backup that is still being written.
 pub(crate) const UNFINISHED: &str = "UNFINISHED";
 
-/// Refuses places that the operator does not allow.
+/// Refuses a path that is not below the directory the operator allows.
 pub(super) fn check_root(path: &Path, root: Option<&Path>) -> Result<(), BackupError> {
     let Some(root) = root else { return Ok(()) };
     if !path.is_absolute() {
         return Err(BackupError::Relative(path.to_owned()));
     }
     let (real, below) = (resolve(path), resolve(root));
-    // What is not there yet is not resolved: it must not lead out again.
+    // `resolve` does not resolve the part of the path that does not exist, so a `..` in it could lead out of the
+    // allowed directory.
     let leads_out = real.components().any(|part| part == Component::ParentDir);
     if leads_out || !real.starts_with(&below) || real == below {
         return Err(BackupError::Outside(path.to_owned(), root.to_owned()));
@@ -34,7 +35,7 @@ pub(super) fn check_root(path: &Path, root: Option<&Path>) -> Result<(), BackupE
     Ok(())
 }
 
-/// Refuses places where no backup belongs.
+/// Refuses a relative target, one that overlaps the dbpath, and one that is not empty.
 pub(super) fn check_place(into: &Path, dbpath: &Path) -> Result<(), BackupError> {
     if !into.is_absolute() {
         return Err(BackupError::Relative(into.to_owned()));
@@ -53,7 +54,7 @@ pub(super) fn check_place(into: &Path, dbpath: &Path) -> Result<(), BackupError>
     }
 }
 
-/// The path without links and dots, as far as it is there.
+/// Resolves symbolic links and `..` in the part of the path that exists.
 fn resolve(path: &Path) -> PathBuf {
     let mut rest = Vec::new();
     let mut there = path;
@@ -71,7 +72,7 @@ fn resolve(path: &Path) -> PathBuf {
     }
 }
 
-/// A backup on its way.
+/// A backup that is being written.
 pub(super) struct Target {
     into: PathBuf,
     unfinished: PathBuf,
@@ -79,7 +80,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Begins one; true if what an earlier one left was cleared first.
+    /// Begins a backup. Also returns true if the remains of an interrupted backup were removed first.
     pub(super) fn begin(into: &Path) -> Result<(Self, bool), BackupError> {
         let mut name = into.file_name().map_or_else(OsString::new, OsString::from);
         name.push(".unfinished");
@@ -93,12 +94,12 @@ impl Target {
         Ok((target, cleared))
     }
 
-    /// Where it is written.
+    /// The directory that is being written to.
     pub(super) fn path(&self) -> &Path {
         &self.unfinished
     }
 
-    /// Writes a small file; its size and checksum.
+    /// Writes a small file and returns its size and SHA-256.
     pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(u64, String), BackupError> {
         let path = self.place(name)?;
         let map = || BackupError::io(&path);
@@ -107,7 +108,7 @@ impl Target {
         Ok((content.len() as u64, hex(&Sha256::digest(content))))
     }
 
-    /// Copies a file.
+    /// Copies a file and returns its size and checksums.
     pub(super) fn copy(
         &self,
         from: &Path,
@@ -122,7 +123,6 @@ impl Target {
         Ok(read)
     }
 
-    /// Makes a hard link.
     pub(super) fn link(&self, to: &Path, name: &str) -> Result<(), BackupError> {
         let path = self.place(name)?;
         fs::hard_link(to, &path).map_err(BackupError::io(&path))
@@ -136,7 +136,8 @@ impl Target {
         Ok(path)
     }
 
-    /// The manifest last, then the name: what stands at `into` is whole.
+    /// Completes the backup: writes the manifest last and then renames the directory, so whatever is found at `into`
+    /// is a complete backup.
     pub(super) fn finish(&self, manifest: &Manifest) -> Result<(), BackupError> {
         self.write(super::manifest::NAME, manifest.to_text().as_bytes())?;
         sync_folders(&self.unfinished)?;
@@ -150,11 +151,11 @@ impl Target {
         Ok(())
     }
 
-    /// After a failure.
+    /// Removes the unfinished backup after a failure.
     pub(super) fn clear(&self) {
         if let Err(error) = fs::remove_dir_all(&self.unfinished) {
             tracing::warn!(path = %self.unfinished.display(), %error,
-                "what is left of a failed backup could not be removed: remove it by hand");
+                "cannot remove the files of a failed backup; remove them by hand");
         }
     }
 }
@@ -166,7 +167,7 @@ fn lock(unfinished: &Path) -> Result<node_files::Lock, BackupError> {
     })
 }
 
-/// Removes what an interrupted backup left, and nothing else.
+/// Removes what an interrupted backup left behind. Refuses to remove a directory that is not a backup.
 fn clear_left_over(unfinished: &Path) -> Result<bool, BackupError> {
     if !unfinished.exists() {
         return Ok(false);
@@ -193,22 +194,22 @@ fn sync_folders(folder: &Path) -> Result<(), BackupError> {
     Ok(node_files::sync_dir(folder)?)
 }
 
-/// What was read of a file.
+/// Size and checksums of a file that was read completely.
 pub(super) struct Sums {
     pub(super) bytes: u64,
     pub(super) sha256: String,
-    /// As the engine computes it.
+    /// The checksum as the engine computes it (xxh3).
     engine: u128,
 }
 
 impl Sums {
-    /// True if the engine has no checksum of this file, or this one.
+    /// True if the engine's checksum of the file equals this one, or if the engine has none.
     pub(super) fn agree_with(&self, sum: Option<u128>) -> bool {
         sum.is_none_or(|sum| sum == self.engine)
     }
 }
 
-/// Reads a file.
+/// Reads a file and returns its size and checksums.
 pub(super) fn sums(path: &Path, go_on: &dyn Fn() -> bool) -> Result<Sums, BackupError> {
     read_all(path, go_on, |_| Ok(()))
 }

@@ -31,10 +31,15 @@ pub(crate) fn check_backup(dbpath: &Path) -> Result<(), StorageError> {
     Ok(())
 }
 
+/// True for the directory of a backup in which no node was started yet.
+pub(crate) fn is_backup(dbpath: &Path) -> bool {
+    dbpath.join(manifest::NAME).exists()
+}
+
 /// Turns a backup into a dbpath by removing its manifest, since the files will change from now on.
 pub(crate) fn take_over(dbpath: &Path) -> Result<(), StorageError> {
     let path = dbpath.join(manifest::NAME);
-    if path.exists() {
+    if is_backup(dbpath) {
         // A backup is a complete store in which nothing was acknowledged yet.
         node_files::DurableMark::make(dbpath)?;
         let mark = node_files::DurableMark::open(dbpath)?;

@@ -1,4 +1,4 @@
-//! Backups of a store that is written to meanwhile.
+//! Backups of a store while it is being written to.
 
 use std::{os::unix::fs::MetadataExt, sync::atomic::AtomicBool, sync::atomic::Ordering};
 
@@ -30,7 +30,7 @@ impl Fixture {
         Self { store, dir }
     }
 
-    /// Every document with the value `secs`, twenty of them.
+    /// Sets the value of all twenty documents to `secs`.
     fn put(&self, secs: u32) {
         put(&self.store, secs);
     }
@@ -66,7 +66,7 @@ fn put(store: &Store, secs: u32) {
     for id in 0..20 {
         apply.put(ts(secs), &coll, rawdoc! { "_id": id, "v": i64::from(secs) }).unwrap();
     }
-    // Beyond the threshold of blob files.
+    // Larger than the threshold for blob files.
     apply.put(ts(secs), &coll, rawdoc! { "_id": 99, "v": "x".repeat(100 << 10) }).unwrap();
     apply.commit(at(secs)).unwrap();
 }
@@ -83,7 +83,7 @@ fn at(secs: u32) -> OpTimeAndWall {
     OpTimeAndWall { op_time: OpTime::new(ts(secs), 1), wall: bson::DateTime::from_millis(0) }
 }
 
-/// The value that all documents have, at a moment.
+/// The value of all documents at `at`. Panics if they differ.
 fn value(store: &Store, at: ReadAt) -> i64 {
     let view = store.view(at).unwrap();
     let coll = view.catalog().by_uuid(COLL).unwrap();
@@ -107,7 +107,7 @@ fn a_backup_is_a_store_of_its_moment_with_its_past() {
     let copy = open(&fixture.path("b"));
     assert_eq!(value(&copy, ReadAt::Newest), 5);
     assert_eq!(value(&copy, ReadAt::Timestamp(ts(3))), 3);
-    // It goes on like any other, and is no backup any more.
+    // The store that started from the backup works like any other, and its directory is no longer a backup.
     put(&copy, 7);
     drop(copy);
     assert_eq!(value(&open(&fixture.path("b")), ReadAt::Newest), 7);
@@ -159,12 +159,12 @@ fn the_next_backup_shares_what_has_not_changed() {
         let inode = |name| std::fs::metadata(fixture.path(name).join(&file.path)).unwrap().ino();
         assert_eq!(inode("full"), inode("same"), "{}", file.path);
     }
-    // A node that starts from one changes nothing in the other.
+    // Writes of a node that was started from one backup do not change the other.
     let copy = open(&fixture.path("same"));
     put(&copy, 3);
     drop(copy);
     assert_eq!(fixture.problems("full"), [""; 0]);
-    // What is damaged there is not linked to.
+    // A damaged file of the earlier backup is not linked to.
     let file = report.manifest.files.iter().find(linked).unwrap();
     flip(&fixture.path("full").join(&file.path));
     let report = fixture.backup("third", Some("full")).unwrap();
@@ -250,7 +250,7 @@ fn a_backup_that_was_made_of_a_rotten_file_is_not_called_whole() {
     let fixture = Fixture::new();
     fixture.put(2);
     let mut manifest = fixture.backup("b", None).unwrap().manifest;
-    // As a program made it that did not compare.
+    // This is how a program that does not compare the engine's checksum would have made the backup.
     let file = manifest.files.iter_mut().find(|file| file.engine_sum.is_some()).unwrap();
     let path = fixture.path("b").join(&file.path);
     flip(&path);
@@ -258,7 +258,7 @@ fn a_backup_that_was_made_of_a_rotten_file_is_not_called_whole() {
     let name = file.path.clone();
     std::fs::write(fixture.path("b").join(manifest::NAME), manifest.to_text()).unwrap();
     assert_eq!(fixture.problems("b"), [format!("{name} was damaged when it was backed up")]);
-    // Nor is it built on.
+    // The next backup does not link to the damaged file either.
     let report = fixture.backup("next", Some("b")).unwrap();
     assert_eq!(report.damaged_since, [name]);
     assert_eq!(fixture.problems("next"), [""; 0]);
@@ -356,7 +356,7 @@ fn what_an_interrupted_backup_left_is_cleared_and_nothing_else() {
 }
 
 fn flip(path: &Path) {
-    // Links share their bytes: a new file, so that only this one changes.
+    // Hard links share their content. A new file ensures that only this name changes.
     let mut bytes = std::fs::read(path).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

@@ -1,4 +1,4 @@
-//! Whether a backup is what its manifest says.
+//! Checks that a backup matches its manifest.
 
 use std::{collections::HashSet, path::Path};
 
@@ -8,16 +8,17 @@ use crate::{
     node_files::LOCK,
 };
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Verified {
-    /// What the backup says about itself.
+    /// The manifest of the backup.
     pub manifest: Manifest,
-    /// What is wrong with it, one sentence each. Empty means whole.
+    /// The problems found, one sentence each. Empty if the backup is undamaged.
     pub problems: Vec<String>,
 }
 
-/// Reads every file of a backup. `each` is told the bytes of the files read so far.
+/// Reads and checks every file of a backup. `each` is called after each file with the total bytes of the files so
+/// far.
 pub fn verify_backup(dir: &Path, each: &mut dyn FnMut(u64)) -> Result<Verified, BackupError> {
     let manifest = Manifest::read(dir)?;
     let mut problems = Vec::new();
@@ -30,7 +31,8 @@ pub fn verify_backup(dir: &Path, each: &mut dyn FnMut(u64)) -> Result<Verified, 
     let mut done = 0;
     for file in &manifest.files {
         let name = &file.path;
-        // A backup of an earlier program may have been made of a file that was rotten already.
+        // An earlier version of this program may have backed up a file that was already damaged. The engine's
+        // checksum reveals it.
         let sum = file.engine_sum.as_deref().map(|sum| u128::from_str_radix(sum, 16));
         let Ok(sum) = sum.transpose() else {
             problems.push(format!("{name} has a checksum that is none: {:?}", file.engine_sum));
@@ -59,7 +61,7 @@ pub fn verify_backup(dir: &Path, each: &mut dyn FnMut(u64)) -> Result<Verified, 
     let known: HashSet<&str> = manifest.files.iter().map(|file| file.path.as_str()).collect();
     let mut found = Vec::new();
     list(dir, dir, &mut found)?;
-    // A start that was refused leaves its lock.
+    // A start that was refused leaves its lock file behind.
     let expected = |name: &str| known.contains(name) || [manifest::NAME, LOCK].contains(&name);
     for name in found.iter().filter(|name| !expected(name)) {
         problems.push(format!("{name} is not part of it"));

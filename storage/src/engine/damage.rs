@@ -1,7 +1,8 @@
-//! Which of the engine's files is damaged.
+//! Finds out which of the engine's files is damaged.
 //!
-//! The engine says that a checksum is wrong, and not where. Its manifests name every file with the checksum of the
-//! whole of it, so the file is found by reading them all; that happens once, when the node must end anyway.
+//! The engine reports that a checksum is wrong, but not in which file. Its manifests list every file with the
+//! checksum of its whole content, so reading all files finds the damaged one. That happens only once, when the node
+//! has to stop anyway.
 //!
 //! ```text
 //!   keyspaces/<n>/current       number of the manifest(8) ++ its checksum(16) ++ kind(1)
@@ -11,6 +12,7 @@
 //!       file:                   id(8) ++ kind(1) ++ checksum(16)
 //!   keyspaces/<n>/tables/<id>   keyspaces/<n>/blobs/<id>
 //! ```
+//!
 //! All numbers are little-endian.
 
 use std::{
@@ -21,7 +23,7 @@ use std::{
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// A file that is not what the engine wrote.
+/// A file whose content is not what the engine wrote.
 #[derive(Debug)]
 pub(super) struct Damaged {
     pub(super) file: PathBuf,
@@ -34,7 +36,7 @@ impl Damaged {
     }
 }
 
-/// The first damaged file of an engine's directory, if one of those with a checksum is.
+/// The first damaged file of an engine's directory, if there is one among the files that have a checksum.
 pub(super) fn find(engine: &Path) -> Option<Damaged> {
     let keyspaces = engine.join("keyspaces");
     let entries = match std::fs::read_dir(&keyspaces) {
@@ -46,7 +48,8 @@ pub(super) fn find(engine: &Path) -> Option<Damaged> {
     dirs.iter().find_map(|dir| check_while_it_stands(dir).err())
 }
 
-/// Compaction may replace the manifest while we read what it names: then we begin anew.
+/// Checks a keyspace. Compaction may replace the manifest while its files are being read; then the check starts
+/// again.
 fn check_while_it_stands(dir: &Path) -> Result<(), Damaged> {
     let current = dir.join("current");
     loop {
@@ -62,15 +65,16 @@ fn check_keyspace(dir: &Path, current: &[u8]) -> Result<(), Damaged> {
     named(dir, current)?.iter().try_for_each(|file| check(&file.path, file.sum))
 }
 
-/// A file that a manifest names.
+/// A file that a manifest lists.
 pub(super) struct Named {
     pub(super) path: PathBuf,
     pub(super) sum: u128,
-    /// Of tables: what is added to the sequence numbers of its rows. Those that came by bulk have one.
+    /// For tables: the number that is added to the sequence numbers of the table's rows. Tables from a bulk ingest
+    /// use it.
     pub(super) global: Option<u64>,
 }
 
-/// The files that a keyspace's manifest names. The manifest itself is checked.
+/// The files that a keyspace's manifest lists. Checks the manifest itself.
 pub(super) fn named(dir: &Path, current: &[u8]) -> Result<Vec<Named>, Damaged> {
     let mut reader = Little(current);
     let (Ok(number), Ok(sum)) = (reader.u64(), reader.u128()) else {
@@ -81,7 +85,7 @@ pub(super) fn named(dir: &Path, current: &[u8]) -> Result<Vec<Named>, Damaged> {
     files(dir, &manifest).map_err(|why| Damaged::new(&manifest, why))
 }
 
-/// True if `current` names a manifest with this content.
+/// True if `current` holds the checksum of this manifest.
 pub(super) fn vouches(current: &[u8], manifest: &[u8]) -> bool {
     let mut reader = Little(current);
     let sum = reader.u64().and_then(|_| reader.u128());
@@ -114,12 +118,13 @@ fn files(dir: &Path, manifest: &Path) -> Result<Vec<Named>, sfa::Error> {
     Ok(out)
 }
 
-/// Reads a file and compares its checksum.
+/// Reads a file and compares it with its checksum.
 pub(super) fn check(file: &Path, sum: u128) -> Result<(), Damaged> {
     check_at_pace(file, sum, &mut |_| true)
 }
 
-/// The same; `pace` is told of every part that was read, and says whether to go on. What was left half-read passes.
+/// Like [`check`], but calls `pace` with the number of bytes of each part read. If `pace` returns false, the check
+/// stops and reports no damage.
 pub(super) fn check_at_pace(
     file: &Path,
     sum: u128,
@@ -149,7 +154,6 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, Damaged> {
     std::fs::read(file).map_err(|error| Damaged::new(file, error))
 }
 
-/// Reads little-endian numbers.
 struct Little<R>(R);
 
 impl<R: Read> Little<R> {
@@ -175,7 +179,7 @@ impl<R: Read> Little<R> {
         self.bytes().map(u128::from_le_bytes)
     }
 
-    /// Name and checksum of a file.
+    /// The name and checksum of a file.
     fn file(&mut self) -> io::Result<(String, u128)> {
         let id = self.u64()?;
         self.u8()?;

@@ -1,4 +1,5 @@
-//! Any engine with failures on order: the nth write or sync fails, and everything after it, as on a full disk.
+//! A wrapper for tests that makes an engine fail: the nth write or sync fails, and so does every later one, as on a
+//! full disk.
 
 use std::sync::{
     Arc,
@@ -8,19 +9,19 @@ use std::sync::{
 use super::{Batch, Engine, Frozen, Item, Keyspace, Snapshot, Sync};
 use crate::StorageError;
 
-/// Lets `left` writes through, then fails them all.
+/// A plan of failures: `left` writes succeed, all later ones fail.
 #[derive(Clone)]
 pub struct Faults(Arc<Plan>);
 
 struct Plan {
     left: AtomicI64,
-    /// The failing write is half-way there: the engine has it, the caller is told that it failed.
+    /// If true, the first failing write reaches the engine, but the caller is told that it failed.
     torn: AtomicBool,
     hit: AtomicBool,
 }
 
 impl Faults {
-    /// Fails the write after `left` others; with `torn` that one happens all the same.
+    /// Lets `left` writes succeed and fails all later ones. With `torn`, the first failing write is executed anyway.
     pub fn after(left: i64, torn: bool) -> Self {
         Self(Arc::new(Plan {
             left: AtomicI64::new(left),
@@ -29,12 +30,12 @@ impl Faults {
         }))
     }
 
-    /// True once a write was failed.
+    /// True once a write has failed.
     pub fn hit(&self) -> bool {
         self.0.hit.load(Ordering::SeqCst)
     }
 
-    /// `Ok(true)`: go on. `Ok(false)`: do it, then say that it failed.
+    /// `Ok(true)`: execute the write. `Ok(false)`: execute it, then report that it failed.
     fn pass(&self) -> Result<bool, StorageError> {
         let left = self.0.left.fetch_sub(1, Ordering::SeqCst);
         if left > 0 {
@@ -48,14 +49,14 @@ impl Faults {
     }
 }
 
-/// An engine that obeys [`Faults`].
+/// An engine that fails as [`Faults`] prescribes.
 pub(crate) struct Faulty {
     inner: Arc<dyn Engine>,
     faults: Faults,
 }
 
 impl Faulty {
-    /// Puts the plan between the store and its engine.
+    /// Wraps an engine.
     pub(crate) fn new(inner: Arc<dyn Engine>, faults: Faults) -> Self {
         Self { inner, faults }
     }

@@ -1,17 +1,17 @@
-//! fjall 3.1 behind the engine trait: settings as measured, and what the engine lacks.
+//! The engine on disk: fjall 3.1 behind the engine trait, with measured settings and the features that fjall lacks.
 //!
 //! | setting | why |
 //! | --- | --- |
-//! | memtables of 8 MiB in `current`, 4 in `history` and `oplog`, cache of 32 MiB | each counts two or three times: the one being written, the one being flushed, the one that a snapshot still holds |
-//! | blocks of 4 KiB in `current` and `history`, 16 in `oplog` | point reads, now and at T; long runs |
-//! | indexes and filters of tables in parts, from the second level on | whole ones are read again and again when the cache is smaller than all of them |
-//! | journals of 128 MiB together | `meta` fills so slowly that it would hold them all; they are replayed at open |
-//! | values above 64 KiB in blob files | documents of 16 MiB at 330 MiB instead of 950 |
-//! | lz4 from the second level on | what was just flushed is soon rewritten by a compaction, and read the most |
-//! | compaction after 8 flushes, tables of 16 MiB | the level below the flushes then takes 128 MiB: with tables of 64 it takes 256, all of which each compaction rewrites. A catch-up of 400,000 operations on a million documents takes 12.0 s of the processor, 13.5 with 4 flushes, 13.0 with 12, 25.0 with 4 and tables of 64 MiB |
-//! | one worker | of several, the first one spins on the processor while the others compact; flushes that it has no time for are the writers' |
+//! | memtables of 8 MiB in `current`, 4 in `history` and `oplog`, cache of 32 MiB | each memtable counts two or three times: one is being written, one is being flushed, one is still held by a snapshot |
+//! | blocks of 4 KiB in `current` and `history`, 16 in `oplog` | `current` and `history` serve point reads, the oplog long scans |
+//! | partitioned index and filter blocks from the second level on | if the cache cannot hold all of them, whole ones would be read again and again |
+//! | at most 128 MiB of journals | `meta` fills so slowly that it would keep all journals alive, and an open replays them |
+//! | values above 64 KiB in blob files | documents of 16 MiB then take 330 MiB instead of 950 |
+//! | lz4 from the second level on | a freshly flushed table is read the most, and a compaction soon rewrites it |
+//! | compaction after 8 flushes, tables of 16 MiB | the level below the flushed tables then holds 128 MiB, which each compaction rewrites; with tables of 64 MiB it would hold 256. Catching up 400,000 operations on a million documents takes 12.0 s of CPU time, 13.5 with 4 flushes, 13.0 with 12, 25.0 with 4 flushes and tables of 64 MiB |
+//! | one worker thread | with several, the first one busy-waits while the others compact; writers do the flushes that the worker has no time for |
 //!
-//! Keyspace options are stored at creation: a restart cannot change them, only a new dbpath.
+//! Keyspace options are stored at creation. A restart cannot change them; only a new dbpath gets new ones.
 
 use std::{
     io::ErrorKind,
@@ -37,6 +37,7 @@ use parking_lot::{Mutex, RwLock};
 
 use self::{
     ascent::Ascent,
+    journal::Journals,
     journals::Known,
     versions::{Listed, Versions},
 };
@@ -57,19 +58,37 @@ mod journals_mark;
 mod precheck;
 mod versions;
 
-/// Larger values live in blob files.
+/// Values of at least this size are stored in blob files.
 const BLOB_THRESHOLD: u32 = 64 << 10;
-/// Compaction takes up tables as a whole.
+/// The target size of a table. A compaction always rewrites whole tables.
 const TABLE_BYTES: u64 = 16 << 20;
-/// The journal is cut by flushing memtables when it grows beyond this.
+/// When the journals grow beyond this, memtables are flushed so that journals can be removed.
 const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 
-/// How many memtables of a keyspace may wait for their flush before a writer does it: they are what memory goes to
-/// when the disk or the processor is slow.
+/// How many sealed memtables of a keyspace may wait for a flush before a writer flushes them itself. Without a limit
+/// they would fill the memory when the disk or the CPU is slow.
 const SEALED_MAX: usize = 1;
 
-/// With less room than for the table of one memtable the disk counts as full.
+/// If the disk has less free space than this, about the size of one flushed table, it counts as full.
 const FULL_BELOW_BYTES: u64 = 16 << 20;
+
+/// An engine's files that were looked at and are whole, or not there yet.
+pub(crate) struct Checked {
+    journals: Journals,
+    /// A start has once made all keyspaces: then they must be there.
+    finished: bool,
+}
+
+impl Checked {
+    /// Looks at the files before the engine opens them. `finished` as above.
+    pub(crate) fn new(path: &Path, finished: bool) -> Result<Self, StorageError> {
+        precheck::clear_unfinished(path, finished)?;
+        Ok(Self { journals: precheck::check(path, finished)?, finished })
+    }
+}
+
+/// How a memtable is sealed.
+type Seal<'a> = &'a dyn Fn(&fjall::Keyspace) -> Result<(), StorageError>;
 
 /// The engine on disk.
 pub(crate) struct Fjall {
@@ -77,26 +96,23 @@ pub(crate) struct Fjall {
     keyspaces: Vec<fjall::Keyspace>,
     forgotten: Vec<Arc<Forgotten>>,
     place: Arc<Place>,
-    /// Writers share it; who wants the files to stand still has it alone.
+    /// Held shared by writers, and exclusively by whoever needs the files not to change.
     writers: RwLock<()>,
     versions: Arc<Versions>,
-    /// At most the number of the last write in the journals.
+    /// A lower bound for the sequence number of the last write in the journals.
     journaled: AtomicU64,
-    /// At most the number of the last write that is on disk.
+    /// A lower bound for the sequence number of the last write that is on disk.
     synced: AtomicU64,
     known: Mutex<Known>,
 }
 
 impl Fjall {
-    /// Opens or creates the database in `path`. `finished` tells that a start has once made all keyspaces: then they
-    /// must be there.
+    /// Opens or creates the database in `path`.
     pub(crate) fn open(
         path: &Path,
         cache_bytes: u64,
-        finished: bool,
+        Checked { journals, finished }: Checked,
     ) -> Result<Self, StorageError> {
-        precheck::clear_unfinished(path, finished)?;
-        let journals = precheck::check(path, finished)?;
         let forgotten: Vec<Arc<Forgotten>> = Keyspace::ALL.iter().map(|_| Arc::default()).collect();
         let assign = forgotten.clone();
         let place = Arc::new(Place {
@@ -139,7 +155,7 @@ impl Fjall {
         })
     }
 
-    /// Writes a batch. Whoever calls it holds the writers' lock.
+    /// Writes a batch. The caller must hold the `writers` lock.
     fn write(&self, batch: Batch, sync: Sync) -> Result<(), StorageError> {
         let mode = match sync {
             Sync::No => PersistMode::Buffer,
@@ -154,7 +170,7 @@ impl Fjall {
             }
         }
         let empty = out.is_empty();
-        // Its own number or one before it: others may write meanwhile.
+        // This is at most the sequence number of this batch, because others may write at the same time.
         let number = self.db.seqno();
         out.commit().map_err(|e| self.place.error(e))?;
         if !empty {
@@ -166,7 +182,7 @@ impl Fjall {
         Ok(())
     }
 
-    /// Brings the journal to the disk.
+    /// Syncs the journal.
     fn persist(&self, mode: PersistMode) -> Result<(), StorageError> {
         let number = self.journaled.load(Ordering::SeqCst);
         self.db.persist(mode).map_err(|e| self.place.error(e))?;
@@ -174,20 +190,20 @@ impl Fjall {
         Ok(())
     }
 
-    /// Writes memtables out where more than so many wait for it. That the batch before is there does not hang on it:
-    /// the engine's own worker has the same flush before it, and stops the engine if it fails, too.
+    /// Flushes keyspaces in which more than `sealed_max` memtables wait. An error does not affect the batch just
+    /// written: the engine's worker will try the same flush and will stop the engine if it fails.
     fn relieve(&self, sealed_max: usize) {
-        if let Err(error) = self.write_out(sealed_max) {
+        if let Err(error) = self.write_out(sealed_max, &|ks| self.seal(ks)) {
             tracing::warn!(%error, "memtables could not be written out");
         }
     }
 
     /// The engine's worker rotates and flushes memtables between its compactions. Whoever comes to a memtable that is
     /// too large, or to too many that wait, does it in its place.
-    fn write_out(&self, sealed_max: usize) -> Result<(), StorageError> {
+    fn write_out(&self, sealed_max: usize, seal: Seal<'_>) -> Result<(), StorageError> {
         for (ks, which) in self.keyspaces.iter().zip(Keyspace::ALL) {
             if ks.tree.active_memtable().size() > memtable_bytes(which) / 4 * 5 {
-                ks.rotate_memtable().map_err(|e| self.place.error(e))?;
+                seal(ks)?;
             }
             if ks.sealed_memtable_count() > sealed_max {
                 self.flush(ks)?;
@@ -196,10 +212,38 @@ impl Fjall {
         Ok(())
     }
 
-    fn flush(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
-        // A table must not hold what the journal could lose, or a batch would come back in part.
+    /// Seals a memtable, so that it is flushed: by us or, at any time, by the engine's worker. A table must not hold what
+    /// the journal could lose, or a batch would come back in part: so the journal is synced, and nobody writes meanwhile.
+    fn seal(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
+        let _alone = self.writers.write();
+        self.seal_alone(ks)
+    }
+
+    /// The same, by who has the writers' lock alone.
+    fn seal_alone(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
+        if ks.tree.active_memtable().size() == 0 {
+            return Ok(());
+        }
         self.persist(PersistMode::SyncAll)?;
+        ks.rotate_memtable().map_err(|e| self.place.error(e))?;
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn open_here(path: &Path, finished: bool) -> Result<Self, StorageError> {
+        Self::open(path, 1 << 20, Checked::new(path, finished)?)
+    }
+
+    fn flush(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
         let lock = ks.tree.get_flush_lock();
+        // The engine's worker seals memtables without a sync, and syncs before its own flush: this one may come first.
+        loop {
+            let sealed = ks.sealed_memtable_count();
+            self.persist(PersistMode::SyncAll)?;
+            if ks.sealed_memtable_count() == sealed {
+                break;
+            }
+        }
         let seen_by_all = self.db.supervisor.snapshot_tracker.get_seqno_safe_to_gc();
         ks.tree.flush(&lock, seen_by_all).map_err(|e| self.place.error(e.into()))?;
         Ok(())
@@ -268,7 +312,7 @@ impl Engine for Fjall {
     }
 
     fn tend(&self) -> Result<(), StorageError> {
-        // The engine's worker tells of its end only those who write.
+        // The engine reports a failure of its worker only to writers, so this acts as one.
         self.db.persist(PersistMode::Buffer).map_err(|e| self.place.error(e))?;
         self.note_journals()
     }
@@ -288,12 +332,12 @@ impl Engine for Fjall {
             let (key, value) = item?;
             ingestion.write(key, value).map_err(map)?;
         }
-        // The engine flushes the memtable first: a table must not hold what the journal could lose, or a batch would
-        // come back in part.
+        // `finish` flushes the memtable first. A table must not contain writes that the journal could lose, otherwise
+        // a part of a batch would survive a crash.
         let _alone = self.writers.write();
         self.persist(PersistMode::SyncAll)?;
         ingestion.finish().map_err(map)?;
-        // The journals' last write is later than the run, see F5 of `precheck`.
+        // The last write in the journals must be later than the ingested run, see F5 of `precheck`.
         let mut batch = Batch::default();
         batch.put(Keyspace::Meta, INGESTED, numbers([self.db.seqno()]));
         self.write(batch, Sync::Yes)
@@ -366,7 +410,7 @@ impl FjallSnapshot {
         &self.keyspaces[ks as usize]
     }
 
-    /// The engine's own walk, below what it wraps each row in.
+    /// The engine's internal iterator, without the wrapper that the engine puts around each row.
     fn walk(
         &self,
         ks: Keyspace,
@@ -398,7 +442,7 @@ impl FjallSnapshot {
     }
 }
 
-/// A walk that looks at rows where they lie.
+/// An iterator that tests rows in place, before they are copied.
 struct Ascending {
     rows: Ascent,
     blobs: Blobs,
@@ -415,7 +459,7 @@ impl Iterator for Ascending {
 impl Walk for Ascending {
     fn next_where(&mut self, test: Look<'_>) -> Option<Item> {
         loop {
-            // A value that lies elsewhere passes unseen.
+            // `find` accepts a value in a blob file without testing it, so it is tested here.
             let row = self.rows.find(test)?;
             let elsewhere =
                 row.as_ref().is_ok_and(|row| row.key.value_type == ValueType::Indirection);
@@ -428,11 +472,11 @@ impl Walk for Ascending {
     }
 }
 
-/// What a walk needs beside its rows. The engine's own walk hands out each row with shared pointers to its tree and
-/// version, in case that the value lies in a blob file. Here such a value, one of [`BLOB_THRESHOLD`] or more, is got
-/// by its key.
+/// Reads the values that an iterator's rows keep in blob files. The engine's own iterator returns each row with
+/// shared pointers to its tree and version, in case the value is in a blob file. Here, such a value of
+/// [`BLOB_THRESHOLD`] bytes or more is read by its key instead.
 struct Blobs {
-    /// Keeps what the walk shows, too.
+    /// The snapshot. It also keeps the files that the iterator reads.
     at: Listed,
     keyspace: fjall::Keyspace,
     place: Arc<Place>,
@@ -460,12 +504,13 @@ impl Blobs {
     }
 }
 
-/// Ranges that nobody will ask for again. Compaction leaves them out; whole tables go at once.
+/// Key ranges that nobody will read again. Compaction omits them; tables that lie completely within one are removed
+/// at once.
 #[derive(Default)]
 struct Forgotten(RwLock<Arc<Vec<(Slice, Slice)>>>);
 
 impl Forgotten {
-    /// Adds a range, joined with those it touches.
+    /// Adds a range and merges it with the ranges it overlaps or touches.
     fn add(&self, from: &[u8], to: &[u8]) {
         let mut guard = self.0.write();
         let (mut from, mut to) = (Slice::from(from), Slice::from(to));
@@ -496,10 +541,11 @@ impl Factory for ForgetFactory {
     }
 }
 
-// The ranges live behind a lock that no panic leaves half-changed: `add` swaps a finished list in.
+// A panic cannot leave the list half-changed, because `add` replaces it by a complete one.
 impl std::panic::RefUnwindSafe for Forgotten {}
 
-/// Decides from the key alone, so destroying is right: older versions of the key fall under the same ranges.
+/// A compaction filter for forgotten ranges. It decides by the key alone, so it may use `Destroy`: older versions of
+/// a key are in the same range.
 struct ForgetFilter(Arc<Vec<(Slice, Slice)>>);
 
 impl CompactionFilter for ForgetFilter {
@@ -515,12 +561,12 @@ impl CompactionFilter for ForgetFilter {
     }
 }
 
-/// Where the engine's files are, and what is wrong with them.
+/// The directory of the engine's files and the damage found in them.
 struct Place {
     path: PathBuf,
-    /// Looked for once, at the first sign of damage.
+    /// The damaged file, searched for once, at the first sign of damage.
     damaged: OnceLock<Option<Damaged>>,
-    /// What was then said.
+    /// The message of the first error that reported damage.
     told: OnceLock<String>,
 }
 
@@ -529,7 +575,7 @@ impl Place {
         match e {
             fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
                 match source.kind() {
-                    // A file that ends early, is gone, or holds what nobody wrote.
+                    // A file that ends early, is missing, or has invalid content.
                     ErrorKind::UnexpectedEof
                     | ErrorKind::InvalidData
                     | ErrorKind::InvalidInput
@@ -556,7 +602,8 @@ impl Place {
         }
     }
 
-    /// A thread of the engine failed, and it does not say by what: mostly the disk is full.
+    /// The error for an engine that stopped because one of its threads failed. The engine does not say why; in most
+    /// cases the disk is full.
     fn stopped(&self) -> StorageError {
         let what = self.path.display().to_string();
         let full = rustix::fs::statvfs(&self.path)
@@ -567,7 +614,7 @@ impl Place {
         StorageError::Poisoned(what)
     }
 
-    /// The damaged file by its name, or the directory where none gives itself away.
+    /// An error that names the damaged file, or the directory if no damaged file was found.
     fn corrupt(&self, why: &str) -> StorageError {
         let error = match self.damaged.get_or_init(|| damage::find(&self.path)) {
             Some(Damaged { file, why: found }) => {
@@ -579,7 +626,7 @@ impl Place {
         error
     }
 
-    /// The journal, where there is only one, else their directory.
+    /// The journal if there is only one, else the directory.
     fn journal(&self) -> PathBuf {
         let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
         let mut journals = entries

@@ -1,4 +1,5 @@
-//! The engine's model: sorted maps, copied on write, so that a snapshot is a clone of five pointers.
+//! An engine in memory, the model for tests. Its sorted maps are copied on write, so a snapshot is a clone of five
+//! pointers.
 
 use std::{collections::BTreeMap, ops::Bound, path::PathBuf, sync::Arc};
 
@@ -12,7 +13,7 @@ use crate::StorageError;
 type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 type Map = rpds::RedBlackTreeMapSync<Slice, Slice>;
 
-/// Everything in memory.
+/// An engine that keeps everything in memory.
 #[derive(Default)]
 pub(crate) struct Memory {
     maps: RwLock<Arc<Maps>>,
@@ -139,7 +140,8 @@ impl Maps {
     }
 }
 
-/// A walk that finds its place anew at each step: it owns its map, which a borrowing iterator could not.
+/// An iterator that owns its map, which a borrowing iterator could not. It therefore searches for its position at
+/// each step.
 struct Walk {
     map: Map,
     from: Bound<Vec<u8>>,

@@ -1,6 +1,6 @@
-//! Reads every file of an engine and compares it with its checksum, at a chosen pace, while the engine runs or not.
+//! Reads every file of an engine at a chosen speed and compares it with its checksum. The engine may be running.
 //!
-//! A read checks what it reads. What nobody reads may rot for years, and be missed when it is needed.
+//! Normal reads check only what they read. Data that nobody reads may be damaged for years before anybody notices.
 
 use std::{
     collections::HashSet,
@@ -13,27 +13,28 @@ use super::{
 };
 use crate::StorageError;
 
-/// What was found.
+/// The result of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// Files that were read.
+    /// The number of files that were read.
     pub files: u64,
-    /// Their bytes.
+    /// The number of bytes that were read.
     pub bytes: u64,
-    /// What is wrong, one sentence each, beginning with the name of a file. Empty means whole.
+    /// The damage found, one sentence each, beginning with the file's name. Empty if there is none.
     pub damaged: Vec<String>,
-    /// False if it was stopped before its end.
+    /// False if the scrub was stopped before its end.
     pub complete: bool,
 }
 
 impl Scrubbed {
-    /// True if everything was read and nothing is wrong.
+    /// True if everything was read and nothing is damaged.
     pub fn is_whole(&self) -> bool {
         self.complete && self.damaged.is_empty()
     }
 }
 
-/// Reads all files of an engine. `running` tells that it is open: then its last journal is being written.
+/// Reads all files of an engine. `running` means that the engine is open; then its last journal is still being
+/// written and is not checked.
 pub(crate) fn scrub(
     engine: &Path,
     running: bool,
@@ -57,7 +58,8 @@ pub(crate) fn scrub(
     Ok(found)
 }
 
-/// Compaction may replace the manifest while we read what it names: then the new one counts.
+/// Checks a keyspace. Compaction may replace the manifest while its files are being read; then the new manifest is
+/// used.
 fn keyspace(dir: &Path, pace: &mut dyn FnMut(u64) -> bool, found: &mut Scrubbed) {
     let current = dir.join("current");
     let mut done = HashSet::new();
@@ -113,7 +115,7 @@ fn journals(engine: &Path, running: bool, found: &mut Scrubbed) -> Result<(), St
     let result = if running {
         let sealed = numbers.split_last().map(|(_, sealed)| sealed).unwrap_or_default();
         sealed.iter().try_for_each(|number| match journal::read_sealed(engine, *number) {
-            // It was let go meanwhile.
+            // The engine has removed this journal in the meantime.
             Err(StorageError::Io { source, .. })
                 if source.kind() == std::io::ErrorKind::NotFound =>
             {

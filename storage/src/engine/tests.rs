@@ -5,14 +5,14 @@ use std::{ops::Bound, sync::Arc};
 use super::{
     Batch, Engine, KEY_LEN_MAX, Keyspace, Sync,
     faulty::{Faults, Faulty},
-    fjall::Fjall,
+    fjall::{Checked, Fjall},
     memory::Memory,
 };
 use crate::StorageError;
 
 fn engines() -> Vec<(Arc<dyn Engine>, Option<tempfile::TempDir>)> {
     let dir = tempfile::tempdir().unwrap();
-    let fjall = Fjall::open(dir.path(), 8 << 20, false).unwrap();
+    let fjall = Fjall::open(dir.path(), 8 << 20, Checked::new(dir.path(), false).unwrap()).unwrap();
     vec![(Arc::new(Memory::default()), None), (Arc::new(fjall), Some(dir))]
 }
 

@@ -222,7 +222,7 @@ impl Found {
     }
 }
 
-/// Writes a document.
+/// Writes a BSON document into a buffer.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
     begin: usize,

@@ -90,6 +90,9 @@ impl Version {
         let mut reader = Reader(bytes);
         let parsed = (|| {
             let flags = reader.u8()?;
+            if flags & !(REPLACED | DURABLE | LONG_KEY) != 0 {
+                return None;
+            }
             let start = reader.ts()?;
             if flags & DURABLE != 0 {
                 reader.ts()?;
@@ -104,7 +107,7 @@ impl Version {
             }
             Some((start, bytes.len() - reader.0.len()))
         })();
-        parsed.ok_or_else(|| StorageError::corrupt("a stored version", "it is cut short"))
+        parsed.ok_or_else(|| StorageError::corrupt("a stored version", "its head cannot be read"))
     }
 
     /// Timestamp from which on it is valid.
@@ -128,7 +131,7 @@ impl Version {
             let len = usize::from(reader.u8()?);
             reader.bytes(len)
         });
-        Before { list: Reader(list.flatten().unwrap_or_default()), secs: self.start.secs() }
+        Before { list: Reader(list.flatten().unwrap_or_default()), after: self.start }
     }
 
     fn before_at(&self) -> usize {
@@ -229,7 +232,8 @@ fn push_before(out: &mut Vec<u8>, start: Timestamp, before: &[Timestamp]) {
 /// See [`Version::before`].
 pub(crate) struct Before<'a> {
     list: Reader<'a>,
-    secs: u32,
+    /// The start of the version that came next.
+    after: Timestamp,
 }
 
 impl Iterator for Before<'_> {
@@ -238,8 +242,13 @@ impl Iterator for Before<'_> {
     fn next(&mut self) -> Option<Timestamp> {
         let back = u32::try_from(self.list.varint()?).ok()?;
         let inc = u32::try_from(self.list.varint()?).ok()?;
-        self.secs = self.secs.checked_sub(back)?;
-        Some(Timestamp::new(self.secs, inc))
+        let start = Timestamp::new(self.after.secs().checked_sub(back)?, inc);
+        // No version starts after the one that replaced it: a list that says so is damaged, and ends here.
+        if start > self.after {
+            return None;
+        }
+        self.after = start;
+        Some(start)
     }
 }
 

@@ -73,10 +73,10 @@ impl<'s> Bounded<'s> {
         direction: Direction,
     ) -> Result<Self, QueryError> {
         let infos = source.infos.get(index).map_or(&[][..], |info| &info.fields);
-        let collator = source.collator(index);
         let mut fields = Vec::with_capacity(bounds.len());
         for (at, intervals) in bounds.iter().enumerate() {
             let descending = infos.get(at).is_some_and(|field| !field.ascending);
+            let collator = source.collator_at(index, at);
             let end = |edge: &Edge| -> Result<End, QueryError> {
                 let mut bytes = Vec::new();
                 keystring::append(&mut bytes, edge.value.get(), descending, collator)

@@ -1,4 +1,4 @@
-//! BSON: what passes the check can be walked, read as an oplog entry, and applied as an update.
+//! BSON: a document that passes the check can be walked, parsed as an oplog entry and applied as an update.
 
 use bson::{RawBsonRef, RawDocument};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ fn walk(doc: &RawDocument) {
     }
 }
 
-/// An oplog entry, and the operations inside it.
+/// Parses an oplog entry and the operations inside it.
 pub(crate) fn oplog_entry(data: &[u8]) {
     let Ok(raw) = RawDocument::from_bytes(data) else { return };
     let Ok(entry) = OplogEntry::parse(raw) else { return };
@@ -48,7 +48,7 @@ pub(crate) fn column(data: &[u8]) {
     }
 }
 
-/// Two documents, one after the other: the second updates the first. What comes out is BSON.
+/// The input is two documents; the second one is applied to the first as an update. The result must be valid BSON.
 pub(crate) fn update(data: &[u8]) {
     let Some((document, rest)) = split(data) else { return };
     let Some((entry, _)) = split(rest) else { return };
@@ -60,7 +60,7 @@ pub(crate) fn update(data: &[u8]) {
     }
 }
 
-/// The document that `data` begins with, if it is one, and what follows.
+/// Splits off the document at the beginning of `data`, if it is valid.
 pub(crate) fn split(data: &[u8]) -> Option<(&RawDocument, &[u8])> {
     let len = i32::from_le_bytes(*data.first_chunk()?);
     let (document, rest) = data.split_at_checked(usize::try_from(len).ok()?)?;

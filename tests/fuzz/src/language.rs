@@ -1,6 +1,7 @@
-//! The query language: whatever is parsed can be evaluated over any document, to a result or an error.
+//! The query language: everything that parses can be evaluated on any document, to a result or an error.
 //!
-//! Bytes are turned into documents of the language's own words, so that most inputs get beyond the first check.
+//! The input bytes choose among the operators and names of the language, so that most inputs get past the first
+//! check.
 
 use bson::{Bson, Document, RawDocumentBuf, oid::ObjectId};
 use bumpalo::Bump;
@@ -12,10 +13,10 @@ use query::{
     value::Elements,
 };
 
-/// How deep documents may be.
+/// Maximum depth of generated documents.
 const DEPTH_MAX: u32 = 6;
 
-/// A filter over a document.
+/// Parses a filter and evaluates it on a document.
 pub(crate) fn filter(data: &[u8]) {
     let mut words = Words(data);
     let Some((filter, document)) = words.pair() else { return };
@@ -24,11 +25,11 @@ pub(crate) fn filter(data: &[u8]) {
     }
 }
 
-/// An expression over a document.
+/// Parses an expression and evaluates it on a document.
 pub(crate) fn expression(data: &[u8]) {
     let mut words = Words(data);
     let Some((holder, document)) = words.pair() else { return };
-    // The pair puts it at the end.
+    // `pair` puts the expression at the end.
     let Some(value) = Elements::new(&holder).last() else { return };
     let mut scope = Scope::default();
     let Ok(parsed) = Expr::parse(value.value(), &mut scope) else { return };
@@ -36,7 +37,7 @@ pub(crate) fn expression(data: &[u8]) {
     let _ = parsed.eval(&mut Env::new(&arena, &context, document.as_bytes()));
 }
 
-/// A find's projection over a document.
+/// Parses a find's projection and applies it to a document.
 pub(crate) fn projection(data: &[u8]) {
     let mut words = Words(data);
     let Some((projection, document)) = words.pair() else { return };
@@ -47,7 +48,7 @@ pub(crate) fn projection(data: &[u8]) {
     }
 }
 
-/// Bytes as a source of choices.
+/// The input bytes as a source of choices.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {
@@ -61,7 +62,7 @@ impl Words<'_> {
         }
     }
 
-    /// What is asked, and the document that it is asked of.
+    /// A generated filter or projection, with an expression in its last field, and a generated document.
     fn pair(&mut self) -> Option<(RawDocumentBuf, RawDocumentBuf)> {
         let asked = self.document(0, true);
         let asked =

@@ -1,7 +1,7 @@
-//! What must hold of any bytes: the fuzz targets, in one table.
+//! The fuzz targets: properties that must hold for any input.
 //!
-//! A target takes bytes and panics if something does not hold. libFuzzer runs one of them (`main.rs`), and a test runs
-//! all of them over their corpora and over seeded changes of them.
+//! A target takes bytes and panics if its property does not hold. libFuzzer runs one target (`main.rs`). A test runs
+//! all of them over their corpora and over seeded mutations of these.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a target answers by a panic")]
 
@@ -15,16 +15,16 @@ use protocol::{Compressor, header::op_code};
 
 pub use sasl::{Walked, walk};
 
-/// One thing that must hold of any bytes.
+/// A property that must hold for any input.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and that of its corpus.
+    /// The name of the target and of its corpus.
     pub name: &'static str,
-    /// Panics if it does not hold.
+    /// Panics if the property does not hold.
     pub run: fn(&[u8]),
 }
 
-/// The target of this name.
+/// The target with this name.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.iter().copied().find(|target| target.name == name)
 }

@@ -1,4 +1,4 @@
-//! libFuzzer around one target, which the variable `FUZZ_TARGET` names. `tests/fuzz/run` builds and runs it.
+//! Runs libFuzzer on the target that the variable `FUZZ_TARGET` names. `tests/fuzz/run` builds and starts it.
 #![no_main]
 
 use std::sync::OnceLock;

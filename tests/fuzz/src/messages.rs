@@ -1,4 +1,4 @@
-//! Messages: bytes that parse are encoded to the same bytes, and no length field makes us allocate what it claims.
+//! Messages: a message that parses is encoded to the same bytes, and a false length field causes no large allocation.
 
 use bytes::{Bytes, BytesMut};
 use protocol::{
@@ -16,7 +16,7 @@ pub(crate) fn message(op_code: i32, body: &[u8]) {
     }
 }
 
-/// A byte stream fed in pieces; the first byte gives their length.
+/// Passes a byte stream to the framing in pieces. The first input byte gives their length.
 pub(crate) fn stream(data: &[u8]) {
     let Some((step, stream)) = data.split_first() else { return };
     let mut framing = Framing::new();
@@ -32,7 +32,7 @@ pub(crate) fn stream(data: &[u8]) {
     }
 }
 
-/// A compressed message; the first three bytes are the length that it claims.
+/// Parses a compressed message. The first three input bytes are the length that it claims.
 pub(crate) fn packed(compressor: Compressor, data: &[u8]) {
     let Some(([a, b, c], packed)) = data.split_first_chunk() else { return };
     envelope(compressor, i32::from_le_bytes([*a, *b, *c, 0]), packed);

@@ -2,7 +2,7 @@
 
 use protocol::scram::{Credentials, Mechanism, ScramClient, ServerChallenge};
 
-/// The first byte gives the length of the first message.
+/// Runs a conversation. The first input byte gives the length of the first message.
 pub(crate) fn conversation(data: &[u8]) {
     let Some((&at, messages)) = data.split_first() else { return };
     let (first, last) = messages.split_at(messages.len().min(usize::from(at)));

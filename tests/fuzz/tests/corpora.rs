@@ -1,6 +1,6 @@
-//! Every target over its corpus, and over seeded changes of it: a bounded share of what `tests/fuzz/run` does.
+//! Runs every target over its corpus and over seeded mutations of it: a bounded part of what `tests/fuzz/run` does.
 //!
-//! `FUZZ_RUNS=n` changes the number of inputs for each target, `SEED=n` the changes.
+//! `FUZZ_RUNS=n` sets the number of inputs per target, `SEED=n` the seed of the mutations.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test answers by a panic")]
 
@@ -9,7 +9,7 @@ use std::{env, fs, panic::catch_unwind, path::Path, sync::mpsc, thread};
 use fuzz::{TARGETS, Target};
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-/// Filters and expressions are walked by functions that call themselves; the server's threads have as much.
+/// Filters and expressions are processed recursively. The server's threads have the same stack size.
 const STACK_BYTES: usize = 64 << 20;
 const LEN_MAX: usize = 4 << 10;
 
@@ -68,7 +68,7 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     paths.into_iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// One or two known inputs, with some bytes changed, put in, taken out or repeated.
+/// Mutates one or two known inputs: some bytes are changed, inserted, removed or repeated.
 fn changed(known: &[Vec<u8>], rng: &mut StdRng) -> Vec<u8> {
     let mut input = known.choose(rng).cloned().unwrap_or_default();
     if rng.random_bool(0.2) {

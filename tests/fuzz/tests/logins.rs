@@ -1,4 +1,4 @@
-//! Random logins: nobody is let in but by the right proof.
+//! Random logins: only a correct proof authenticates a client.
 //!
 //! `SEED=n` replays a run, `LOGINS=n` changes the number of connections.
 

@@ -371,7 +371,8 @@ impl Random {
                 command.insert("collation", collation);
             }
         }
-        // Values of a collection come in their order, those of a view in that of a hash table.
+        // distinct returns the values of a collection in a defined order, but those of a view in the order of a hash
+        // table.
         let order = if coll == "v" { Order::Set } else { Order::Exact };
         Case { command, order }
     }

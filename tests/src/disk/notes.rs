@@ -1,4 +1,4 @@
-//! The notes of unreliable.so: what was changed, what undoes it, what was synced.
+//! Parses the notes of unreliable.so: the changes, the data that undoes them, and the syncs.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-/// What happened.
+/// The kind of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Write,
@@ -21,13 +21,13 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// True for changes of directories.
+    /// True for changes of directory entries.
     pub(super) fn is_entry(self) -> bool {
         matches!(self, Self::Create | Self::Rename | Self::Unlink | Self::MakeDir | Self::RemoveDir)
     }
 }
 
-/// One note; unreliable.c says what its numbers mean.
+/// A note. unreliable.c documents the numbers.
 #[derive(Debug)]
 pub(super) struct Note {
     pub(super) kind: Kind,
@@ -42,7 +42,7 @@ pub(super) struct Note {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Reads all notes. The last one may be cut: its change was then not made.
+/// Reads all notes. The last one may be incomplete; then its change was not made.
 pub(super) fn read(path: &Path) -> Result<Vec<Note>> {
     let content = match fs::read(path) {
         Ok(content) => content,

@@ -4,7 +4,7 @@ use rand::SeedableRng;
 
 use super::*;
 
-/// Runs a line of Python below the disk.
+/// Runs a line of Python on the unreliable disk.
 fn run(disk: &Disk, plan: Plan, script: &str) -> String {
     let mut command = Command::new("python3");
     command.args(["-c", script]).current_dir(&disk.root).envs(disk.environment(plan).unwrap());
@@ -21,7 +21,7 @@ fn disk() -> (tempfile::TempDir, Disk) {
     (dir, disk)
 }
 
-/// Forty power cuts after the same program: what was synced is always there, and what was not is sometimes gone.
+/// Cuts the power forty times after the same program: synced data is always there, other data is sometimes lost.
 #[test]
 fn synced_bytes_stay_and_others_may_go() {
     let mut fates = std::collections::BTreeSet::new();

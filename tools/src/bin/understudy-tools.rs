@@ -206,11 +206,11 @@ enum Command {
     Inspect(Inspect),
 }
 
-/// What the exit code says.
+/// The result of a command, which determines the exit code.
 enum Answer {
-    /// 0.
+    /// Exit code 0.
     Fine,
-    /// 1: there are differences, or alarms.
+    /// Exit code 1: there are differences, or alarms.
     Differs,
 }
 

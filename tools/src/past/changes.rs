@@ -1,8 +1,8 @@
-//! Mass changes: runs of deletes or updates that took a large part of a collection.
+//! Mass changes: runs of deletes or updates that affected a large part of a collection.
 //!
-//! The node counts the oplog's deletes and updates by collection and second. Seconds that follow each other are one
-//! run, because one command writes as many entries as documents. A run counts if it concerned many documents, and a
-//! large part of those that were there.
+//! The node counts the deletes and updates in its oplog by collection and second. Consecutive seconds form one run,
+//! because a command writes one entry per document. A run is reported if it affected many documents and a large part
+//! of the collection.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ use super::{
     source::{Node, number},
 };
 
-/// A pause of more seconds ends a run.
+/// A longer pause ends a run.
 const PAUSE_SECS: u64 = 2;
-/// A run counts from this part of the collection on: one tenth.
+/// A run is reported if it affected at least one tenth of the collection.
 const PART: u64 = 10;
 
-/// The runs that concern `wanted`, with at least so many documents each.
+/// The runs that concern `wanted` and affected at least `least` documents each.
 pub(super) fn find(node: &Node, wanted: Option<&str>, least: u64) -> Result<Vec<Loss>> {
     let mut seconds: BTreeMap<(String, String), Vec<Second>> = BTreeMap::new();
     let oplog = node.client.database("local").collection::<Document>("oplog.rs");
@@ -45,7 +45,7 @@ pub(super) fn find(node: &Node, wanted: Option<&str>, least: u64) -> Result<Vec<
     Ok(found)
 }
 
-/// The deletes and updates of one second; of more, once they are joined.
+/// The deletes or updates of one second, or of a run of seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Second {
     secs: u64,
@@ -54,7 +54,7 @@ struct Second {
     last: Timestamp,
 }
 
-/// Every operation by itself, those of transactions too.
+/// Pipeline stages that yield every operation of the oplog separately, including those of transactions.
 fn operations(range: Option<(Timestamp, Timestamp)>) -> Vec<Document> {
     let mut filter = doc! { "$or": [
         { "op": { "$in": ["d", "u"] } },
@@ -74,7 +74,7 @@ fn operations(range: Option<(Timestamp, Timestamp)>) -> Vec<Document> {
 }
 
 fn by_second(wanted: Option<&str>) -> Vec<Document> {
-    // '/' follows '.': names below a database or, for a time series' sake, exactly one collection.
+    // A namespace matches exactly. A database name matches all of its collections: '/' is the character after '.'.
     let names = match wanted {
         None => doc! { "$not": { "$regex": "^(admin|config|local)\\." } },
         Some(ns) if ns.contains('.') => doc! { "$eq": ns },
@@ -93,7 +93,7 @@ fn by_second(wanted: Option<&str>) -> Vec<Document> {
     pipeline
 }
 
-/// Joins seconds that follow each other.
+/// Joins consecutive seconds to runs.
 fn runs(seconds: Vec<Second>) -> Vec<Second> {
     let mut runs: Vec<Second> = Vec::new();
     for second in seconds {
@@ -110,7 +110,7 @@ fn runs(seconds: Vec<Second>) -> Vec<Second> {
     runs
 }
 
-/// The run as a loss, if it is a large part of what was there.
+/// The run as a loss, if it affected a large part of the collection.
 fn judged(node: &Node, ns: &str, op: &str, run: &Second, least: u64) -> Result<Option<Loss>> {
     let before = Timestamp::from_u64(run.first.as_u64() - 1);
     let documents = distinct(node, ns, op, run)?;
@@ -134,7 +134,7 @@ fn judged(node: &Node, ns: &str, op: &str, run: &Second, least: u64) -> Result<O
     }))
 }
 
-/// How many documents a run concerned: one may have been changed many times.
+/// The number of distinct documents that a run affected.
 fn distinct(node: &Node, ns: &str, op: &str, run: &Second) -> Result<u64> {
     let mut pipeline = operations(Some((run.first, run.last)));
     let id = if op == "d" { "$ops.o._id" } else { "$ops.o2._id" };

@@ -28,7 +28,7 @@ pub enum Form {
     Unified,
 }
 
-/// Prints what differs between two moments. True if nothing does.
+/// Prints the differences between two moments. True if there are none.
 pub fn run(
     screen: &mut Screen,
     from: &str,
@@ -104,12 +104,12 @@ struct Differ<'a> {
     added: u64,
     removed: u64,
     changed: u64,
-    /// Something other than documents differs.
+    /// True if something other than documents differs.
     said: bool,
 }
 
 impl Differ<'_> {
-    /// True if nothing differs.
+    /// Compares one collection. True if nothing differs.
     fn run(
         mut self,
         screen: &mut Screen,

@@ -1,4 +1,4 @@
-//! `find-drop`: what was lost, when, and how to get it back.
+//! `find-drop`: shows what was lost, when, and how to restore it.
 //!
 //! ```text
 //!   oldest readable            oplog begins                                  newest
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::screen::{Paint, Screen, count};
 
-/// Prints every drop and mass change that can be found, with the command that restores what was there before.
+/// Prints every drop and mass change that can be found, with the command that restores the state before it.
 pub fn run(screen: &mut Screen, from: &str, wanted: Option<&str>, least: u64) -> Result<()> {
     let node = Node::connect(from)?;
     let found = find(&node, wanted, least)?;
@@ -36,12 +36,12 @@ pub fn run(screen: &mut Screen, from: &str, wanted: Option<&str>, least: u64) ->
     Ok(())
 }
 
-/// From here on nothing is overlooked.
+/// The timestamp from which on every loss is found.
 fn earliest(node: &Node) -> Result<Timestamp> {
     Ok(node.oplog_begin()?.map_or(node.oldest(), |begin| begin.min(node.oldest())))
 }
 
-/// All that was lost, in the order of time.
+/// All losses in chronological order.
 pub(super) fn find(node: &Node, wanted: Option<&str>, least: u64) -> Result<Vec<Loss>> {
     let mut found = earlier::dropped(node)?;
     found.extend(dropped(node)?);
@@ -51,7 +51,7 @@ pub(super) fn find(node: &Node, wanted: Option<&str>, least: u64) -> Result<Vec<
     Ok(found)
 }
 
-/// The drops that the oplog tells of.
+/// The drops in the oplog.
 fn dropped(node: &Node) -> Result<Vec<Loss>> {
     let exists = doc! { "$exists": true };
     let filter = doc! { "op": "c", "$or": [
@@ -74,12 +74,13 @@ fn dropped(node: &Node) -> Result<Vec<Loss>> {
 /// content is read before the first of these drops.
 #[derive(Default)]
 struct Groups {
-    /// By database: the first and the last of a run of drops with nothing else in between.
+    /// For each database, the first and the last drop of a run without other operations in between.
     running: HashMap<String, (Timestamp, Timestamp)>,
 }
 
 impl Groups {
-    /// The first drop of the run that this drop belongs to.
+    /// The timestamp before which the content of the lost database or collection is read: for a database, the first
+    /// drop of its run.
     fn first_of(&mut self, node: &Node, loss: &Loss) -> Result<Timestamp> {
         let db = loss.ns.split_once('.').map_or(loss.ns.as_str(), |(db, _)| db);
         let group = match self.running.get(db).copied() {
@@ -95,10 +96,10 @@ impl Groups {
     }
 }
 
-/// True if anything happened in a database between two drops.
+/// True if the oplog has entries of a database between two drops.
 fn touched(node: &Node, db: &str, after: Timestamp, before: Timestamp) -> Result<bool> {
     let ts = |ts: Timestamp| bson::Timestamp::from(ts);
-    // '/' follows '.': this is every name that begins with "db.".
+    // '/' is the character after '.', so this matches every namespace that begins with "db.".
     let filter = doc! {
         "ts": { "$gt": ts(after), "$lt": ts(before) },
         "ns": { "$gte": format!("{db}."), "$lt": format!("{db}/") },
@@ -106,28 +107,28 @@ fn touched(node: &Node, db: &str, after: Timestamp, before: Timestamp) -> Result
     Ok(node.oplog(filter)?.next().transpose()?.is_some())
 }
 
-/// Something that is no longer what it was.
+/// A drop or a mass change.
 #[derive(Clone, Debug)]
 pub(super) struct Loss {
     pub(super) what: What,
-    /// A database or a collection.
+    /// The database or the collection.
     pub(super) ns: String,
-    /// When it began, and when it ended.
+    /// The first and the last timestamp of the change.
     pub(super) ts: Timestamp,
     pub(super) until: Timestamp,
-    /// The last moment before it.
+    /// The last timestamp before the change.
     pub(super) before: Timestamp,
-    /// How many documents it concerned, if that is known, and how many there were.
+    /// The number of affected documents, if known, and the number of documents before the change.
     pub(super) documents: Option<u64>,
     pub(super) of: Option<u64>,
 }
 
-/// What happened.
+/// The kind of loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Collection,
     Database,
-    /// By a rename: something else has the name now.
+    /// A rename replaced the collection, so another collection has its name now.
     Replaced,
     Deletes,
     Updates,
@@ -144,7 +145,7 @@ impl What {
         }
     }
 
-    /// Whether the name is free for what was there before.
+    /// True if nothing has the name now, so that a restore can use it.
     fn leaves_the_name_free(self) -> bool {
         matches!(self, Self::Collection | Self::Database)
     }
@@ -176,7 +177,7 @@ impl Loss {
             || wanted.strip_prefix(self.ns.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }
 
-    /// One line for people.
+    /// One line of text for the user.
     pub(super) fn line(&self, screen: &Screen) -> String {
         let time = screen.paint(Paint::Bold, screen.time(self.ts));
         let until = match self.until.secs() == self.ts.secs() {
@@ -196,7 +197,8 @@ impl Loss {
         matches!(self.what, What::Deletes | What::Updates)
     }
 
-    /// The arguments of the `restore` that brings it back: beside what has the name now, if anything has.
+    /// The `--ns` and `--rename` arguments of the `restore` command. If the name is taken, the restored collection
+    /// gets another one.
     pub(super) fn names(&self) -> (String, Option<String>) {
         let rename =
             (!self.what.leaves_the_name_free()).then(|| format!("{}={}_before", self.ns, self.ns));

@@ -1,8 +1,9 @@
-//! Drops from before the oplog begins, found in history alone.
+//! Finds drops from before the oplog begins, using history alone.
 //!
-//! By default the node's oplog reaches as far back as its history. With an `--oplogSize` it may begin later. Then the
-//! time before it is looked at in pieces: a collection that was there when a piece begins and is gone when it ends was
-//! dropped within it, and when, is found by halving. One that came and went within a piece is not seen.
+//! By default the node's oplog reaches as far back as its history. With `--oplogSize` it may begin later. Then the
+//! time before it is divided into pieces. A collection that exists at the beginning of a piece and not at its end was
+//! dropped in that piece, and a binary search finds the time. A collection that was both created and dropped within one
+//! piece is not found.
 
 use anyhow::Result;
 use bson::{Bson, Document, doc};
@@ -13,13 +14,13 @@ use super::{
     source::{Collection, Node, Past},
 };
 
-/// Collections that were dropped after the oldest readable moment and before the oplog begins.
+/// Collections that were dropped after the oldest readable timestamp and before the oplog begins.
 pub(super) fn dropped(node: &Node) -> Result<Vec<Loss>> {
     let (oldest, begin) = (node.oldest(), node.oplog_begin()?.unwrap_or(node.newest()));
     if oldest >= begin || begin > node.newest() {
         return Ok(Vec::new());
     }
-    // The connection keeps the oldest moment, and all after it, readable while they are looked at.
+    // The open connection keeps the oldest timestamp, and all after it, readable during the search.
     let held = node.at(oldest)?;
     held.databases()?;
     let mut from = Catalog::of(node.at(oldest)?)?;
@@ -45,10 +46,10 @@ pub(super) fn dropped(node: &Node) -> Result<Vec<Loss>> {
     Ok(found)
 }
 
-/// Into so many pieces the time before the oplog is cut.
+/// Number of pieces that the time before the oplog is divided into.
 const PIECES: u64 = 32;
 
-/// The collections of a moment.
+/// The collections at a timestamp.
 struct Catalog {
     past: Past,
     collections: Vec<Collection>,
@@ -67,7 +68,7 @@ impl Catalog {
     }
 }
 
-/// The last moment at which it was there, and the first at which it was not.
+/// The last timestamp at which the collection existed, and the first at which it did not.
 fn last_there(
     mut there: Timestamp,
     mut gone: Timestamp,

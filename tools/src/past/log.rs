@@ -1,11 +1,12 @@
-//! `log ns _id`: every version of a document, with time, operation and session.
+//! `log ns _id`: shows every version of a document, with time, operation and session.
 //!
 //! ```text
 //!   oldest readable            oplog begins                                       newest
 //!   |---- history alone -------|---- oplog: operation and session, history: the document ----|
 //! ```
-//! Where the oplog does not reach, versions are found by comparing moments: an operation that was undone between two
-//! of them is not seen.
+//!
+//! Before the oplog begins, versions are found by comparing the document at different timestamps. A change that was
+//! undone between two of them is not found.
 
 use anyhow::{Context, Result, bail};
 use bson::{Bson, Document, doc};
@@ -26,7 +27,7 @@ pub fn run(screen: &mut Screen, from: &str, ns: &str, id: &str) -> Result<()> {
     let oplog_begin = node.oplog_begin()?.unwrap_or(node.newest());
     let told = entries.first().map(|(ts, _)| *ts);
     let mut printed = 0;
-    // What was there before the first operation that the oplog tells of.
+    // The document before the first operation that the oplog contains.
     if told.is_none_or(|told| told > oldest) {
         let first = asked.at(oldest)?;
         if let Some(document) = &first {
@@ -62,7 +63,7 @@ pub fn run(screen: &mut Screen, from: &str, ns: &str, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// A document, and the node that is asked for it.
+/// The document whose versions are shown, and the node that has it.
 struct Asked<'a> {
     node: &'a Node,
     db: &'a str,
@@ -72,7 +73,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// What the oplog tells of it, the end of its collection among that.
+    /// The oplog entries about the document, including the drop of its collection.
     fn entries(&self) -> Result<Vec<(Timestamp, Document)>> {
         let (ns, id) = (self.ns, &self.id);
         let filter = doc! { "$or": [
@@ -90,7 +91,7 @@ impl Asked<'_> {
             of_its_own |= !is_drop(&entry);
             entries.push((entry.get_timestamp("ts")?.into(), entry));
         }
-        // The collection was dropped, but nothing tells that the document was in it.
+        // The collection was dropped, but nothing shows that it contained the document.
         if !of_its_own && self.at(self.node.oldest())?.is_none() {
             entries.clear();
         }
@@ -104,7 +105,7 @@ impl Asked<'_> {
         }
     }
 
-    /// One entry, and what the document was when it had taken effect.
+    /// Prints an entry and the document after it.
     fn print(&self, screen: &mut Screen, ts: Timestamp, entry: &Document) -> Result<()> {
         let effect = takes_effect(self.node, entry, ts)?;
         let (mut lines, mut document) = (Vec::new(), None);
@@ -139,13 +140,13 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// The document at a moment.
+    /// The document at a timestamp.
     fn at(&self, ts: Timestamp) -> Result<Option<Document>> {
         let find = doc! { "find": self.name, "filter": { "_id": self.id.clone() } };
         Ok(self.node.list_at(self.db, find, ts)?.into_iter().next())
     }
 
-    /// When it changed between two moments, and to what: halves the time until it is known.
+    /// All changes of the document between two timestamps, found by repeated bisection.
     fn changes(
         &self,
         (from, was): (Timestamp, Option<Document>),
@@ -164,14 +165,14 @@ impl Asked<'_> {
             }
             let middle = Timestamp::from_u64(from.as_u64().midpoint(to.as_u64()));
             let then = self.at(middle)?;
-            // The earlier half is looked at first.
+            // The earlier half is pushed last, so that it is examined first.
             open.push((middle, then.clone(), to, is));
             open.push((from, was, middle, then));
         }
         Ok(found)
     }
 
-    /// Why there is nothing to tell.
+    /// Explains why there is nothing to show.
     fn nothing(&self, screen: &Screen) -> Result<String> {
         let (oldest, newest) = (self.node.oldest(), self.node.newest());
         let since = screen.time(oldest);

@@ -1,7 +1,7 @@
-//! Whether anybody listens where a connection string points, asked before the driver is.
+//! Checks whether a server listens at the address of a connection string, before the driver is used.
 //!
-//! The driver tries until its time is over and then shows everything it knows. One attempt of our own tells a wrong
-//! name from a closed port from silence, at once where that is possible.
+//! The driver retries until its timeout and then prints everything it knows. A connection attempt of our own can tell
+//! a wrong host name, a closed port and a host that does not answer apart, and the first two at once.
 
 use std::{
     io,
@@ -12,11 +12,12 @@ use std::{
 use anyhow::{Result, bail};
 use mongodb::options::{ClientOptions, ServerAddress};
 
-/// A host that lets us wait for longer is taken as not there.
+/// A host that does not answer for this long counts as unreachable.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const DEFAULT_PORT: u16 = 27017;
 
-/// Succeeds if one of the hosts takes a connection; else says for each why not, and what to check.
+/// Succeeds if one of the hosts accepts a connection. Otherwise the error gives the reason for each host and says
+/// what to check.
 pub(super) fn reach(options: &ClientOptions) -> Result<()> {
     let mut failed = Vec::new();
     for host in &options.hosts {

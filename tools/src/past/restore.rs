@@ -36,7 +36,7 @@ pub struct Restore {
     pub drop: bool,
     /// Only print what would be done.
     pub dry_run: bool,
-    /// Do not ask before something is dropped.
+    /// Do not ask for confirmation before something is dropped.
     pub yes: bool,
     /// Path of the state file.
     pub state: PathBuf,

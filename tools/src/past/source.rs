@@ -59,7 +59,7 @@ pub(super) fn without_password(uri: &str) -> String {
     }
 }
 
-/// Server selection timeout for a server that takes connections.
+/// Server selection timeout for a server that accepts connections.
 const SELECTION_LIMIT: Duration = Duration::from_secs(10);
 
 impl Node {
@@ -94,12 +94,12 @@ impl Node {
         Ok(ts)
     }
 
-    /// The first moment that can be read.
+    /// The oldest readable timestamp.
     pub fn oldest(&self) -> Timestamp {
         self.oldest
     }
 
-    /// The last moment that can be read.
+    /// The newest readable timestamp.
     pub fn newest(&self) -> Timestamp {
         self.newest
     }
@@ -143,14 +143,15 @@ impl Node {
         Ok(oplog.find(filter).sort(doc! { "$natural": 1 }).run()?)
     }
 
-    /// Where the node's oplog begins; `None` if it is empty.
+    /// The first timestamp of the node's oplog; `None` if it is empty.
     pub fn oplog_begin(&self) -> Result<Option<Timestamp>> {
         let oplog = self.client.database("local").collection::<Document>("oplog.rs");
         let first = oplog.find_one(doc! {}).sort(doc! { "$natural": 1 }).run()?;
         Ok(first.map(|entry| entry.get_timestamp("ts")).transpose()?.map(Timestamp::from))
     }
 
-    /// Runs a command whose reply is a cursor at a moment, on the connection that reads the present.
+    /// Runs a command that returns a cursor as a snapshot read at `ts`, on the client that is not pinned to a
+    /// timestamp.
     pub fn list_at(&self, db: &str, mut command: Document, ts: Timestamp) -> Result<Vec<Document>> {
         let concern = doc! { "level": "snapshot", "atClusterTime": bson::Timestamp::from(ts) };
         command.insert("readConcern", concern);
@@ -163,7 +164,7 @@ impl Node {
         without_password(&self.uri)
     }
 
-    /// The set's primary as the node knows it, as a connection string.
+    /// A connection string for the set's primary, as far as the node knows it.
     pub fn primary_uri(&self) -> Result<Option<String>> {
         let hello = self.client.database("admin").run_command(doc! { "hello": 1 }).run()?;
         Ok(hello.get_str("primary").ok().map(|host| format!("mongodb://{host}")))
@@ -358,7 +359,7 @@ impl Collection {
     }
 }
 
-/// A number for JSON.
+/// Converts a number for JSON output.
 pub(crate) fn long(n: u64) -> Bson {
     i64::try_from(n).map_or(Bson::Double(f64::MAX), Bson::Int64)
 }

@@ -26,7 +26,7 @@ use crate::screen::{Screen, count};
 /// Number of attempts to compare a collection under writes, on a primary without snapshot reads.
 const TRIES_MAX: u32 = 20;
 
-/// Compares. True if nothing differs.
+/// Runs the comparison. True if nothing differs.
 pub fn run(screen: &mut Screen, from: &str, primary: &str, wanted: &[String]) -> Result<bool> {
     let node = Node::connect(from)?;
     let primary = connect_cluster(primary)?;

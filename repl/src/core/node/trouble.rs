@@ -72,7 +72,7 @@ impl Node {
             .or(self.unknown_release.as_deref())
     }
 
-    /// T1: a file of the store is damaged.
+    /// T1: takes the node out of service, because a file of the store is damaged.
     pub(super) fn damaged(&mut self, why: String) {
         if self.damage.is_none() {
             self.log(LogLevel::Error, format!("this node is out of service: {why}"));

@@ -1,19 +1,21 @@
-//! Which files hold the store at one moment, while it goes on.
+//! Determines which files hold the store's state at one point, while writes continue.
 //!
 //! ```text
 //!   flush all | writers wait: flush the rest, note every tree's version, take a snapshot | writers go on
 //!                                                  |
 //!                              files that nothing changes any more, held until the copy is done
 //! ```
-//! Tables and blob files are written once, and removed when the last version that names them is let go: whoever holds
-//! a version can read its files at leisure. With every memtable on disk the copy's journal is an empty file of its own,
-//! and no other file is ever changed in place, so that copies may share them by hard links.
+//!
+//! Tables and blob files are written once and removed when the last version that lists them is dropped. So whoever
+//! holds a version can read its files for as long as it likes. Since every memtable has been flushed, the copy's
+//! journal is an empty file of its own. No other file is ever changed in place, so copies may share them by hard
+//! links.
 
 use std::{any::Any, ops::Deref, path::Path, time::Instant};
 
 use fjall::AbstractTree;
 
-use super::{Fjall, versions::newest_in};
+use super::{Fjall, Seal, versions::newest_in};
 use crate::{
     StorageError,
     engine::{
@@ -22,16 +24,16 @@ use crate::{
     },
 };
 
-/// How often a tree's version may change between two looks. Compactions are the only ones that change it.
+/// How often to try again if a compaction changes a tree's version while its files are listed.
 const LOOKS_MAX: u32 = 1_000;
 
 impl Fjall {
     pub(super) fn freeze_files(&self) -> Result<Frozen, StorageError> {
         // Most of it before anybody has to wait.
-        self.flush_all()?;
+        self.flush_all(&|ks| self.seal(ks))?;
         let still = self.writers.write();
         let since = Instant::now();
-        self.flush_all()?;
+        self.flush_all(&|ks| self.seal_alone(ks))?;
         if self.keyspaces.iter().any(|ks| ks.tree.active_memtable().size() > 0) {
             let why = "a memtable is not empty although nobody writes";
             return Err(StorageError::corrupt(self.place.path.display().to_string(), why));
@@ -47,7 +49,8 @@ impl Fjall {
         drop(still);
         self.freeze_names(&mut files)?;
         files.push(self.small_file(&self.place.path.join("version"))?);
-        // The engine opens its lock without making it, and counts its writes anew where it finds no journal.
+        // The engine opens its lock file without creating it. Without a journal it would restart its sequence
+        // numbers.
         for name in ["lock", "0.jnl"] {
             let content = Content::Bytes(Vec::new());
             files.push(FrozenFile { name: name.to_owned(), content });
@@ -55,14 +58,14 @@ impl Fjall {
         Ok(Frozen { snapshot, files, paused, _held: Box::new(held) })
     }
 
-    fn flush_all(&self) -> Result<(), StorageError> {
+    fn flush_all(&self, seal: Seal<'_>) -> Result<(), StorageError> {
         for ks in &self.keyspaces {
-            ks.rotate_memtable().map_err(|e| self.place.error(e))?;
+            seal(ks)?;
         }
-        self.write_out(0)
+        self.write_out(0, seal)
     }
 
-    /// The files of a tree's present version. What is returned keeps them in place.
+    /// Adds the files of a tree's current version. The returned value keeps the engine from removing them.
     fn freeze_tree(
         &self,
         tree: &fjall::AnyTree,
@@ -86,7 +89,7 @@ impl Fjall {
         Err(StorageError::corrupt(folder.display().to_string(), why))
     }
 
-    /// `current` and the version that it names, if that is still `id`.
+    /// The file `current` and the manifest that it names, if that is still version `id`.
     fn version_files(
         &self,
         folder: &Path,
@@ -108,7 +111,8 @@ impl Fjall {
         Ok(Some([current, file]))
     }
 
-    /// The tree with the names and options of keyspaces: after open, nobody changes it.
+    /// Adds the files of the tree that holds the names and options of keyspaces. Nothing changes that tree after
+    /// open.
     fn freeze_names(&self, files: &mut Vec<FrozenFile>) -> Result<(), StorageError> {
         let folder = self.place.path.join("keyspaces/0");
         let current = self.small_file(&folder.join("current"))?;

@@ -144,7 +144,7 @@ fn check_active(path: &Path, last: &mut Option<u64>, rubble: Rubble) -> Result<H
     }
     // Unsynced data was never acknowledged, so nothing is lost. The engine would refuse some of it.
     tracing::warn!(journal = %path.display(), end = held.end, why,
-        "the end of the journal was never synced and is cut off, as after a power cut");
+        "truncating the journal: its end is incomplete and was never synced, as after a power loss");
     let file = OpenOptions::new().write(true).open(path).map_err(io_error(path))?;
     file.set_len(held.end).and_then(|()| file.sync_all()).map_err(io_error(path))?;
     Ok(held)

@@ -38,7 +38,7 @@ impl Mark {
         let text = std::fs::read_to_string(&path).ok()?;
         let mark = Self::parse(&text);
         if mark.is_none() {
-            tracing::warn!(path = %path.display(), "is damaged and not used; it will be written anew");
+            tracing::warn!(path = %path.display(), "the file is damaged and ignored; it will be rewritten");
         }
         mark
     }

@@ -41,6 +41,9 @@ use crate::{
 /// The tree that holds the names of the keyspaces.
 const NAMES: u64 = 0;
 
+/// What the engine writes into its version file.
+const VERSION: &[u8] = b"FJL\x03";
+
 /// Summary of one keyspace's tables.
 struct Tables {
     keyspace: u64,
@@ -53,9 +56,14 @@ struct Tables {
 /// Refuses an incomplete engine and returns the content of its journals. `finished` means that an earlier start has
 /// created all keyspaces.
 pub(super) fn check(engine: &Path, finished: bool) -> Result<Journals, StorageError> {
-    if !engine.join("version").exists() {
+    let version = engine.join("version");
+    if !version.exists() {
         // There is no engine yet.
         return Ok(Journals::default());
+    }
+    if damage::read(&version).map_err(incomplete)? != VERSION {
+        let why = "it is not of the engine's version that this program knows";
+        return Err(incomplete(Damaged::new(&version, why)));
     }
     for name in ["lock", "keyspaces"] {
         if !engine.join(name).exists() {

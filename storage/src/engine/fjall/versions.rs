@@ -142,7 +142,7 @@ impl Versions {
             // we keep, so it gets a folder without files.
             let nowhere = ks.path().join("none");
             if let Err(error) = states.maintenance(&nowhere, oldest) {
-                tracing::warn!(keyspace = %ks.name(), %error, "states of the store stay in memory");
+                tracing::warn!(keyspace = %ks.name(), %error, "old versions of the keyspace could not be removed from memory");
             }
             // Opening a database reads only the newest version's file.
             for id in *removed_before..newest {
@@ -190,7 +190,7 @@ mod tests {
         println!("SEED={seed}");
         let mut random = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
-        let mut engine = Fjall::open(dir.path(), 1 << 20, false).unwrap();
+        let mut engine = Fjall::open_here(dir.path(), false).unwrap();
         let mut model = Model::new();
         let mut open: Vec<(Arc<dyn Snapshot>, Model)> = Vec::new();
         for _ in 0..150 {
@@ -220,7 +220,7 @@ mod tests {
                 8 => {
                     open.clear();
                     drop(engine);
-                    engine = Fjall::open(dir.path(), 1 << 20, false).unwrap();
+                    engine = Fjall::open_here(dir.path(), false).unwrap();
                 }
                 _ => {}
             }
@@ -258,7 +258,7 @@ mod tests {
         let states = names.filter(|name| name.starts_with('v')).count();
         assert_eq!(1, states, "files of states that are gone");
         drop(engine);
-        let engine = Fjall::open(dir.path(), 1 << 20, false).unwrap();
+        let engine = Fjall::open_here(dir.path(), false).unwrap();
         assert_eq!(model, rows(&*engine.snapshot()));
     }
 

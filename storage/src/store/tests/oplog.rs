@@ -1,8 +1,8 @@
-//! How long entries of the oplog are kept.
+//! How long oplog entries are kept.
 
 use super::*;
 
-/// What history can show, the oplog tells of: its size is not what lets entries go.
+/// The oplog covers the whole readable history, even if it is larger than its configured size.
 #[test]
 fn an_oplog_that_follows_history_keeps_every_readable_moment() {
     for engine in [EngineKind::Memory, EngineKind::Fjall] {
@@ -32,14 +32,14 @@ fn an_oplog_that_follows_history_keeps_every_readable_moment() {
         }
         assert_eq!(oldest(), 100);
         assert!((80..=100).contains(&first()), "begins at {}", first());
-        // A smaller window lets go of more.
+        // With a smaller history window, more entries are trimmed.
         fixture.store.set_history_window(Duration::from_secs(150), None, false);
         for _ in 0..2 {
             fixture.store.maintain(now).unwrap();
         }
         assert_eq!(oldest(), 250);
         assert!((230..=250).contains(&first()), "begins at {}", first());
-        // A size that was asked for wins, over a restart too.
+        // A size set by `resize` takes precedence, also after a restart.
         oplog.resize(1 << 20).unwrap();
         fixture.store.maintain(now).unwrap();
         assert!(first() > 280, "begins at {}", first());

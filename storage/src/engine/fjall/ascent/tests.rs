@@ -14,7 +14,7 @@ fn walks_are_those_of_the_model() {
         println!("seed {seed}");
         let mut random = Random(StdRng::seed_from_u64(seed));
         let dir = tempfile::tempdir().unwrap();
-        let (model, engine) = (Memory::default(), Fjall::open(dir.path(), 1 << 20, false).unwrap());
+        let (model, engine) = (Memory::default(), Fjall::open_here(dir.path(), false).unwrap());
         let mut held: Vec<(Arc<dyn Snapshot>, Arc<dyn Snapshot>)> = Vec::new();
         for round in 0..12 {
             let writes = random.writes();

@@ -1,5 +1,7 @@
 use std::io::Write as _;
 
+use fjall::AbstractTree as _;
+
 use super::*;
 use crate::{
     engine::{Batch, Engine, Keyspace, Sync, fjall::Fjall},
@@ -26,7 +28,7 @@ fn flip(path: &Path, at: u64) {
 
 fn filled(act: impl FnOnce(&Fjall)) -> (tempfile::TempDir, u64) {
     let dir = tempfile::tempdir().unwrap();
-    let engine = Fjall::open(dir.path(), 1 << 20, false).unwrap();
+    let engine = Fjall::open_here(dir.path(), false).unwrap();
     act(&engine);
     drop(engine);
     let end = check(dir.path(), Rubble::Cut).unwrap().held[&0].end;
@@ -62,7 +64,7 @@ fn rubble_that_was_never_synced_is_cut_off_even_in_front_of_whole_batches() {
     let cut = check(dir.path(), Rubble::Cut).unwrap();
     let at = cut.held[&0].end;
     assert!(cut.last < before && at >= end / 2 && at <= end * 3 / 4, "{at} of {end}, {cut:?}");
-    let engine = Fjall::open(dir.path(), 1 << 20, true).unwrap();
+    let engine = Fjall::open_here(dir.path(), true).unwrap();
     assert!(engine.snapshot().get(Keyspace::Current, &3u64.to_be_bytes()).unwrap().is_some());
 }
 
@@ -81,10 +83,10 @@ fn batches_of_a_program_that_did_not_tell_count_as_synced() {
 #[test]
 fn a_worker_that_has_ended_is_noticed_without_a_write() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = Fjall::open(dir.path(), 1 << 20, false).unwrap();
+    let engine = Fjall::open_here(dir.path(), false).unwrap();
     write(&engine, 10, true);
     engine.tend().unwrap();
-    // It finds no place for the table.
+    // Without this directory the worker cannot write the table.
     let current = &engine.keyspaces[Keyspace::Current as usize];
     std::fs::rename(current.path().join("tables"), dir.path().join("aside")).unwrap();
     current.rotate_memtable().unwrap();
@@ -96,6 +98,20 @@ fn a_worker_that_has_ended_is_noticed_without_a_write() {
 }
 
 #[test]
+fn what_a_bulk_load_flushes_is_synced_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Fjall::open_here(dir.path(), false).unwrap();
+    write(&engine, 100, true);
+    assert_eq!(engine.synced(), 0);
+    let mut run = (0..100u8).map(|i| Ok(([b'z', i].into(), [i].into())));
+    engine.ingest(Keyspace::Current, &mut run).unwrap();
+    let version = engine.keyspace(Keyspace::Current).tree.current_version();
+    let flushed = version.iter_tables().filter(|table| table.global_seqno() == 0);
+    let last = flushed.map(lsm_tree::Table::get_highest_seqno).max().unwrap();
+    assert!(last >= 100 && engine.synced() >= last, "{last}, {}", engine.synced());
+}
+
+#[test]
 fn the_mark_refuses_journals_that_were_cut_to_nothing_or_lost() {
     let (dir, _) = filled(|engine| {
         write(engine, 10, true);
@@ -104,18 +120,18 @@ fn the_mark_refuses_journals_that_were_cut_to_nothing_or_lost() {
     });
     let path = file(dir.path(), 0);
     let whole = std::fs::read(&path).unwrap();
-    drop(Fjall::open(dir.path(), 1 << 20, true).unwrap());
+    drop(Fjall::open_here(dir.path(), true).unwrap());
     std::fs::write(&path, "").unwrap();
-    let error = Fjall::open(dir.path(), 1 << 20, true).err().unwrap().to_string();
+    let error = Fjall::open_here(dir.path(), true).err().unwrap().to_string();
     assert!(error.contains("0.jnl") && error.contains("lost its end"), "{error}");
     std::fs::rename(&path, file(dir.path(), 7)).unwrap();
     std::fs::write(&path, &whole).unwrap();
-    assert!(Fjall::open(dir.path(), 1 << 20, true).is_err(), "a gap");
+    assert!(Fjall::open_here(dir.path(), true).is_err(), "a gap");
     std::fs::remove_file(file(dir.path(), 7)).unwrap();
-    drop(Fjall::open(dir.path(), 1 << 20, true).unwrap());
+    drop(Fjall::open_here(dir.path(), true).unwrap());
 }
 
-/// As the engine writes it: batches of twenty rows of a kilobyte.
+/// Writes a journal in the engine's format, with batches of twenty rows of a kilobyte.
 fn long_journal(path: &Path, bytes: u64) -> u64 {
     let mut out = std::io::BufWriter::new(File::create(path).unwrap());
     let (mut written, mut number) = (0, 0u64);
@@ -142,7 +158,7 @@ fn long_journal(path: &Path, bytes: u64) -> u64 {
     written
 }
 
-/// `JOURNAL_MIB=1024` shows what a gibibyte costs.
+/// `JOURNAL_MIB=1024` measures the time for a gibibyte.
 #[test]
 fn a_long_journal_is_read_to_its_end() {
     let mebibytes = std::env::var("JOURNAL_MIB").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
