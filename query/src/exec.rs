@@ -10,15 +10,16 @@
 
 mod keys;
 mod notes;
+mod row;
 mod scan;
 mod stages;
 mod text;
 
 pub use keys::Fetch;
-pub use notes::{Annotate, Forget, Reveal};
-pub(crate) use notes::{
-    INDEX_KEY, NOTES, RECORD_ID, SORT_KEY, TEXT_SCORE, with_notes_of, without_notes,
-};
+pub use notes::{Annotate, Reveal};
+pub(crate) use notes::{INDEX_KEY, RECORD_ID, SORT_KEY, TEXT_SCORE};
+pub(crate) use row::SpilledNoted;
+pub use row::{Noted, Notes, Seen};
 pub use scan::{Access, IndexScan, Scan};
 pub use stages::{Distinct, Filter, Limit, Project, Skip, Sort};
 pub use text::TextScan;
@@ -37,7 +38,7 @@ use crate::{
 /// A step that transforms a stream of documents.
 pub trait Stage: Send + std::fmt::Debug {
     /// The next document, `None` at the end.
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError>;
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError>;
 
     /// The paths that it reads, if neither it nor the stages above need the rest of a document.
     fn needs(&self) -> Option<Vec<Vec<u8>>> {
@@ -54,9 +55,9 @@ pub trait Stage: Send + std::fmt::Debug {
         &mut self,
         up: &mut Upstream<'_, '_>,
         test: Test<'_>,
-    ) -> Result<Option<RawDoc>, QueryError> {
+    ) -> Result<Option<Noted>, QueryError> {
         while let Some(doc) = self.next(up)? {
-            if test(doc.as_bytes())? {
+            if test(doc.seen())? {
                 return Ok(Some(doc));
             }
         }
@@ -69,7 +70,7 @@ pub trait Stage: Send + std::fmt::Debug {
 const CHECK_EVERY: u64 = 16;
 
 /// A test on the bytes of a document.
-pub type Test<'t> = &'t mut dyn FnMut(&[u8]) -> Result<bool, QueryError>;
+pub type Test<'t> = &'t mut dyn FnMut(Seen<'_>) -> Result<bool, QueryError>;
 
 /// The input of a stage: the stages below it and the scan at the bottom.
 pub struct Upstream<'p, 'v> {
@@ -80,7 +81,7 @@ pub struct Upstream<'p, 'v> {
 
 impl<'v> Upstream<'_, 'v> {
     /// The next document from below.
-    pub fn pull(&mut self) -> Result<Option<RawDoc>, QueryError> {
+    pub fn pull(&mut self) -> Result<Option<Noted>, QueryError> {
         match self.stages.split_last_mut() {
             None => self.scan.next(self.input),
             Some((last, below)) => {
@@ -98,7 +99,7 @@ impl<'v> Upstream<'_, 'v> {
     }
 
     /// The next document from below that the test accepts. See [`Stage::next_where`].
-    pub fn pull_where(&mut self, test: Test<'_>) -> Result<Option<RawDoc>, QueryError> {
+    pub fn pull_where(&mut self, test: Test<'_>) -> Result<Option<Noted>, QueryError> {
         match self.stages.split_last_mut() {
             None => self.scan.next_where(self.input, test),
             Some((last, below)) => {
@@ -131,11 +132,6 @@ impl<'v> Upstream<'_, 'v> {
     /// The record id of the last document that the scan returned.
     fn record_id(&self) -> Option<OwnedValue> {
         self.scan.record().map(|record| self.input.source.record_id(record))
-    }
-
-    /// True if documents may carry scores.
-    fn carries_scores(&self) -> bool {
-        self.scan.carries_scores()
     }
 
     /// The index key by which the scan found the document.
@@ -237,21 +233,18 @@ impl Pipeline {
 
     /// The next document, `None` at the end. All calls of a batch share one `input`.
     pub fn next(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
-        Upstream { stages: &mut self.stages, scan: &mut self.scan, input }.pull()
+        let mut up = Upstream { stages: &mut self.stages, scan: &mut self.scan, input };
+        Ok(up.pull()?.map(|row| row.doc))
     }
 
-    /// The next document that the test accepts. See [`Stage::next_where`].
+    /// The next document that passes the test. See [`Stage::next_where`].
     pub fn next_where(
         &mut self,
         input: &mut Input<'_>,
-        test: Test<'_>,
+        test: &mut dyn FnMut(&[u8]) -> Result<bool, QueryError>,
     ) -> Result<Option<RawDoc>, QueryError> {
-        Upstream { stages: &mut self.stages, scan: &mut self.scan, input }.pull_where(test)
-    }
-
-    /// True if documents may carry the scores of a text search.
-    pub fn carries_scores(&self) -> bool {
-        self.scan.carries_scores()
+        let mut up = Upstream { stages: &mut self.stages, scan: &mut self.scan, input };
+        Ok(up.pull_where(&mut |row| test(row.doc))?.map(|row| row.doc))
     }
 
     /// Number of documents that each stage returned so far, lowest stage first.

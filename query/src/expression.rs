@@ -68,7 +68,7 @@ use crate::{
     collation::Collator,
     context::Context,
     error::QueryError,
-    exec::without_notes,
+    exec::Seen,
     value::{Elements, OwnedValue, Value},
 };
 
@@ -120,8 +120,6 @@ pub(crate) enum Base {
     Root,
     Current,
     Slot(usize),
-    /// The document without its score.
-    Plain,
     /// The document's metadata.
     Notes,
     Now,
@@ -152,6 +150,11 @@ impl<'a> Env<'a> {
         let slots = cx.variables.iter().map(OwnedValue::get).collect();
         let collator = cx.collator.as_deref();
         Self { arena, cx, collator, notes: &[], root: Value::Document(doc), slots, rounds: 0 }
+    }
+
+    /// An evaluation over a document with its notes.
+    pub fn over(arena: &'a Bump, cx: &'a Context, row: Seen<'a>) -> Self {
+        Self { notes: row.notes, ..Self::new(arena, cx, row.doc) }
     }
 
     /// The document.
@@ -334,10 +337,6 @@ impl FieldPath {
         let start = match self.base {
             Base::Root | Base::Current => env.root,
             Base::Slot(slot) => env.slots.get(slot).copied().unwrap_or(Value::Missing),
-            Base::Plain => match env.root {
-                Value::Document(doc) => Value::Document(env.keep(&without_notes(doc))),
-                other => other,
-            },
             Base::Notes => Value::Document(env.notes),
             Base::Now => Value::Date(env.cx.now),
             Base::ClusterTime => {

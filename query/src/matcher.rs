@@ -31,6 +31,7 @@ use crate::{
     collation::Collator,
     context::Context,
     error::QueryError,
+    exec::Seen,
     expression::{Expr, Scope},
     geo::NearBy,
     text::TextNode,
@@ -107,7 +108,12 @@ impl Matcher {
 
     /// Like [`Self::check`], for the bytes of a document.
     pub(crate) fn check_bytes(&self, doc: &[u8], cx: &Context) -> Result<bool, QueryError> {
-        eval::document(self.quick.as_deref().unwrap_or(&self.root), doc, cx)
+        self.check_seen(Seen::plain(doc), cx)
+    }
+
+    /// Like [`Self::check`], for a document with its notes.
+    pub(crate) fn check_seen(&self, row: Seen<'_>, cx: &Context) -> Result<bool, QueryError> {
+        eval::document(self.quick.as_deref().unwrap_or(&self.root), row, cx)
     }
 
     /// The index of the array element that made the document match, for the positional operator.

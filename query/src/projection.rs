@@ -16,7 +16,6 @@ use bson::{RawDocument, RawDocumentBuf};
 use crate::{
     context::Context,
     error::QueryError,
-    exec::with_notes_of,
     expression::{Bump, Env, Scope},
     matcher::{Matcher, ParseContext},
     value::{Elements, Shown, Value},
@@ -29,8 +28,6 @@ use tree::{Parser, Style, Tree};
 pub struct Projection {
     kind: Kind,
     find: FindSpec,
-    /// Documents may carry scores, which are preserved.
-    noted: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -78,7 +75,7 @@ impl Projection {
         let mut parser = Parser::new(Style::Project, &mut scope);
         parser.stage_fields(Value::from(spec))?;
         let parsed = Self::of_parser(parser, FindSpec::default());
-        Ok(Self { noted: scope.has_scores(), ..parsed })
+        Ok(parsed)
     }
 
     /// Parses `$addFields` and `$set`.
@@ -88,7 +85,7 @@ impl Projection {
         let mut parser = Parser::new(Style::AddFields, &mut scope);
         parser.stage_fields(Value::from(spec))?;
         let kind = Kind::Add(parser.tree);
-        Ok(Self { kind, find: FindSpec::default(), noted: scope.has_scores() })
+        Ok(Self { kind, find: FindSpec::default() })
     }
 
     /// Parses `$unset`: names of fields to remove.
@@ -97,7 +94,7 @@ impl Projection {
         for name in names {
             tree.insert(name, tree::Item::Exclude)?;
         }
-        Ok(Self { kind: Kind::Exclude(tree), find: FindSpec::default(), noted: false })
+        Ok(Self { kind: Kind::Exclude(tree), find: FindSpec::default() })
     }
 
     fn of_parser(parser: Parser<'_>, find: FindSpec) -> Self {
@@ -106,7 +103,7 @@ impl Projection {
         } else {
             Kind::Exclude(parser.tree)
         };
-        Self { kind, find, noted: false }
+        Self { kind, find }
     }
 
     /// The projected document.
@@ -131,7 +128,6 @@ impl Projection {
         };
         let bytes = self.find.apply(doc.as_bytes(), bytes, cx)?;
         let bytes = self.find.append_metas(bytes, &mut env)?;
-        let bytes = if self.noted { with_notes_of(bytes, doc.as_bytes()) } else { bytes };
         RawDocumentBuf::from_bytes(bytes)
             .map_err(|_| QueryError::new(protocol::ErrorCode::InvalidBSON, "malformed document"))
     }

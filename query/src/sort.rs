@@ -11,7 +11,7 @@ use bson::RawDocument;
 use crate::{
     collation::Collator,
     error::QueryError,
-    exec::{NOTES, TEXT_SCORE},
+    exec::{Seen, TEXT_SCORE},
     expression::no_scores,
     field_path,
     matcher::Matcher,
@@ -28,6 +28,8 @@ pub struct SortPart {
     pub path: Path,
     /// False for -1.
     pub ascending: bool,
+    /// The note to sort by, if this is not a field.
+    pub note: Option<&'static [u8]>,
 }
 
 /// A sort pattern.
@@ -72,11 +74,12 @@ impl SortPattern {
                 if let Value::Document(spec) = part.value() {
                     meta_sort(spec)?;
                     wish()?;
-                    return Ok(SortPart { path: Path::new(&score_path()), ascending: false });
+                    let (path, note) = (Path::new(NO_FIELD), Some(TEXT_SCORE));
+                    return Ok(SortPart { path, ascending: false, note });
                 }
                 let ascending = direction(part.key, part.value())?;
                 field_path::check(part.key)?;
-                Ok(SortPart { path: Path::new(part.key), ascending })
+                Ok(SortPart { path: Path::new(part.key), ascending, note: None })
             })
             .collect();
         Ok(Self { parts: parts?, collator })
@@ -95,6 +98,22 @@ impl SortPattern {
                 Ok(())
             }
         })
+    }
+
+    /// The sort key of a document with its notes.
+    pub fn key_of(&self, row: Seen<'_>) -> Result<SortKey, QueryError> {
+        let mut key = self.key(row.doc)?;
+        for (part, value) in self.parts.iter().zip(&mut key.0) {
+            if let Some(name) = part.note {
+                let note = Elements::of_bytes(row.notes).find(name);
+                *value = note.map_or(Value::Null, |note| note.value()).into();
+            }
+        }
+        Ok(key)
+    }
+
+    fn has_notes(&self) -> bool {
+        self.parts.iter().any(|part| part.note.is_some())
     }
 
     /// The sort key of a document.
@@ -205,10 +224,8 @@ fn direction(key: &[u8], value: Value<'_>) -> Result<bool, QueryError> {
     }
 }
 
-/// The path of a document's text score.
-fn score_path() -> Vec<u8> {
-    [NOTES, b".", TEXT_SCORE].concat()
-}
+/// A name that no field has: it is not UTF-8.
+const NO_FIELD: &[u8] = b"\xff";
 
 /// Checks `{$meta: "textScore"}`, the only sort criterion besides fields.
 fn meta_sort(doc: &[u8]) -> Result<(), QueryError> {
@@ -236,7 +253,7 @@ fn meta_sort(doc: &[u8]) -> Result<(), QueryError> {
 impl SortPart {
     /// True for the score of a text search.
     pub fn is_score(&self) -> bool {
-        self.path.dotted() == score_path()
+        self.note == Some(TEXT_SCORE)
     }
 }
 
@@ -469,18 +486,19 @@ impl<T> Sorter<T> {
     }
 
     /// The key of a document, unless the limit would drop the document at once.
-    pub fn key_if_kept(&self, doc: &[u8]) -> Result<Option<SortKey>, QueryError> {
+    pub fn key_if_kept(&self, row: Seen<'_>) -> Result<Option<SortKey>, QueryError> {
         let full = self.limit.is_some_and(|limit| self.heap.len() >= limit);
         let Some(greatest) = self.heap.peek().filter(|_| full) else {
             let none = self.limit == Some(0);
-            return if none { Ok(None) } else { self.pattern.key(doc).map(Some) };
+            return if none { Ok(None) } else { self.pattern.key_of(row).map(Some) };
         };
-        if let Some(Ordering::Equal | Ordering::Greater) =
-            self.pattern.compare_plain(doc, &greatest.key)
+        if !self.pattern.has_notes()
+            && let Some(Ordering::Equal | Ordering::Greater) =
+                self.pattern.compare_plain(row.doc, &greatest.key)
         {
             return Ok(None);
         }
-        let key = self.pattern.key(doc)?;
+        let key = self.pattern.key_of(row)?;
         Ok((self.pattern.compare(&key, &greatest.key) == Ordering::Less).then_some(key))
     }
 

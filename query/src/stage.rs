@@ -331,8 +331,6 @@ fn over_first(
 /// Adds stages on top of a pipeline.
 pub fn extend(pipeline: &mut Pipeline, stages: Vec<Parsed>) {
     push_all(pipeline, stages.into_iter());
-    let scored = pipeline.carries_scores();
-    pipeline.extend(scored.then_some(exec::Forget));
 }
 
 /// Adds stages. A limit directly after a sort becomes the sort's limit.

@@ -11,6 +11,7 @@ pub mod member;
 pub mod member_state;
 pub mod node;
 pub mod positions;
+pub mod rollback;
 pub mod snapshot;
 pub mod status;
 pub mod sync_source;

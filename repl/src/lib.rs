@@ -30,13 +30,16 @@ pub mod io;
 mod sim;
 
 pub use crate::{
-    core::{initial_sync::Patience, member_state::MemberState, snapshot::Snapshot},
+    core::{
+        initial_sync::Patience, member_state::MemberState, rollback::RollbackSettings,
+        snapshot::Snapshot,
+    },
     event::{
         Answer, CommandError, DataAction, DataEvent, MemberSettings, Positions, Remedy, Request,
         SyncSource, TaskId,
     },
     io::{
-        data_plane::{AskPatience, DataPlane},
+        data_plane::{DataPlane, Interrupted, Outside},
         handle::Repl,
         peer::Peer,
     },

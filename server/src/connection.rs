@@ -46,6 +46,9 @@ pub enum End {
     /// The server shut down.
     #[error("the server is shutting down")]
     Shutdown,
+    /// The server closes it, because it goes back to an earlier moment.
+    #[error("the server's state has changed")]
+    HungUp,
 }
 
 /// Serves a client until it disconnects.
@@ -54,6 +57,7 @@ pub async fn serve(mut stream: Socket, client: Arc<Client>) -> End {
     let served = tokio::select! {
         biased;
         () = client.node.shutdown.ended() => return End::Shutdown,
+        () = client.hung_up() => return End::HungUp,
         served = serve_all(&mut stream, &client) => served,
     };
     match served {

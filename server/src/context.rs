@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use protocol::{Compressor, Compressors, DocSequence, ErrorCode, Profile, RawDoc, Timestamp};
 use repl::{MemberState, Repl, io::delay::Delay};
 use storage::Store;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::{
@@ -66,6 +67,8 @@ pub struct Node {
     pub signer: Signer,
     /// The state of the shutdown.
     pub shutdown: Shutdown,
+    /// How often the connections of users were closed.
+    pub hang_ups: watch::Sender<u64>,
     max_connections: usize,
     compressors: Compressors,
     request_ids: AtomicI32,
@@ -112,6 +115,7 @@ impl Node {
             auth,
             signer: Signer::default(),
             shutdown: Shutdown::default(),
+            hang_ups: watch::Sender::new(0),
             max_connections: settings.max_conns.min(system::open_files_max() / 5 * 4).max(1),
             compressors: Compressors::new(
                 settings.compressors.iter().filter_map(|name| Compressor::from_name(name)),
@@ -266,6 +270,8 @@ pub struct Handshake {
     pub metadata: Option<RawDoc>,
     /// The timestamp that its appName pins it to.
     pub pin: Option<Arc<Pin>>,
+    /// `hangUpOnStepDown: false`: the connection outlives changes of our state.
+    pub stays: bool,
 }
 
 impl Client {
@@ -309,6 +315,20 @@ impl Client {
         let wire_version = self.handshake.lock().internal;
         if let (Some(repl), Some(wire_version)) = (self.node.repl(), wire_version) {
             repl.internal_client_said_hello(wire_version);
+        }
+    }
+
+    /// Returns when the connections of users are closed, for one that is such.
+    pub async fn hung_up(&self) {
+        let mut times = self.node.hang_ups.subscribe();
+        loop {
+            // The sender lives as long as the node.
+            if times.changed().await.is_err() {
+                return;
+            }
+            if !self.handshake.lock().stays {
+                return;
+            }
         }
     }
 

@@ -226,7 +226,7 @@ async fn run(command: &'static Command, call: Call) -> Outcome {
     tokio::select! {
         outcome = run(call) => outcome,
         () = operation.killed() => {
-            Err(Failure::said(ErrorCode::Interrupted, "operation was interrupted"))
+            Err(Failure::said(operation.killed_by(), "operation was interrupted"))
         }
     }
 }

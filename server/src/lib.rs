@@ -29,6 +29,7 @@ pub mod parameters;
 pub mod pins;
 pub mod read;
 mod replication;
+mod rollback;
 pub mod scrub;
 pub mod sessions;
 pub mod shutdown;

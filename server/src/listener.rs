@@ -135,7 +135,7 @@ fn close(client: &Client, end: &End) {
     node.metrics.connection_closed.notify_waiters();
     let (ctx, remote) = (client.name(), client.remote);
     match end {
-        End::Closed | End::Shutdown => {}
+        End::Closed | End::Shutdown | End::HungUp => {}
         End::Broken(error) => {
             tracing::debug!(target: "NETWORK", id = 22989, ctx, remote = %remote, error = %error,
                 "Error sending response to client. Ending connection from remote");

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+use repl::Interrupted;
 use tokio::sync::Notify;
 
 use crate::commands::{self, OpClass};
@@ -102,6 +104,8 @@ pub struct Metrics {
     pub latency_ops: [Counter; 3],
     /// Calls and failures of each command, in table order.
     pub commands: Vec<CommandCounters>,
+    /// What the last rollback did to operations.
+    pub rollback: Mutex<Option<Interrupted>>,
 }
 
 /// Number of calls and failures of a command.
@@ -117,6 +121,7 @@ impl Metrics {
     /// All counters at zero.
     pub fn new() -> Self {
         Self {
+            rollback: Mutex::default(),
             connections: Gauge::default(),
             connection_closed: Notify::new(),
             active: Gauge::default(),

@@ -4,13 +4,13 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI32, Ordering},
+        atomic::{AtomicI32, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
-use protocol::RawDoc;
+use protocol::{ErrorCode, RawDoc};
 use tokio::sync::Notify;
 
 use crate::{commands::OpClass, context::Client};
@@ -27,17 +27,26 @@ pub struct Operation {
     pub class: Option<OpClass>,
     /// Start time.
     pub started: Instant,
-    killed: AtomicBool,
+    /// The code that it ends with, 0 while it may go on.
+    killed: AtomicI32,
     kill: Notify,
 }
 
 impl Operation {
-    /// True after killOp.
+    /// True after killOp, or after a change of our state that kills it.
     pub fn is_killed(&self) -> bool {
-        self.killed.load(Ordering::Relaxed)
+        self.killed.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns when killOp kills it.
+    /// What it ends with.
+    pub fn killed_by(&self) -> ErrorCode {
+        match self.killed.load(Ordering::Relaxed) {
+            0 => ErrorCode::Interrupted,
+            code => ErrorCode::from_code(code),
+        }
+    }
+
+    /// Returns when it is killed.
     pub async fn killed(&self) {
         let told = self.kill.notified();
         if !self.is_killed() {
@@ -81,7 +90,7 @@ impl Operations {
             body: body.clone(),
             class,
             started,
-            killed: AtomicBool::new(false),
+            killed: AtomicI32::new(0),
             kill: Notify::new(),
         });
         self.running.lock().insert(operation.id, Arc::clone(&operation));
@@ -102,8 +111,13 @@ impl Operations {
 
     /// Kills a request, if it exists.
     pub fn kill(&self, id: i32) {
+        self.interrupt(id, ErrorCode::Interrupted);
+    }
+
+    /// The same with the code that it ends with.
+    pub fn interrupt(&self, id: i32, code: ErrorCode) {
         if let Some(operation) = self.running.lock().get(&id) {
-            operation.killed.store(true, Ordering::Relaxed);
+            operation.killed.store(code.code(), Ordering::Relaxed);
             operation.kill.notify_waiters();
             operation.kill.notify_one();
         }

@@ -7,7 +7,7 @@ use std::{
 
 use bson::{Bson, RawBson, RawBsonRef};
 use parking_lot::Mutex;
-use repl::{Patience, io::delay::Clock};
+use repl::{Patience, RollbackSettings, io::delay::Clock};
 
 use crate::{config::Settings, history_window::HistoryWindow, logging::Log};
 
@@ -23,6 +23,8 @@ pub struct Parameter {
 enum Kind {
     /// A number stored here, with its default and its limits.
     Int { slot: Slot, default: i64, min: i64, max: i64, long: bool },
+    /// The same for yes or no.
+    Flag { slot: Slot, default: bool },
     /// The clock of a delayed member, which replication stores.
     DelayedClock,
     /// The history window.
@@ -47,9 +49,12 @@ enum Slot {
     AuthFailedDelayMs,
     InitialSyncAttempts,
     InitialSyncRetrySecs,
+    RollbackLimitSecs,
+    RollbackFiles,
+    RollbackBatchSize,
 }
 
-const SLOTS: usize = 8;
+const SLOTS: usize = 11;
 
 /// Settings that are shown as parameters.
 struct Named {
@@ -95,8 +100,14 @@ impl Parameters {
             slots: Default::default(),
         };
         for parameter in PARAMETERS {
-            if let Kind::Int { slot, default, .. } = parameter.kind {
-                this.slot(slot).store(default, Ordering::Relaxed);
+            match parameter.kind {
+                Kind::Int { slot, default, .. } => {
+                    this.slot(slot).store(default, Ordering::Relaxed);
+                }
+                Kind::Flag { slot, default } => {
+                    this.slot(slot).store(i64::from(default), Ordering::Relaxed);
+                }
+                _ => {}
             }
         }
         this.slot(Slot::SlowMs)
@@ -125,6 +136,7 @@ impl Parameters {
                     _ => Bson::Int64(value),
                 }
             }
+            Kind::Flag { slot, .. } => Bson::Boolean(self.slot(slot).load(Ordering::Relaxed) != 0),
             Kind::DelayedClock => Bson::String(Clock::Run.to_string()),
             Kind::HistoryWindow => Bson::String(self.history_window().to_string()),
             Kind::LogLevel => Bson::Int32(i32::from(self.log.verbosity())),
@@ -169,6 +181,9 @@ impl Parameters {
             (Kind::Int { slot, min, max, .. }, Some(n)) if (*min..=*max).contains(&n) => {
                 self.slot(*slot).store(n, Ordering::Relaxed);
             }
+            (Kind::Flag { slot, .. }, Some(n)) => {
+                self.slot(*slot).store(i64::from(n != 0), Ordering::Relaxed);
+            }
             (Kind::LogLevel, Some(n @ 0..=5)) => {
                 self.log.set_verbosity(u8::try_from(n).unwrap_or(0))
             }
@@ -209,6 +224,16 @@ impl Parameters {
         Patience {
             attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
             retry_period: Duration::from_secs(u64::try_from(secs).unwrap_or(0)),
+        }
+    }
+
+    /// How far rollbacks go, and what they leave.
+    pub fn rollback(&self) -> RollbackSettings {
+        let batch = self.slot(Slot::RollbackBatchSize).load(Ordering::Relaxed);
+        RollbackSettings {
+            limit_secs: self.slot(Slot::RollbackLimitSecs).load(Ordering::Relaxed),
+            write_files: self.slot(Slot::RollbackFiles).load(Ordering::Relaxed) != 0,
+            batch_size: usize::try_from(batch).unwrap_or(1),
         }
     }
 
@@ -274,6 +299,11 @@ static PARAMETERS: &[Parameter] = &[
             long: true,
         },
     },
+    Parameter {
+        name: "createRollbackDataFiles",
+        at_run_time: true,
+        kind: Kind::Flag { slot: Slot::RollbackFiles, default: true },
+    },
     Parameter { name: DELAYED_CLOCK, at_run_time: true, kind: Kind::DelayedClock },
     Parameter { at_run_time: false, ..int("enableTestCommands", Slot::TestCommands, 0, 0, 1) },
     Parameter { name: "historyWindow", at_run_time: true, kind: Kind::HistoryWindow },
@@ -294,6 +324,8 @@ static PARAMETERS: &[Parameter] = &[
     fixed("maxSessions", || Bson::Int32(1_000_000)),
     int("numInitialSyncAttempts", Slot::InitialSyncAttempts, 10, 1, i32::MAX as i64),
     Parameter { name: "quiet", at_run_time: true, kind: Kind::Quiet },
+    int("rollbackRemoteOplogQueryBatchSize", Slot::RollbackBatchSize, 2_000, 1, i32::MAX as i64),
+    int("rollbackTimeLimitSecs", Slot::RollbackLimitSecs, 24 * 60 * 60, 1, i32::MAX as i64),
     int(
         "shutdownTimeoutMillisForSignaledShutdown",
         Slot::ShutdownTimeoutMillis,

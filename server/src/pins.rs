@@ -17,7 +17,10 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bson::DateTime;
@@ -30,9 +33,14 @@ use storage::{StorageError, Store};
 
 use crate::error::Failure;
 
-/// The timestamps in use.
+/// The timestamps in use, and those that a rollback has taken from a program.
 #[derive(Default)]
-pub struct Pins(Mutex<HashMap<Program, Weak<Pin>>>);
+pub struct Pins {
+    open: Mutex<HashMap<Program, Weak<Pin>>>,
+    /// As they were when a rollback began: it closes their connections before it knows how far it goes.
+    at_rollback: Mutex<Vec<(Program, Timestamp, Weak<Pin>)>>,
+    lost: Mutex<HashMap<Program, Timestamp>>,
+}
 
 /// A timestamp shared by connections.
 pub struct Pin {
@@ -40,11 +48,16 @@ pub struct Pin {
     pub ts: Timestamp,
     /// Keeps it readable once an authorized reader is known; a future timestamp needs no pin yet.
     held: Mutex<Option<storage::Pin>>,
+    /// A rollback has ended it.
+    lost: AtomicBool,
 }
 
 impl Pin {
     /// Keeps the timestamp readable from now on.
     pub fn hold(&self, store: &Store) -> Result<(), Failure> {
+        if self.lost.load(Ordering::Relaxed) {
+            return Err(lost(self.ts));
+        }
         let mut held = self.held.lock();
         if held.is_none() {
             *held = match store.pin(self.ts) {
@@ -65,7 +78,35 @@ impl std::fmt::Debug for Pin {
 
 type Program = (IpAddr, Vec<u8>);
 
+/// So many programs whose moments were lost are remembered.
+const LOST_MAX: usize = 10_000;
+
 impl Pins {
+    /// A rollback begins, and closes connections.
+    pub fn rollback_begins(&self) {
+        let open = self.open.lock();
+        let open = open.iter().filter_map(|(program, pin)| {
+            Some((program.clone(), pin.upgrade()?.ts, Weak::clone(pin)))
+        });
+        *self.at_rollback.lock() = open.collect();
+    }
+
+    /// It ends what lies after the given moment. Who held such a moment gets no other one under its name.
+    pub fn past_is_lost(&self, after: Timestamp) {
+        let mut lost = self.lost.lock();
+        for (program, ts, pin) in self.at_rollback.lock().drain(..) {
+            if ts <= after {
+                continue;
+            }
+            if let Some(pin) = pin.upgrade() {
+                pin.lost.store(true, Ordering::Relaxed);
+            }
+            if lost.len() < LOST_MAX {
+                lost.insert(program, ts);
+            }
+        }
+    }
+
     /// The timestamp that the client's metadata asks for, if any. It is not pinned yet.
     pub fn pin(
         &self,
@@ -78,20 +119,33 @@ impl Pins {
         let (now, zone) = (DateTime::now(), Zone::system());
         let moment = moment::Moment::read(text, now, &zone)
             .map_err(|error| refused(ErrorCode::BadValue, &error, store))?;
-        let mut pins = self.0.lock();
+        let mut pins = self.open.lock();
         pins.retain(|_, pin| pin.strong_count() > 0);
         let program = (from, metadata.as_bytes().to_vec());
         if let Some(pin) = pins.get(&program).and_then(Weak::upgrade) {
             return Ok(Some(pin));
         }
         let ts = within_window(store, moment, cluster_time, now)?;
+        if self.lost.lock().get(&program) == Some(&ts) {
+            return Err(lost(ts));
+        }
         tracing::info!(target: "NETWORK", ctx = "pins", asked = text, remote = %from, moment = %ts,
             time = zone.shown(ts), zone = zone.name(),
             "A program asks by its appName to read the past; its reads see this moment");
-        let pin = Arc::new(Pin { ts, held: Mutex::default() });
+        let pin = Arc::new(Pin { ts, held: Mutex::default(), lost: AtomicBool::new(false) });
         pins.insert(program, Arc::downgrade(&pin));
         Ok(Some(pin))
     }
+}
+
+/// To a program that read it before, it must not mean something else now.
+fn lost(ts: Timestamp) -> Failure {
+    let text = format!(
+        "The moment {ts} ({}) that this program reads was rolled back: the set has another history there. Connect with \
+         another appName or from another program to read that one",
+        moment::shown(ts)
+    );
+    Failure::said(ErrorCode::SnapshotUnavailable, text)
 }
 
 /// The text after the `@` of an appName or a region. `@scope/name` is a package name, not a timestamp.

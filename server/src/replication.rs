@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use bson::oid::ObjectId;
 use protocol::{Compressor, Compressors, client::ConnectOptions};
 use repl::{
-    AskPatience, DataPlane, Repl,
+    DataPlane, Outside, Repl,
     io::{delay::Delay, durable::DurableError, kept, runner},
 };
 use storage::Store;
@@ -53,7 +53,7 @@ impl Recovered {
         set_name: &str,
         process_id: ObjectId,
         connect: ConnectOptions,
-        patience: AskPatience,
+        outside: Arc<dyn Outside>,
     ) -> anyhow::Result<Replication> {
         let Self { store, data_plane } = self;
         let positions = data_plane.positions();
@@ -75,7 +75,7 @@ impl Recovered {
             Arc::new(store.clone()),
         )?;
         let data_plane =
-            data_plane.start(started.repl.clone(), started.peer, started.actions, patience);
+            data_plane.start(started.repl.clone(), started.peer, started.actions, outside);
         Ok(Replication {
             repl: started.repl,
             store,

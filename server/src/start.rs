@@ -27,6 +27,7 @@ use crate::{
     logging::Log,
     parameters::Parameters,
     replication::{Recovered, end_process},
+    rollback::Surroundings,
     shutdown::Phase,
     tls::{Outgoing, Tls},
 };
@@ -147,16 +148,13 @@ async fn live(settings: Settings, log: Log, members: Handle) -> anyhow::Result<(
     let listener = Listener::bind(&settings).await.map_err(CannotListen)?;
     let process_id = ObjectId::new();
     let parameters = Arc::new(Parameters::new(&settings, &log)?);
+    let surroundings = Arc::new(Surroundings::new(parameters.clone()));
     let replication = match (recovered, &settings.repl_set) {
         (Some(recovered), Some(set)) => {
             let connect = connect_options(&settings, keys.as_ref(), tls);
-            let patience = {
-                let parameters = parameters.clone();
-                Arc::new(move || parameters.initial_sync_patience())
-            };
             // Tasks spawned here run on the threads for the set.
             let _entered = members.enter();
-            Some(recovered.join(&settings, set, process_id, connect, patience)?)
+            Some(recovered.join(&settings, set, process_id, connect, surroundings.clone())?)
         }
         _ => None,
     };
@@ -171,6 +169,7 @@ async fn live(settings: Settings, log: Log, members: Handle) -> anyhow::Result<(
     };
     local::note_start(node.store()?, &start)?;
     let node = Arc::new(node);
+    surroundings.serve(&node);
     tracing::info!(target: "NETWORK", id = 23015, ctx = "listener",
         address = node.settings.bind_ips.join(","), "Listening on");
     tracing::info!(target: "NETWORK", id = 23016, ctx = "listener", port = node.settings.port,

@@ -7,7 +7,10 @@
 //! Commits of prepared transactions may have timestamps before batches that already exist. They are also listed in a
 //! separate table, which is nearly always empty.
 
-use std::{collections::BTreeMap, ops::Bound};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+};
 
 use protocol::Timestamp;
 
@@ -15,7 +18,8 @@ use crate::{
     StorageError,
     engine::{Batch, Keyspace, Snapshot},
     layout::{
-        Epoch, Reader as Bytewise, TableId, history_key, numbers, push_varint, split_history_key,
+        Epoch, Reader as Bytewise, TableId, history_key, numbers, prefix_range, push_varint,
+        split_history_key,
     },
     mvcc::{History, Reader, Version, history::Held, version::Head, write::When},
     store::Counts,
@@ -214,6 +218,22 @@ pub(crate) fn roll_back(
         }
     }
     Ok(())
+}
+
+/// The counts of all tables.
+pub(crate) fn read_counts(
+    snapshot: &dyn Snapshot,
+) -> Result<HashMap<TableId, Counts>, StorageError> {
+    let (from, to) = prefix_range(b"c");
+    snapshot
+        .range(Keyspace::Meta, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
+        .map(|item| {
+            let (key, value) = item?;
+            let row =
+                (|| Some((TableId(Bytewise(key.get(1..)?).u32()?), Counts::parse(&value)?)))();
+            row.ok_or_else(|| StorageError::corrupt("meta", "a row of counts"))
+        })
+        .collect()
 }
 
 #[cfg(test)]

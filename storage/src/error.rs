@@ -177,7 +177,7 @@ pub enum StorageError {
 
 impl StorageError {
     /// For `map_err` on file operations: adds the name of the file.
-    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
     }

@@ -10,6 +10,7 @@ use crate::{
     engine::{Batch, Engine, Keyspace, Sync},
     layout::{TableId, numbers},
     loader,
+    rollback::FLOOR,
     store::{Inner, applied_value, mark_key},
 };
 
@@ -135,7 +136,9 @@ impl Inner {
         batch.remove(Keyspace::Meta, mark_key("initialSync"));
         batch.put(Keyspace::Meta, mark_key("applied"), applied_value(applied, &*self.engine));
         batch.put(Keyspace::Meta, mark_key("oldest"), numbers([ts.as_u64()]));
+        batch.put(Keyspace::Meta, mark_key(FLOOR), numbers([ts.as_u64()]));
         self.engine.commit(batch, Sync::Yes)?;
+        self.rollback_floor.store(ts.as_u64(), Ordering::SeqCst);
         self.initial_sync.store(false, Ordering::SeqCst);
         self.marks.set_oldest(ts);
         let catalog = self.present().catalog.clone();

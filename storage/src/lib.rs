@@ -66,7 +66,7 @@ pub use oplog::{Oplog, OplogPin, OplogScan};
 pub use pins::Pin;
 pub use query::source::{Direction, IndexEntry, IndexKind, RecordKey};
 pub use read_ahead::ReadAhead;
-pub use rollback::Undone;
+pub use rollback::LostDocument;
 pub use scrub::scrub;
 pub use stats::{DocumentVersion, StoreStats};
 pub use store::{Store, StoreOptions};

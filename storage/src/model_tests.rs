@@ -335,7 +335,7 @@ impl Run {
         if to == 0 {
             return;
         }
-        self.store().rollback_to(at(to), &mut |_| {}).unwrap();
+        self.store().rollback_to(at(to)).unwrap();
         self.past.retain(|secs, _| *secs <= to);
         self.now = self.past[&to].clone();
         let view = self.store().view(ReadAt::Newest).unwrap();

@@ -5,13 +5,18 @@
 //! transactions, whose versions have an earlier timestamp than their commit entry.
 //!
 //! R1 Each row is restored independently, and restoring is idempotent: after a crash it is completed at open.
-//! R2 The mark `rollback` is set from before the first change until after the last.
+//! R2 The mark `rollback` is set from before the first change until the oplog is truncated: a store that is opened with
+//!    it never shows the lost branch again.
 //! R3 Counts change with the documents, in the same batch.
+//! R4 A rollback to before the mark `rollbackFloor` is impossible: the lists of new rows are gone.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use protocol::{Namespace, OpTimeAndWall, RawDoc, Timestamp};
@@ -21,44 +26,68 @@ use crate::{
     Catalog, StorageError, Store,
     apply::{prepared, put_undo},
     count_log,
-    engine::{Batch, Keyspace, Slice, Snapshot, Sync},
+    engine::{Batch, Engine, Keyspace, Slice, Snapshot, Sync},
     layout::{Reader as Bytewise, TableId, meta_key, numbers, split_history_key},
     mvcc::{Reader, Version, write::Undo},
-    store::{Counts, Inner, applied_value, mark_key, position_value},
+    store::{Counts, Inner, applied_value, mark_key, position_value, read_mark},
 };
 
 /// Rows restored in one engine batch.
 const ROWS_PER_BATCH: usize = 2_000;
 
-/// A document that a rollback changed.
+/// A document that a rollback would change.
 #[derive(Clone, Debug)]
-pub struct Undone {
-    /// The collection's name before the rollback.
+pub struct LostDocument {
+    /// Its collection's name now.
     pub ns: Namespace,
     /// The collection.
     pub uuid: Uuid,
-    /// The document that is lost.
-    pub lost: Option<RawDoc>,
-    /// The document that is restored.
-    pub restored: Option<RawDoc>,
+    /// As it is now.
+    pub doc: RawDoc,
 }
 
 impl Store {
-    /// Restores every document, index entry and catalog row to its state at `common`, which must not be before
-    /// `stable` or before history begins. The oplog is not changed: truncate it next. Synced when it returns.
-    pub fn rollback_to(
-        &self,
-        common: OpTimeAndWall,
-        undone: &mut dyn FnMut(Undone),
-    ) -> Result<(), StorageError> {
+    /// The earliest moment that [`Self::rollback_to`] can go back to.
+    pub fn rollback_floor(&self) -> Timestamp {
         let inner = &self.0;
-        let ts = common.op_time.ts;
-        let oldest = inner.marks.oldest().max(inner.marks.stable().op_time.ts);
+        let stable = inner.marks.stable().op_time.ts;
+        inner.marks.oldest().max(inner.floor()).max(stable)
+    }
+
+    /// Every document that was made or changed after `common` and is still there, collection by collection. Changes
+    /// nothing; nobody may write meanwhile.
+    pub fn lost_documents(
+        &self,
+        common: Timestamp,
+        found: &mut dyn FnMut(LostDocument) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        if self.0.marks.applied().op_time.ts <= common {
+            return Ok(());
+        }
+        let work = Work::new(&self.0, common)?;
+        for (row, prepared_at) in work.rows()? {
+            let table = TableId(Bytewise(&row).u32().unwrap_or(0));
+            let Some((uuid, ns)) = work.documents.get(&table) else { continue };
+            let (now, then) = work.versions(&row, prepared_at, &mut Batch::default())?;
+            // A collection that was dropped since is not looked into, as a mongod does not either.
+            if let Some(now) = now.filter(|now| work.tables.contains(&table) && !same(now, &then)) {
+                found(LostDocument { ns: ns.clone(), uuid: *uuid, doc: now.into_doc()? })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts every document, index entry and catalog row back to what it was at `common`, which must not lie before
+    /// [`Self::rollback_floor`], and cuts the oplog after it. On disk when it returns. What was not applied yet needs
+    /// no putting back: then the oplog alone is cut.
+    pub fn rollback_to(&self, common: OpTimeAndWall) -> Result<(), StorageError> {
+        let inner = &self.0;
+        let (ts, oldest) = (common.op_time.ts, self.rollback_floor());
         if ts < oldest || !inner.history.keeps() {
             return Err(StorageError::HistoryGone { ts, oldest });
         }
         inner.turn.take();
-        let result = inner.roll_back(common, undone);
+        let result = inner.roll_back(common);
         inner.turn.give_back();
         result
     }
@@ -71,24 +100,45 @@ impl Inner {
             common if common.op_time.is_null() => Ok(()),
             common => {
                 tracing::warn!(common = %common.op_time, "finishing an interrupted rollback");
-                self.roll_back(common, &mut |_| {})
+                self.roll_back(common)
             }
         }
     }
 
-    fn roll_back(
-        &self,
-        common: OpTimeAndWall,
-        undone: &mut dyn FnMut(Undone),
-    ) -> Result<(), StorageError> {
+    pub(crate) fn floor(&self) -> Timestamp {
+        Timestamp::from_u64(self.rollback_floor.load(Ordering::SeqCst))
+    }
+
+    /// On disk when it returns (R4).
+    pub(crate) fn raise_floor(&self, to: Timestamp) -> Result<(), StorageError> {
+        if to > self.floor() {
+            let mut batch = Batch::default();
+            batch.put(Keyspace::Meta, mark_key(FLOOR), numbers([to.as_u64()]));
+            self.engine.commit(batch, Sync::Yes)?;
+            self.rollback_floor.fetch_max(to.as_u64(), Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    fn roll_back(&self, common: OpTimeAndWall) -> Result<(), StorageError> {
         // R2
         let mut batch = Batch::default();
         batch.put(Keyspace::Meta, mark_key("rollback"), position_value(common));
         self.engine.commit(batch, Sync::Yes)?;
+        if self.marks.applied().op_time.ts > common.op_time.ts {
+            self.put_back_all(common)?;
+        }
+        self.oplog.truncate_after(common.op_time.ts)?;
+        let mut batch = Batch::default();
+        batch.remove(Keyspace::Meta, mark_key("rollback"));
+        self.engine.commit(batch, Sync::Yes)
+    }
+
+    fn put_back_all(&self, common: OpTimeAndWall) -> Result<(), StorageError> {
         let work = Work::new(self, common.op_time.ts)?;
         let rows = work.rows()?;
         for chunk in rows.chunks(ROWS_PER_BATCH) {
-            work.put_back(self, chunk, undone)?;
+            work.put_back(self, chunk)?;
         }
         let mut batch = Batch::default();
         count_log::roll_back(&*work.snapshot, &self.history, work.common, &mut batch)?;
@@ -111,11 +161,10 @@ impl Inner {
         work.tables_after(&*snapshot, &catalog, &mut batch)?;
         relist(&*snapshot, common, &mut batch)?;
         self.history.recount_after(work.common, &*snapshot, &mut batch)?;
-        batch.remove(Keyspace::Meta, mark_key("rollback"));
         batch.remove(Keyspace::Meta, mark_key("partial"));
         batch.put(Keyspace::Meta, mark_key("applied"), applied_value(common, &*self.engine));
         self.engine.commit(batch, Sync::Yes)?;
-        self.partial.store(false, std::sync::atomic::Ordering::SeqCst);
+        self.partial.store(false, Ordering::SeqCst);
         self.old_catalogs.lock().clear();
         // B3: an unfinished index build needs a new cut.
         self.built.lock().clear();
@@ -191,34 +240,27 @@ impl Work {
         &self,
         store: &Inner,
         rows: &[(Slice, Option<Timestamp>)],
-        undone: &mut dyn FnMut(Undone),
     ) -> Result<(), StorageError> {
         let mut batch = Batch::default();
         let mut counts: HashMap<TableId, Counts> = HashMap::new();
         for (row, prepared_at) in rows {
             let table = TableId(Bytewise(row).u32().unwrap_or(0));
-            let now = self.reader.present(row)?;
-            let then = self.version_then(row, now.clone(), *prepared_at, &mut batch)?;
-            let same = match (&now, &then) {
-                (None, None) => true,
-                (Some(a), Some(b)) => a.start() == b.start(),
-                _ => false,
-            };
-            if same {
+            let (now, then) = self.versions(row, *prepared_at, &mut batch)?;
+            let unchanged = now.as_ref().map_or(then.is_none(), |now| same(now, &then));
+            if unchanged {
                 continue;
             }
             match &then {
                 Some(version) => batch.put(Keyspace::Current, row.clone(), version.bytes().clone()),
                 None => batch.remove(Keyspace::Current, row.clone()),
             }
-            if let Some((uuid, ns)) = self.documents.get(&table) {
+            if self.documents.contains_key(&table) {
                 let counts = counts.entry(table).or_insert_with(|| store.counts_of(table));
                 let (lost, restored) = (
                     now.map(Version::into_doc).transpose()?,
                     then.map(Version::into_doc).transpose()?,
                 );
                 recount(counts, lost.as_ref(), restored.as_ref());
-                undone(Undone { ns: ns.clone(), uuid: *uuid, lost, restored });
             }
         }
         for (table, counts) in &counts {
@@ -228,6 +270,18 @@ impl Work {
         store.low.forget();
         store.counts.lock().extend(counts);
         Ok(())
+    }
+
+    /// What a row is now, and what it was at the common point; what stands between goes by `batch`.
+    fn versions(
+        &self,
+        row: &Slice,
+        prepared_at: Option<Timestamp>,
+        batch: &mut Batch,
+    ) -> Result<(Option<Version>, Option<Version>), StorageError> {
+        let now = self.reader.present(row)?;
+        let then = self.version_then(row, now.clone(), prepared_at, batch)?;
+        Ok((now, then))
     }
 
     /// The version of a row at the common point; all versions that ended later are removed from history.
@@ -287,6 +341,28 @@ impl Work {
         }
         Ok(())
     }
+}
+
+/// What the mark is called that R4 speaks of.
+pub(crate) const FLOOR: &str = "rollbackFloor";
+
+/// Where rollbacks end. A store of before there was this mark may have let go of anything up to where it stands.
+pub(crate) fn read_floor(
+    engine: &dyn Engine,
+    snapshot: &dyn Snapshot,
+    applied: Timestamp,
+) -> Result<AtomicU64, StorageError> {
+    if let Some(floor) = read_mark(snapshot, FLOOR)? {
+        return Ok(floor.into());
+    }
+    let mut batch = Batch::default();
+    batch.put(Keyspace::Meta, mark_key(FLOOR), numbers([applied.as_u64()]));
+    engine.commit(batch, Sync::Yes)?;
+    Ok(applied.as_u64().into())
+}
+
+fn same(now: &Version, then: &Option<Version>) -> bool {
+    then.as_ref().is_some_and(|then| then.start() == now.start())
 }
 
 fn tables_of(coll: &crate::Collection) -> Vec<TableId> {

@@ -23,7 +23,7 @@ use crate::{
         prepared::{self, TxnId},
     },
     catalog::{Catalog, Collection},
-    checkpoint,
+    checkpoint, count_log,
     engine::{
         Batch, Engine, EngineKind, Keyspace, Slice, Snapshot, Sync,
         faulty::{Faults, Faulty},
@@ -40,6 +40,7 @@ use crate::{
     oplog::Oplog,
     pins::Pins,
     read_ahead::{ReadAhead, Watchers},
+    rollback::read_floor,
     view::{ReadAt, View},
     watermarks::Watermarks,
 };
@@ -116,6 +117,7 @@ pub(crate) struct Inner {
     pub(crate) partial: AtomicBool,
     pub(crate) batch_max_bytes: u64,
     pub(crate) initial_sync: AtomicBool,
+    pub(crate) rollback_floor: AtomicU64,
     /// The last time undo rows were removed, in units of `RECLAIM_SECS`.
     reclaimed: AtomicU32,
     pub(crate) turn: Turn,
@@ -221,7 +223,7 @@ impl Store {
                 let finished =
                     checkpoint::start::is_backup(dbpath) || DurableMark::open(dbpath)?.is_begun();
                 let checked = Checked::new(&path, finished)?;
-                // All is whole: from here on files are changed.
+                // All files are undamaged. Only from here on are files changed.
                 node_files::raise_format(dbpath, options.engine)?;
                 checkpoint::start::take_over(dbpath)?;
                 (Arc::new(Fjall::open(&path, options.cache_bytes, checked)?), Some(lock))
@@ -295,12 +297,13 @@ impl Store {
             })),
             ring: Mutex::default(),
             batch_bytes: AtomicU64::new(0),
-            counts: Mutex::new(read_counts(&*snapshot)?),
+            counts: Mutex::new(count_log::read_counts(&*snapshot)?),
             next_table: AtomicU32::new(next_table),
             built: Mutex::default(),
             watchers: Watchers::default(),
             partial: AtomicBool::new(partial),
             initial_sync: AtomicBool::new(initial_sync),
+            rollback_floor: read_floor(&*engine, &*snapshot, applied.op_time.ts)?,
             batch_max_bytes: options.batch_max_bytes,
             reclaimed: AtomicU32::new(0),
             turn: Turn::default(),
@@ -442,8 +445,7 @@ impl Store {
         prepared::list(&*self.0.engine.snapshot())
     }
 
-    /// Regular maintenance, called about once a second: saves the durable mark, trims the oplog and the history,
-    /// removes dropped tables and releases old snapshots.
+    /// Called about once a second: saves the durable mark, trims oplog and history, releases tables and snapshots.
     pub fn maintain(&self, now: bson::DateTime) -> Result<(), StorageError> {
         self.0.engine.tend()?;
         self.note_damage()?;
@@ -567,8 +569,7 @@ impl Inner {
         self.history.set_dropped(kept);
         let marked = read_mark(&*snapshot, "oldest")?.map_or(Timestamp::NULL, Timestamp::from_u64);
         if self.history.keeps() && gone.iter().any(|(_, at)| *at >= marked) {
-            // The mark must be on disk before anything is removed. Otherwise, after a crash, reads at old timestamps
-            // would find collections without their rows.
+            // Synced before anything is removed: after a crash, old timestamps without their rows must not be readable.
             let mut mark = Batch::default();
             mark.put(Keyspace::Meta, mark_key("oldest"), numbers([readable.as_u64()]));
             self.engine.commit(mark, Sync::Yes)?;
@@ -590,6 +591,7 @@ impl Inner {
         // Nobody reads these rows, so they are removed only every `RECLAIM_SECS`.
         let due = stable.secs() / RECLAIM_SECS;
         if !stable.is_null() && self.reclaimed.swap(due, Ordering::SeqCst) != due {
+            self.raise_floor(stable)?;
             let at = stable.as_u64().to_be_bytes();
             self.engine.forget(Keyspace::Meta, b"u", &meta_key(b'u', &[&at]))?;
             self.engine.forget(Keyspace::Prepared, b"r", &meta_key(b'r', &[&at]))?;
@@ -678,8 +680,7 @@ struct Abandoned {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A clean shutdown leaves everything and the durable mark on disk. If an engine failure came before, both
-        // calls fail again.
+        // A clean shutdown leaves everything and the durable mark on disk. After an engine failure both calls fail.
         if let Err(error) = self.oplog.sync().and_then(|_| self.oplog.save_mark()) {
             tracing::warn!(%error, "the store could not be synced at shutdown");
         }
@@ -731,19 +732,6 @@ pub(crate) fn read_position(
         })
     })();
     read.ok_or_else(|| StorageError::corrupt("meta", format!("the mark {name}")))
-}
-
-fn read_counts(snapshot: &dyn Snapshot) -> Result<HashMap<TableId, Counts>, StorageError> {
-    let (from, to) = prefix_range(b"c");
-    snapshot
-        .range(Keyspace::Meta, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
-        .map(|item| {
-            let (key, value) = item?;
-            let row =
-                (|| Some((TableId(Bytewise(key.get(1..)?).u32()?), Counts::parse(&value)?)))();
-            row.ok_or_else(|| StorageError::corrupt("meta", "a row of counts"))
-        })
-        .collect()
 }
 
 #[cfg(test)]

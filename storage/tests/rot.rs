@@ -119,7 +119,7 @@ fn go_on(store: &Store, rng: &mut StdRng, entries: u32, large: u32) {
     store.maintain(bson::DateTime::from_millis(0)).unwrap();
 }
 
-/// A closed store or a backup, and what it held.
+/// A closed store or a backup, and its original content.
 struct Fixture {
     dir: TempDir,
     db: PathBuf,
@@ -658,7 +658,7 @@ fn kind(name: &str) -> String {
     name.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// How many trials, their random numbers and the seed of those.
+/// The number of trials, a random generator and its seed.
 fn trials(default: u32) -> (u32, StdRng, u64) {
     let trials = std::env::var("ROT_TRIALS").ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let seed: u64 = match std::env::var("SEED") {
@@ -706,11 +706,11 @@ fn no_random_damage_is_silent() {
     for _ in 0..trials {
         let (_dir, db) = damaged_copy(fixture);
         let what = damage(&mut rng, &db, earlier);
-        // Before the start, because compaction may rewrite what is damaged.
+        // Scrub before the start, because compaction may rewrite damaged files.
         let scrubbed = storage::scrub(&db, &mut |_| true)
             .map_or_else(|error| vec![error.to_string()], |scrubbed| scrubbed.damaged);
         let outcome = match fixture.outcome(&db) {
-            // Files of two keyspaces may have the same number, which is all they know of themselves.
+            // Files of two keyspaces may have the same number, and nothing else in a file identifies it.
             Outcome::Silent(_) if what.contains("swapped") && !scrubbed.is_empty() => {
                 Outcome::FoundByAScrub
             }
@@ -751,7 +751,7 @@ fn no_random_damage_to_a_running_store_is_silent() {
         let (_dir, db) = own_copy(fixture);
         let (what, outcome) = fixture.outcome_while_it_runs(&db, || damage(&mut rng, &db, earlier));
         let outcome = match outcome {
-            // As above.
+            // Files of two keyspaces may have the same number, as above.
             Outcome::Silent(_) if what.contains("swapped") => Outcome::FoundByAScrub,
             outcome => outcome,
         };

@@ -1,7 +1,7 @@
-//! Commands whose answers once differed from mongod's: `tests/answers/*.json`, asked of a primary and of our node.
+//! Runs commands whose replies once differed from mongod's (`tests/answers/*.json`) on a primary and on our node.
 //!
-//! A file holds what the primary is told first, and the commands that are asked of both, in extended JSON. A command may
-//! be marked with `{"set": command}` where the order of its answer is open.
+//! A file contains, in extended JSON, the commands that prepare the data on the primary and the commands to compare.
+//! `{"set": command}` marks a command whose results may come in any order.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ fn files_of_commands_are_answered_as_by_the_primary() -> Result<()> {
     set.finish()
 }
 
-/// What is told to the primary, and what both are asked.
+/// Reads a file: the commands for the primary and the cases to compare.
 fn read(file: &Path) -> Result<(Vec<Document>, Vec<Case>)> {
     let text = std::fs::read_to_string(file)?;
     let Bson::Document(whole) = serde_json::from_str(&text)? else {

@@ -59,6 +59,7 @@ mod privileges;
 mod reads;
 mod releases;
 mod replies;
+mod rollback;
 mod staleness;
 mod steady;
 mod tailing;

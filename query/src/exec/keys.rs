@@ -9,7 +9,7 @@
 
 use protocol::RawDoc;
 
-use super::{IndexScan, NOTES, Stage, Upstream, notes::with_notes};
+use super::{IndexScan, Noted, Notes, Stage, Upstream};
 use crate::{
     error::QueryError,
     expression::DocBuilder,
@@ -19,14 +19,14 @@ use crate::{
     value::{Elements, OwnedValue, Value},
 };
 
-/// Name of the metadata field that holds a key's record.
+/// The name of the note that holds a key's record key.
 const RECORD: &[u8] = b"record";
 
-/// A key as a document, with its record as metadata.
-pub(super) fn with_record(key: Vec<u8>, record: &RecordKey) -> Result<RawDoc, QueryError> {
+/// A key as a document, with its record key as a note.
+pub(super) fn with_record(key: Vec<u8>, record: &RecordKey) -> Result<Noted, QueryError> {
     let mut notes = DocBuilder::new();
     notes.push(RECORD, Value::Binary { subtype: 0, bytes: &record.0 });
-    with_notes(&to_doc(key)?, &notes.finish())
+    Ok(Noted { doc: to_doc(key)?, notes: Notes::new(notes) })
 }
 
 /// Fetches the documents of keys. A document that changed since its key was read must still match the filter.
@@ -34,15 +34,13 @@ pub(super) fn with_record(key: Vec<u8>, record: &RecordKey) -> Result<RawDoc, Qu
 pub struct Fetch(pub Matcher);
 
 impl Stage for Fetch {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         while let Some(key) = up.pull()? {
-            let notes = Elements::new(&key).find(NOTES).map(|notes| notes.value());
-            let record = notes.and_then(|notes| notes.elements().find(RECORD)).map(|r| r.value());
-            let Some(Value::Binary { bytes, .. }) = record else { continue };
+            let Some(Value::Binary { bytes, .. }) = key.notes.get(RECORD) else { continue };
             let Some(doc) = up.fetch(&RecordKey(bytes.into()))? else { continue };
             // Keys from an earlier batch belong to an earlier timestamp.
             if up.has_scanned() || self.0.check_bytes(doc.as_bytes(), up.context())? {
-                return Ok(Some(doc));
+                return Ok(Some(doc.into()));
             }
         }
         Ok(None)

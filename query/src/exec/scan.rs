@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bson::RawDocumentBuf;
 use protocol::{ErrorCode, RawDoc};
 
-use super::{CHECK_EVERY, Examined, Input, Test, TextScan, keys};
+use super::{CHECK_EVERY, Examined, Input, Noted, Seen, Test, TextScan, keys};
 use crate::{
     error::QueryError,
     expression::DocBuilder,
@@ -129,7 +129,7 @@ pub struct Scan {
 }
 
 /// The key of an entry as a document, if needed, and the stored document if it was read for that.
-struct Seen {
+struct Entered {
     key: Option<Vec<u8>>,
     doc: Option<RawDoc>,
 }
@@ -221,7 +221,7 @@ impl Scan {
     }
 
     /// The next document.
-    pub fn next(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
+    pub fn next(&mut self, input: &mut Input<'_>) -> Result<Option<Noted>, QueryError> {
         input.scanned = true;
         if (self.examined.keys + self.examined.docs).is_multiple_of(CHECK_EVERY) {
             input.context.check()?;
@@ -239,7 +239,7 @@ impl Scan {
             Access::Given(docs) => {
                 let doc = docs.get(self.step).cloned();
                 self.step += 1;
-                Ok(doc)
+                Ok(doc.map(Noted::from))
             }
         }
     }
@@ -248,13 +248,13 @@ impl Scan {
         &mut self,
         direction: Direction,
         input: &mut Input<'_>,
-    ) -> Result<Option<RawDoc>, QueryError> {
+    ) -> Result<Option<Noted>, QueryError> {
         let Some(records) = self.records(direction, input) else { return Ok(None) };
         match records.next().transpose()? {
             Some(record) => {
                 self.examined.docs += 1;
                 self.after_record = Some(record.key);
-                Ok(Some(record.doc))
+                Ok(Some(record.doc.into()))
             }
             None => {
                 self.step = 1;
@@ -268,11 +268,11 @@ impl Scan {
         &mut self,
         input: &mut Input<'_>,
         test: Test<'_>,
-    ) -> Result<Option<RawDoc>, QueryError> {
+    ) -> Result<Option<Noted>, QueryError> {
         let Access::Collection(direction) = self.access else {
-            while let Some(doc) = self.next(input)? {
-                if test(doc.as_bytes())? {
-                    return Ok(Some(doc));
+            while let Some(row) = self.next(input)? {
+                if test(row.seen())? {
+                    return Ok(Some(row));
                 }
             }
             return Ok(None);
@@ -285,12 +285,12 @@ impl Scan {
                 context.check()?;
             }
             *examined += 1;
-            test(doc)
+            test(Seen::plain(doc))
         });
         match found.transpose()? {
             Some(record) => {
                 self.after_record = Some(record.key);
-                Ok(Some(record.doc))
+                Ok(Some(record.doc.into()))
             }
             None => {
                 self.step = 1;
@@ -318,7 +318,7 @@ impl Scan {
         }
     }
 
-    fn next_by_id(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next_by_id(&mut self, input: &mut Input<'_>) -> Result<Option<Noted>, QueryError> {
         let Access::ById(ids) = &self.access else { return Ok(None) };
         while let Some(id) = ids.get(self.step) {
             self.step += 1;
@@ -326,20 +326,15 @@ impl Scan {
             if let Some(record) = input.source.by_id(id.get())? {
                 self.examined.docs += 1;
                 self.after_record = Some(record.key);
-                return Ok(Some(record.doc));
+                return Ok(Some(record.doc.into()));
             }
         }
         Ok(None)
     }
 
-    /// True if documents may carry scores.
-    pub(super) fn carries_scores(&self) -> bool {
-        matches!(&self.access, Access::Text(text) if text.scored)
-    }
-
     /// The next document of a scored search: first those of the text search, then those of other branches of an
     /// `$or`.
-    fn next_by_score(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next_by_score(&mut self, input: &mut Input<'_>) -> Result<Option<Noted>, QueryError> {
         let Access::Text(text) = &self.access else { return Ok(None) };
         if self.scores.is_none() {
             let found = text.read(input, &mut self.examined)?;
@@ -357,7 +352,7 @@ impl Scan {
         self.next_by_index(input)
     }
 
-    fn next_by_index(&mut self, input: &mut Input<'_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next_by_index(&mut self, input: &mut Input<'_>) -> Result<Option<Noted>, QueryError> {
         while let Some(mut entry) = self.next_entry(input)? {
             self.examined.keys += 1;
             let (record, doc) = (entry.record.clone(), entry.doc.take());
@@ -366,7 +361,7 @@ impl Scan {
             if self.examined.keys.is_multiple_of(CHECK_EVERY) {
                 input.context.check()?;
             }
-            let Some(Seen { key, doc }) = found else { continue };
+            let Some(Entered { key, doc }) = found else { continue };
             if !self.is_new(&record, input) {
                 continue;
             }
@@ -376,7 +371,7 @@ impl Scan {
             }
             self.examined.given += 1;
             if self.keys_only {
-                return Ok(Some(RawDoc::from(RawDocumentBuf::new())));
+                return Ok(Some(RawDoc::from(RawDocumentBuf::new()).into()));
             }
             if let Some(key) = key.filter(|_| self.covered) {
                 if let Some(doc) = &doc
@@ -384,11 +379,11 @@ impl Scan {
                 {
                     continue;
                 }
-                let doc = match self.noted {
+                let row = match self.noted {
                     true => keys::with_record(key, &record),
-                    false => to_doc(key),
+                    false => to_doc(key).map(Noted::from),
                 };
-                return doc.map(Some);
+                return row.map(Some);
             }
             let doc = match doc {
                 Some(doc) => Some(doc),
@@ -397,7 +392,7 @@ impl Scan {
             if let Some(doc) = doc {
                 self.examined.docs += 1;
                 if self.matches_still(&doc, input)? {
-                    return Ok(Some(doc));
+                    return Ok(Some(doc.into()));
                 }
             }
         }
@@ -457,12 +452,12 @@ impl Scan {
         entry: &IndexEntry,
         doc: Option<RawDoc>,
         input: &Input<'_>,
-    ) -> Result<Option<Seen>, QueryError> {
+    ) -> Result<Option<Entered>, QueryError> {
         let Some(branch) = self.access.branches().get(self.branch) else {
-            return Ok(Some(Seen { key: None, doc }));
+            return Ok(Some(Entered { key: None, doc }));
         };
         if branch.key_filter.is_none() && !self.covered {
-            return Ok(Some(Seen { key: None, doc }));
+            return Ok(Some(Entered { key: None, doc }));
         }
         let index = place(branch, input.source)?;
         let looked = keys::look((branch, index), entry, doc, input.source)?;
@@ -474,7 +469,7 @@ impl Scan {
         // If the document is returned later, it is counted then.
         let given = passes && !self.covered && !self.keys_only;
         self.examined.docs += u64::from(looked.fetched && !given);
-        Ok(passes.then_some(Seen { key: Some(looked.key), doc: looked.doc }))
+        Ok(passes.then_some(Entered { key: Some(looked.key), doc: looked.doc }))
     }
 
     fn next_entry(&mut self, input: &mut Input<'_>) -> Result<Option<IndexEntry>, QueryError> {

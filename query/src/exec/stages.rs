@@ -3,11 +3,10 @@
 use std::collections::HashSet;
 
 use bson::RawDocument;
-use protocol::{ErrorCode, RawDoc};
+use protocol::ErrorCode;
 
-use super::{Stage, Test, Upstream};
+use super::{Noted, Seen, SpilledNoted, Stage, Test, Upstream};
 use crate::{
-    context::SpilledRun,
     error::QueryError,
     matcher::Matcher,
     projection::Projection,
@@ -19,7 +18,7 @@ use crate::{
 pub struct Filter(pub Matcher);
 
 impl Stage for Filter {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         self.next_where(up, &mut |_| Ok(true))
     }
 
@@ -27,9 +26,9 @@ impl Stage for Filter {
         &mut self,
         up: &mut Upstream<'_, '_>,
         test: Test<'_>,
-    ) -> Result<Option<RawDoc>, QueryError> {
+    ) -> Result<Option<Noted>, QueryError> {
         let context = up.context();
-        up.pull_where(&mut |doc| Ok(self.0.check_bytes(doc, context)? && test(doc)?))
+        up.pull_where(&mut |row| Ok(self.0.check_seen(row, context)? && test(row)?))
     }
 }
 
@@ -42,7 +41,7 @@ impl Stage for Project {
         self.0.included_paths()
     }
 
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         self.next_where(up, &mut |_| Ok(true))
     }
 
@@ -50,18 +49,18 @@ impl Stage for Project {
         &mut self,
         up: &mut Upstream<'_, '_>,
         test: Test<'_>,
-    ) -> Result<Option<RawDoc>, QueryError> {
+    ) -> Result<Option<Noted>, QueryError> {
         let context = up.context();
         let mut shown = None;
-        up.pull_where(&mut |doc| {
-            let doc = RawDocument::from_bytes(doc)
+        let row = up.pull_where(&mut |row| {
+            let doc = RawDocument::from_bytes(row.doc)
                 .map_err(|_| QueryError::new(ErrorCode::InvalidBSON, "malformed document"))?;
-            let projected = self.0.apply(doc, context)?;
-            let passes = test(projected.as_bytes())?;
+            let projected = self.0.apply_noted(doc, row.notes, context)?;
+            let passes = test(Seen { doc: projected.as_bytes(), ..row })?;
             shown = passes.then(|| projected.into());
             Ok(passes)
         })?;
-        Ok(shown)
+        Ok(shown.zip(row).map(|(doc, row)| Noted { doc, notes: row.notes }))
     }
 }
 
@@ -86,7 +85,7 @@ impl Skip {
 }
 
 impl Stage for Skip {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         if self.is_over(up)? { Ok(None) } else { up.pull() }
     }
 
@@ -94,7 +93,7 @@ impl Stage for Skip {
         &mut self,
         up: &mut Upstream<'_, '_>,
         test: Test<'_>,
-    ) -> Result<Option<RawDoc>, QueryError> {
+    ) -> Result<Option<Noted>, QueryError> {
         if self.is_over(up)? { Ok(None) } else { up.pull_where(test) }
     }
 }
@@ -104,7 +103,7 @@ impl Stage for Skip {
 pub struct Limit(pub u64);
 
 impl Stage for Limit {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         let Some(left) = self.0.checked_sub(1) else { return Ok(None) };
         self.0 = left;
         up.pull()
@@ -114,7 +113,7 @@ impl Stage for Limit {
         &mut self,
         up: &mut Upstream<'_, '_>,
         test: Test<'_>,
-    ) -> Result<Option<RawDoc>, QueryError> {
+    ) -> Result<Option<Noted>, QueryError> {
         let left = &mut self.0;
         if *left == 0 {
             return Ok(None);
@@ -136,7 +135,7 @@ pub struct Distinct(HashSet<RawDocBytes>);
 type RawDocBytes = Vec<u8>;
 
 impl Stage for Distinct {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         while let Some(doc) = up.pull()? {
             if self.0.insert(doc.as_bytes().to_vec()) {
                 return Ok(Some(doc));
@@ -151,7 +150,7 @@ impl Stage for Distinct {
 /// Above the memory limit sorted runs are spilled and merged at the end.
 #[derive(Debug)]
 pub struct Sort {
-    sorter: Sorter<RawDoc>,
+    sorter: Sorter<Noted>,
     sorted: Option<Merge>,
 }
 
@@ -181,8 +180,8 @@ impl Sort {
             self.sorter.push(key, doc);
             if self.sorter.bytes() > self.sorter.memory_max() {
                 let Some(spill) = &up.context().spill else { return Err(sort::memory_exceeded()) };
-                let mut run = self.sorter.take_run().map(|(_, doc)| doc);
-                spilled.push(spill.write(&mut run)?);
+                let mut run = self.sorter.take_run().map(|(_, row)| row);
+                spilled.push(SpilledNoted::write(&**spill, &mut run)?);
             }
         }
         let rest: Vec<_> = self.sorter.take_run().map(|(_, doc)| doc).collect();
@@ -191,7 +190,7 @@ impl Sort {
 }
 
 impl Stage for Sort {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         if self.sorted.is_none() {
             self.sorted = Some(self.fill(up)?);
         }
@@ -205,14 +204,14 @@ impl Stage for Sort {
 /// Merges sorted runs: the spilled ones in the order they were written, memory last.
 #[derive(Debug)]
 struct Merge {
-    spilled: Vec<Box<dyn SpilledRun>>,
-    rest: std::vec::IntoIter<RawDoc>,
-    heads: Vec<Option<(SortKey, RawDoc)>>,
+    spilled: Vec<SpilledNoted>,
+    rest: std::vec::IntoIter<Noted>,
+    heads: Vec<Option<(SortKey, Noted)>>,
     begun: bool,
 }
 
 impl Merge {
-    fn next(&mut self, pattern: &SortPattern) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, pattern: &SortPattern) -> Result<Option<Noted>, QueryError> {
         if self.spilled.is_empty() {
             return Ok(self.rest.next());
         }
@@ -241,11 +240,11 @@ impl Merge {
         &mut self,
         run: usize,
         pattern: &SortPattern,
-    ) -> Result<Option<(SortKey, RawDoc)>, QueryError> {
+    ) -> Result<Option<(SortKey, Noted)>, QueryError> {
         let doc = match self.spilled.get_mut(run) {
             Some(spilled) => spilled.next()?,
             None => self.rest.next(),
         };
-        doc.map(|doc| Ok((pattern.key(doc.as_bytes())?, doc))).transpose()
+        doc.map(|row| Ok((pattern.key_of(row.seen())?, row))).transpose()
     }
 }

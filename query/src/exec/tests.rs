@@ -3,6 +3,7 @@ use bson::rawdoc;
 use super::*;
 use crate::{
     matcher::{Matcher, ParseContext},
+    projection::Projection,
     source::{Direction, memory::MemorySource},
 };
 
@@ -116,4 +117,32 @@ fn a_sort_that_spills_gives_the_same_order() {
     assert_eq!(run(4_000, Some(std::rc::Rc::clone(&drawer))).unwrap(), want);
     assert!(drawer.0.get() > 5, "spilled {} times", drawer.0.get());
     assert_eq!(run(4_000, None).unwrap_err().code.code(), 292);
+}
+
+/// Notes stay separate from a document, even if both are spilled between `Annotate` and `Reveal`.
+#[test]
+fn notes_go_through_a_spill_and_leave_documents_alone() {
+    let source = numbers(1000);
+    let pattern = crate::sort::SortPattern::parse(&rawdoc! { "n": -1 }, None).unwrap();
+    let annotate = Annotate { sort: Some(pattern.clone()) };
+    let sort = Sort::new(pattern, None).with_memory(4_000);
+    let meta = rawdoc! { "key": { "$meta": "sortKey" } };
+    let projection = Projection::parse_find(&meta, None, &ParseContext::default()).unwrap();
+    let reveal = Reveal { projection: Some(projection), record_id: false, key: None };
+    let mut pipeline = Pipeline::new(
+        Access::Collection(Direction::Forward),
+        vec![Box::new(annotate), Box::new(sort), Box::new(reveal)],
+    );
+    let drawer = std::rc::Rc::new(Drawer(std::cell::Cell::new(0)));
+    let mut context = Context::default();
+    context.spill = Some(drawer.clone());
+    let mut input = Input::new(&source, &context);
+    let mut found = 0;
+    while let Some(doc) = pipeline.next(&mut input).unwrap() {
+        let n = doc.get_i32("n").unwrap();
+        let want = rawdoc! { "_id": doc.get_i32("_id").unwrap(), "n": n, "key": [n] };
+        assert_eq!(doc.as_raw(), &*want);
+        found += 1;
+    }
+    assert!(found == 1000 && drawer.0.get() > 5, "{found} documents, {:?} spills", drawer.0);
 }

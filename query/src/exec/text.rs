@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use protocol::RawDoc;
 
-use super::{CHECK_EVERY, Examined, IndexScan, Input, notes, scan};
+use super::{CHECK_EVERY, Examined, IndexScan, Input, Noted, notes, scan};
 use crate::{
     context::Context, error::QueryError, matcher::Matcher, source::RecordKey, text::TextQuery,
     value::OwnedValue,
@@ -81,10 +81,10 @@ impl TextScan {
         doc: RawDoc,
         score: f64,
         context: &Context,
-    ) -> Result<RawDoc, QueryError> {
+    ) -> Result<Noted, QueryError> {
         match &self.branch {
-            Some(branch) if !branch.check(&doc, context)? => Ok(doc),
-            _ => notes::with_score(&doc, score),
+            Some(branch) if !branch.check(&doc, context)? => Ok(doc.into()),
+            _ => Ok(notes::with_score(doc, score)),
         }
     }
 }

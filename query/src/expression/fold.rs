@@ -83,7 +83,7 @@ impl Folder {
             Base::Slot(slot) => self.known.get(slot).and_then(Option::as_ref).map(OwnedValue::get),
             Base::Now => self.now.then_some(Value::Date(self.context.now)),
             Base::Remove => Some(Value::Missing),
-            Base::Root | Base::Plain | Base::Current | Base::Notes | Base::ClusterTime => None,
+            Base::Root | Base::Current | Base::Notes | Base::ClusterTime => None,
         };
         let Some(start) = start else { return Expr::Path(path) };
         let arena = Bump::new();

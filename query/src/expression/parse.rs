@@ -466,8 +466,6 @@ pub(super) fn path(text: &[u8], scope: &mut Scope) -> Parsed {
         },
     };
     scope.reads_document |= matches!(base, Base::Root | Base::Current);
-    let whole = matches!(base, Base::Root | Base::Current) && names.is_empty();
-    let base = if whole && scope.has_scores() { Base::Plain } else { base };
     Ok(Expr::Path(FieldPath { base, names }))
 }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    exec::{INDEX_KEY, NOTES, RECORD_ID, SORT_KEY, TEXT_SCORE},
+    exec::{INDEX_KEY, RECORD_ID, SORT_KEY, TEXT_SCORE},
     matcher::Regex,
     value::{Elements, OwnedValue, Value},
 };
@@ -129,12 +129,7 @@ pub(super) fn meta(_: &'static Operator, value: Value<'_>, scope: &mut Scope) ->
             scope.wish_scores()?;
             Ok(Expr::Path(match scope.has_scores() {
                 false => FieldPath { base: Base::Remove, names: Vec::new() },
-                true if scope.has_notes => {
-                    FieldPath { base: Base::Notes, names: vec![TEXT_SCORE.into()] }
-                }
-                true => {
-                    FieldPath { base: Base::Root, names: vec![NOTES.into(), TEXT_SCORE.into()] }
-                }
+                true => FieldPath { base: Base::Notes, names: vec![TEXT_SCORE.into()] },
             }))
         }
         Value::String(name @ (RECORD_ID | INDEX_KEY | SORT_KEY)) if scope.has_notes => {

@@ -123,8 +123,15 @@ mod tests {
         ];
         let cx = Context::default();
         for doc in docs {
-            let want = eval::document(matcher.root(), doc.as_bytes(), &cx).unwrap();
-            let got = eval::document(&Node::Or(joined.clone()), doc.as_bytes(), &cx).unwrap();
+            let want =
+                eval::document(matcher.root(), crate::exec::Seen::plain(doc.as_bytes()), &cx)
+                    .unwrap();
+            let got = eval::document(
+                &Node::Or(joined.clone()),
+                crate::exec::Seen::plain(doc.as_bytes()),
+                &cx,
+            )
+            .unwrap();
             assert_eq!(want, got, "{doc:?}");
         }
     }

@@ -4,6 +4,7 @@ use super::{ArrayLeaf, ArrayPredicate, Leaf, Node};
 use crate::{
     context::Context,
     error::QueryError,
+    exec::Seen,
     expression::{Bump, Env, Expr},
     value::{
         Elements, Value,
@@ -14,14 +15,14 @@ use crate::{
 type Outcome = Result<bool, QueryError>;
 
 /// True if the document matches.
-pub(super) fn document(node: &Node, doc: &[u8], cx: &Context) -> Outcome {
-    on(node, Subject::Document(doc), cx)
+pub(super) fn document(node: &Node, row: Seen<'_>, cx: &Context) -> Outcome {
+    on(node, Subject::Document(row), cx)
 }
 
 /// What a node is evaluated on: a document, or an array element within `$elemMatch`.
 #[derive(Clone, Copy)]
 enum Subject<'a> {
-    Document(&'a [u8]),
+    Document(Seen<'a>),
     Element(Value<'a>),
 }
 
@@ -36,16 +37,16 @@ fn on(node: &Node, subject: Subject<'_>, cx: &Context) -> Outcome {
         Node::Array(leaf) => on_array(leaf, subject, cx),
         Node::Expr(expr) => on_expr(expr, subject, cx),
         Node::Schema(schema) => Ok(schema.matches(match subject {
-            Subject::Document(doc) => Value::Document(doc),
+            Subject::Document(row) => Value::Document(row.doc),
             Subject::Element(value) => value,
         })),
         Node::Text(text) => Ok(match subject {
-            Subject::Document(doc) => text.matches(doc),
+            Subject::Document(row) => text.matches(row.doc),
             Subject::Element(_) => false,
         }),
         Node::SampleRate(rate) => Ok(cx.random() < *rate),
         Node::Near(by) => Ok(match subject {
-            Subject::Document(doc) => by.measure(doc).is_some(),
+            Subject::Document(row) => by.measure(row.doc).is_some(),
             Subject::Element(_) => false,
         }),
     }
@@ -70,25 +71,25 @@ fn any(children: &[Node], subject: Subject<'_>, cx: &Context) -> Outcome {
 }
 
 fn on_expr(expr: &Expr, subject: Subject<'_>, cx: &Context) -> Outcome {
-    let Subject::Document(doc) = subject else { return Ok(false) };
+    let Subject::Document(row) = subject else { return Ok(false) };
     let arena = Bump::new();
-    let mut env = Env::new(&arena, cx, doc);
+    let mut env = Env::over(&arena, cx, row);
     expr.eval(&mut env).map(super::operands::is_true)
 }
 
 fn on_leaf(leaf: &Leaf, subject: Subject<'_>) -> bool {
     match (subject, &leaf.path) {
-        (Subject::Document(doc), Some(path)) => {
-            path.any(doc, LeafArrays::Open, |value| leaf.predicate.test(value))
+        (Subject::Document(row), Some(path)) => {
+            path.any(row.doc, LeafArrays::Open, |value| leaf.predicate.test(value))
         }
         (Subject::Element(value), _) => leaf.predicate.test(value),
-        (Subject::Document(doc), None) => leaf.predicate.test(Value::Document(doc)),
+        (Subject::Document(row), None) => leaf.predicate.test(Value::Document(row.doc)),
     }
 }
 
 fn on_array(leaf: &ArrayLeaf, subject: Subject<'_>, cx: &Context) -> Outcome {
     let (doc, path) = match (subject, &leaf.path) {
-        (Subject::Document(doc), Some(path)) => (doc, path),
+        (Subject::Document(row), Some(path)) => (row.doc, path),
         (Subject::Element(Value::Array(array)), _) => return test_array(leaf, array, cx),
         _ => return Ok(false),
     };
@@ -111,7 +112,7 @@ fn test_array(leaf: &ArrayLeaf, array: &[u8], cx: &Context) -> Outcome {
             // A nested array is matched as a document whose field names are indexes.
             for element in elements {
                 if let Value::Document(bytes) | Value::Array(bytes) = element.value()
-                    && on(child, Subject::Document(bytes), cx)?
+                    && on(child, Subject::Document(Seen::plain(bytes)), cx)?
                 {
                     return Ok(true);
                 }
@@ -137,7 +138,8 @@ pub(super) fn matched_index(node: &Node, doc: &[u8], cx: &Context) -> Option<usi
             children.iter().rev().find_map(|child| matched_index(child, doc, cx))
         }
         Node::Or(children) => children.iter().find_map(|child| {
-            document(child, doc, cx).unwrap_or(false).then(|| matched_index(child, doc, cx))?
+            let row = Seen::plain(doc);
+            document(child, row, cx).unwrap_or(false).then(|| matched_index(child, doc, cx))?
         }),
         Node::Leaf(Leaf { path: Some(path), predicate }) => {
             index_on_path(doc, path, &|value, rest| match rest {
@@ -156,7 +158,7 @@ pub(super) fn matched_index(node: &Node, doc: &[u8], cx: &Context) -> Option<usi
                     ArrayPredicate::ElemMatchObject(child),
                     None,
                     Value::Document(bytes) | Value::Array(bytes),
-                ) => on(child, Subject::Document(bytes), cx).unwrap_or(false),
+                ) => on(child, Subject::Document(Seen::plain(bytes)), cx).unwrap_or(false),
                 (ArrayPredicate::ElemMatchValue(children), None, value) => {
                     all(children, Subject::Element(value), cx).unwrap_or(false)
                 }

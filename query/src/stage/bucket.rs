@@ -23,7 +23,7 @@ use super::{
 use crate::{
     collation::Collator,
     error::QueryError,
-    exec::{Sort, Stage, Upstream},
+    exec::{Noted, Sort, Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr},
     sort::{SortPart, SortPattern},
     value::{Elements, OwnedValue, Shown, Spelled, Value, compare_values, path::Path},
@@ -195,11 +195,11 @@ fn parse_boundaries(value: Value<'_>, cx: &StageContext) -> Result<Vec<OwnedValu
 }
 
 impl Stage for Bucket {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         if self.done.is_none() {
             self.done = Some(self.gather(up)?.into_iter());
         }
-        Ok(self.done.as_mut().and_then(Iterator::next))
+        Ok(self.done.as_mut().and_then(Iterator::next).map(Noted::from))
     }
 }
 
@@ -210,7 +210,7 @@ impl Bucket {
         buckets.resize_with(self.boundaries.len(), || None);
         while let Some(doc) = up.pull()? {
             let arena = Bump::new();
-            let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+            let mut env = Env::over(&arena, up.context(), doc.seen());
             let value = self.by.eval(&mut env)?;
             let at = self.place(value)?;
             let Some(bucket) = buckets.get_mut(at) else { continue };
@@ -280,7 +280,7 @@ struct BucketAuto {
     made: usize,
     begun: bool,
     /// The first document of the next bucket.
-    ahead: Option<(OwnedValue, RawDoc)>,
+    ahead: Option<(OwnedValue, Noted)>,
     /// The end of the last bucket, by the granularity.
     edge: Option<OwnedValue>,
 }
@@ -298,10 +298,10 @@ struct Tag {
 const TAG: &[u8] = b"__internal_bucketAuto_value";
 
 impl Stage for Tag {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         let Some(doc) = up.pull()? else { return Ok(None) };
         let arena = Bump::new();
-        let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+        let mut env = Env::over(&arena, up.context(), doc.seen());
         let value = match self.by.eval(&mut env)? {
             Value::Missing => Value::Null,
             value => value,
@@ -313,7 +313,7 @@ impl Stage for Tag {
         let mut tag = DocBuilder::new();
         tag.push(b"v", value);
         let tagged = unwind::with(doc.as_bytes(), &[TAG.into()], Value::Document(&tag.finish()));
-        to_doc(tagged).map(Some)
+        Ok(Some(doc.with(to_doc(tagged)?)))
     }
 }
 
@@ -397,7 +397,7 @@ pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, 
     };
     let count = Arc::new(AtomicUsize::new(0));
     let tag = Tag { by, checked: granularity.is_some(), count: Arc::clone(&count) };
-    let parts = vec![SortPart { path: Path::new(TAG), ascending: true }];
+    let parts = vec![SortPart { path: Path::new(TAG), ascending: true, note: None }];
     let collator = cx.parse.collator.clone();
     let sort = Sort::new(SortPattern { parts, collator: collator.clone() }, None);
     let auto = BucketAuto {
@@ -415,7 +415,7 @@ pub(super) fn parse_auto(value: Value<'_>, cx: &StageContext) -> Result<Parsed, 
 }
 
 impl Stage for BucketAuto {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         if !self.begun {
             self.begun = true;
             self.ahead = pull_tagged(up)?;
@@ -423,7 +423,7 @@ impl Stage for BucketAuto {
         match self.ahead.take() {
             Some(first) if self.made < self.buckets => {
                 self.made += 1;
-                self.bucket(first, up).map(Some)
+                Ok(Some(self.bucket(first, up)?.into()))
             }
             _ => Ok(None),
         }
@@ -431,19 +431,19 @@ impl Stage for BucketAuto {
 }
 
 /// The next document without its tag, and the tag's value.
-fn pull_tagged(up: &mut Upstream<'_, '_>) -> Result<Option<(OwnedValue, RawDoc)>, QueryError> {
+fn pull_tagged(up: &mut Upstream<'_, '_>) -> Result<Option<(OwnedValue, Noted)>, QueryError> {
     let Some(doc) = up.pull()? else { return Ok(None) };
     let tag: [Box<[u8]>; 2] = [TAG.into(), b"v".as_slice().into()];
     let value = unwind::at(doc.as_bytes(), &tag).into();
-    let doc = to_doc(unwind::with(doc.as_bytes(), &[TAG.into()], Value::Missing))?;
-    Ok(Some((value, doc)))
+    let untagged = to_doc(unwind::with(doc.as_bytes(), &[TAG.into()], Value::Missing))?;
+    Ok(Some((value, doc.with(untagged))))
 }
 
 impl BucketAuto {
     /// Fills a bucket with its share of the documents, plus those that must not be separated from them.
     fn bucket(
         &mut self,
-        first: (OwnedValue, RawDoc),
+        first: (OwnedValue, Noted),
         up: &mut Upstream<'_, '_>,
     ) -> Result<RawDoc, QueryError> {
         let share = approximate(self.count.load(Relaxed), self.buckets);
@@ -472,7 +472,7 @@ impl BucketAuto {
                 }
             }
             let arena = Bump::new();
-            let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+            let mut env = Env::over(&arena, up.context(), doc.seen());
             for (spec, state) in self.specs.iter().zip(&mut states) {
                 spec.add(state, &mut env, doc.as_bytes())?;
             }

@@ -16,13 +16,11 @@ use std::{
     sync::Arc,
 };
 
-use protocol::RawDoc;
-
 use super::{hash_key, to_doc, unwind};
 use crate::{
     collation::Collator,
     error::QueryError,
-    exec::{Stage, Upstream},
+    exec::{Noted, Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, Unit, add, moved_in_utc, subtract},
     matcher::operands::integer,
     value::{OwnedValue, Value, compare_values},
@@ -106,11 +104,11 @@ struct Maker {
     end: OwnedValue,
     end_included: bool,
     /// The document returned after them.
-    last: Option<RawDoc>,
+    last: Option<Noted>,
 }
 
 impl Stage for Densify {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         loop {
             if self.made > GENERATED_MAX {
                 return Err(QueryError::location(
@@ -194,7 +192,7 @@ impl Densify {
     }
 
     /// Processes an input document: it is returned at once, or after the generated ones that precede it.
-    fn take(&mut self, doc: RawDoc, up: &Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn take(&mut self, doc: Noted, up: &Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         let arena = Bump::new();
         let value = unwind::at(doc.as_bytes(), &self.field);
         if value.is_nullish() {
@@ -205,7 +203,7 @@ impl Densify {
         let partition: OwnedValue = match &self.partition {
             None => Value::Null.into(),
             Some(expr) => {
-                let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+                let mut env = Env::over(&arena, up.context(), doc.seen());
                 expr.eval(&mut env)?.into()
             }
         };
@@ -239,11 +237,11 @@ impl Densify {
 
     fn first_of(
         &mut self,
-        doc: RawDoc,
+        doc: Noted,
         key: &Vec<u8>,
         partition: Value<'_>,
         value: &OwnedValue,
-    ) -> Result<Option<RawDoc>, QueryError> {
+    ) -> Result<Option<Noted>, QueryError> {
         match (&self.within, &self.least) {
             (Within::Explicit(low, _), _) if above(value, low) => {
                 let low = low.clone();
@@ -268,12 +266,12 @@ impl Densify {
 
     fn between(
         &mut self,
-        doc: RawDoc,
+        doc: Noted,
         last: &OwnedValue,
         value: &OwnedValue,
         key: &Vec<u8>,
         partition: Value<'_>,
-    ) -> Result<Option<RawDoc>, QueryError> {
+    ) -> Result<Option<Noted>, QueryError> {
         let mut next = self.step.after(last.get())?;
         let mut end = value.clone();
         let mut past_end = false;
@@ -317,7 +315,7 @@ impl Densify {
     }
 
     /// Generates one document.
-    fn make(&mut self, mut maker: Maker) -> Result<RawDoc, QueryError> {
+    fn make(&mut self, mut maker: Maker) -> Result<Noted, QueryError> {
         let beyond = |maker: &Maker| {
             above(&maker.next, &maker.end)
                 || (!maker.end_included && at_least(&maker.next, &maker.end))
@@ -344,7 +342,7 @@ impl Densify {
             },
             None => DocBuilder::new().finish(),
         };
-        let doc = to_doc(unwind::with(&base, &self.field, made.get()))?;
+        let doc = Noted::from(to_doc(unwind::with(&base, &self.field, made.get()))?);
         if beyond(&maker) {
             if let Some((_, last)) = self.seen.get_mut(&maker.key) {
                 *last = made;

@@ -11,9 +11,8 @@ use super::{
 };
 use crate::{
     Release,
-    context::SpilledRun,
     error::QueryError,
-    exec::{Forget, Input, Stage, Upstream},
+    exec::{Input, Noted, SpilledNoted, Stage, Upstream},
     expression::{array_bytes, no_scores},
     value::{Elements, OwnedValue, Shown, Value},
 };
@@ -155,7 +154,7 @@ impl Facet {
                     QueryError::location(292, text)
                 })?;
                 for kept in &mut kept {
-                    kept.runs.push_back(spill.write(&mut docs.iter().cloned())?);
+                    kept.runs.push_back(SpilledNoted::write(&**spill, &mut docs.iter().cloned())?);
                 }
                 (docs, bytes) = (Vec::new(), 0);
             }
@@ -168,7 +167,7 @@ impl Facet {
 }
 
 impl Stage for Facet {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         if self.done {
             return Ok(None);
         }
@@ -177,7 +176,6 @@ impl Stage for Facet {
         let mut out = RawDocumentBuf::new().into_bytes();
         for ((name, pipeline), docs) in self.facets.iter().zip(inputs) {
             let mut pipeline = over(docs, parse(pipeline.get(), &self.cx)?);
-            pipeline.extend(self.cx.scope.has_scores().then_some(Forget));
             let mut input = Input::new(&NoSource, up.context());
             let (mut found, mut bytes) = (Vec::new(), out.len());
             while let Some(doc) = pipeline.next(&mut input)? {
@@ -195,21 +193,21 @@ impl Stage for Facet {
             let array = array_bytes(found.iter().map(|doc| Value::Document(doc.as_bytes())));
             out = unwind::with(&out, std::slice::from_ref(name), Value::Array(&array));
         }
-        raw(&out).map(|doc| Some(RawDoc::from(doc)))
+        raw(&out).map(|doc| Some(RawDoc::from(doc).into()))
     }
 }
 
 /// The input of one facet.
 #[derive(Debug, Default)]
 struct Kept {
-    runs: VecDeque<Box<dyn SpilledRun>>,
-    rest: VecDeque<RawDoc>,
+    runs: VecDeque<SpilledNoted>,
+    rest: VecDeque<Noted>,
     /// Counts documents, to check for interruption now and then.
     given: u8,
 }
 
 impl Stage for Kept {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         self.given = self.given.wrapping_add(1);
         if self.given == 0 {
             up.context().check()?;

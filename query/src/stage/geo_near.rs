@@ -4,7 +4,7 @@
 //! must still exist, because it determines how places are interpreted.
 
 use bson::RawDocument;
-use protocol::{ErrorCode, RawDoc};
+use protocol::ErrorCode;
 
 use super::{
     Parsed, StageContext, raw,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    exec::{Stage, Upstream},
+    exec::{Noted, Stage, Upstream},
     expression::as_f64,
     geo::{Near, NearBy, geo_field, near_point},
     matcher::Matcher,
@@ -26,7 +26,7 @@ use crate::{
 pub(crate) struct NearSort {
     by: NearBy,
     shown: Shown,
-    sorted: Option<std::vec::IntoIter<RawDoc>>,
+    sorted: Option<std::vec::IntoIter<Noted>>,
 }
 
 /// What `$geoNear` adds to the documents.
@@ -44,9 +44,9 @@ impl NearSort {
 }
 
 impl Stage for NearSort {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         if self.sorted.is_none() {
-            let mut found: Vec<(f64, RawDoc)> = Vec::new();
+            let mut found: Vec<(f64, Noted)> = Vec::new();
             while let Some(doc) = up.pull()? {
                 let Some((distance, place)) = self.by.measure(doc.as_bytes()) else { continue };
                 let mut bytes = None;
@@ -59,7 +59,7 @@ impl Stage for NearSort {
                     bytes = Some(unwind::with(base, path, place));
                 }
                 let doc = match bytes {
-                    Some(bytes) => to_doc(bytes)?,
+                    Some(bytes) => doc.with(to_doc(bytes)?),
                     None => doc,
                 };
                 found.push((distance, doc));

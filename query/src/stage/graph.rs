@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use protocol::RawDoc;
-
 use super::{
     Parsed, StageContext, hash_key,
     join::run_on,
@@ -14,7 +12,7 @@ use super::{
 use crate::{
     Release,
     error::QueryError,
-    exec::{Stage, Upstream},
+    exec::{Noted, Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, array_bytes},
     field_path,
     matcher::operands,
@@ -143,9 +141,9 @@ pub(super) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Parsed, Query
 }
 
 impl GraphLookup {
-    fn search(&self, doc: &RawDoc, up: &Upstream<'_, '_>) -> Result<Vec<Vec<u8>>, QueryError> {
+    fn search(&self, doc: &Noted, up: &Upstream<'_, '_>) -> Result<Vec<Vec<u8>>, QueryError> {
         let arena = Bump::new();
-        let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+        let mut env = Env::over(&arena, up.context(), doc.seen());
         let collator = self.cx.parse.collator.as_deref();
         let mut frontier: Vec<OwnedValue> = match self.start.eval(&mut env)? {
             list @ Value::Array(_) => list.elements().map(|e| e.value().into()).collect(),
@@ -225,10 +223,11 @@ impl GraphLookup {
 }
 
 impl Stage for GraphLookup {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         let Some(doc) = up.pull()? else { return Ok(None) };
         let found = self.search(&doc, up)?;
         let list = array_bytes(found.iter().map(|doc| Value::Document(doc)));
-        to_doc(unwind::with(doc.as_bytes(), &self.into, Value::Array(&list))).map(Some)
+        let joined = to_doc(unwind::with(doc.as_bytes(), &self.into, Value::Array(&list)))?;
+        Ok(Some(doc.with(joined)))
     }
 }

@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     collation::Collator,
-    context::{Context, SpilledRun},
+    context::Context,
     error::QueryError,
-    exec::{Sort, Stage, Test, Upstream},
+    exec::{Noted, Seen, Sort, SpilledNoted, Stage, Test, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, Scope},
     sort::SortPattern,
     value::{Element, Elements, Fields, Found, OwnedValue, Value},
@@ -40,7 +40,7 @@ pub(super) struct Group {
     memory_max: usize,
     done: Option<std::vec::IntoIter<Entry>>,
     /// Spilled documents, whose groups did not fit into memory.
-    left: Option<Box<dyn SpilledRun>>,
+    left: Option<SpilledNoted>,
 }
 
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl Group {
     fn gather(
         &self,
         context: &Context,
-        pull: &mut dyn FnMut(Test<'_>) -> Result<Option<RawDoc>, QueryError>,
+        pull: &mut dyn FnMut(Test<'_>) -> Result<Option<Noted>, QueryError>,
     ) -> Result<Round, QueryError> {
         let mut groups =
             Groups { of: self, places: HashMap::default(), entries: Vec::new(), bytes: 0 };
@@ -161,7 +161,7 @@ impl Group {
                 None
             })
         });
-        let left = spill.write(&mut strangers)?;
+        let left = SpilledNoted::write(&**spill, &mut strangers)?;
         failed?;
         Ok(Round { entries: groups.entries, left: Some(left) })
     }
@@ -213,7 +213,7 @@ fn value_of<'a>(
 /// The result of a round.
 struct Round {
     entries: Vec<Entry>,
-    left: Option<Box<dyn SpilledRun>>,
+    left: Option<SpilledNoted>,
 }
 
 /// Buffers that are reused for each document.
@@ -234,14 +234,15 @@ impl Groups<'_> {
     /// Adds a document to its group, which is created if allowed. False if there is none.
     fn take(
         &mut self,
-        doc: &[u8],
+        row: Seen<'_>,
         context: &Context,
         work: &mut Work,
         may_begin: bool,
     ) -> Result<bool, QueryError> {
         work.arena.reset();
         work.key.clear();
-        let mut env = Env::new(&work.arena, context, doc);
+        let doc = row.doc;
+        let mut env = Env::over(&work.arena, context, row);
         env.collator = self.of.collator.as_deref();
         let Inputs { fields, id: id_at, specs: specs_at } = &self.of.inputs;
         let found = fields.find(doc);
@@ -296,17 +297,17 @@ impl Stage for Group {
         self.needs().filter(|_| plain)?.pop()
     }
 
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         loop {
             if let Some(entry) = self.done.as_mut().and_then(Iterator::next) {
-                return self.finish(&entry).map(Some);
+                return Ok(Some(self.finish(&entry)?.into()));
             }
             let context = up.context();
             let round = match (&self.done, self.left.take()) {
                 (None, _) => self.gather(context, &mut |test| up.pull_where(test))?,
                 (Some(_), Some(mut left)) => self.gather(context, &mut |test| {
                     while let Some(doc) = left.next()? {
-                        if test(doc.as_bytes())? {
+                        if test(doc.seen())? {
                             return Ok(Some(doc));
                         }
                     }
@@ -394,7 +395,7 @@ impl Stage for Count {
         Some(Vec::new())
     }
 
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         if self.done {
             return Ok(None);
         }
@@ -409,6 +410,6 @@ impl Stage for Count {
         }
         let mut doc = DocBuilder::new();
         doc.push(&self.name, i32::try_from(count).map_or(Value::Int64(count), Value::Int32));
-        to_doc(doc.finish()).map(Some)
+        Ok(Some(to_doc(doc.finish())?.into()))
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     Release,
     context::Context,
     error::QueryError,
-    exec::{Stage, Upstream},
+    exec::{Noted, Stage, Upstream},
     expression::{Bump, DocBuilder, Env, Expr, array_bytes},
     value::{
         Elements, OwnedValue, Shown, Value,
@@ -206,9 +206,9 @@ fn brings_documents(stage: &str, pipeline: Value<'_>) -> Result<(), QueryError> 
 }
 
 impl Lookup {
-    fn matches(&self, doc: &RawDoc, context: &Context) -> Result<Vec<RawDoc>, QueryError> {
+    fn matches(&self, doc: &Noted, context: &Context) -> Result<Vec<RawDoc>, QueryError> {
         let arena = Bump::new();
-        let mut env = Env::new(&arena, context, doc.as_bytes());
+        let mut env = Env::over(&arena, context, doc.seen());
         let mut values = context.variables.clone();
         for (_, expr) in &self.variables {
             values.push(expr.eval(&mut env)?.into());
@@ -284,12 +284,13 @@ fn equality_stage(doc: &[u8], local: &Path, foreign: &[u8]) -> Vec<u8> {
 }
 
 impl Stage for Lookup {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         let Some(doc) = up.pull()? else { return Ok(None) };
         up.context().check()?;
         let found = self.matches(&doc, up.context())?;
         let bytes = array_bytes(found.iter().map(|doc| Value::Document(doc.as_bytes())));
-        to_doc(unwind::with(doc.as_bytes(), &self.into, Value::Array(&bytes))).map(Some)
+        let joined = to_doc(unwind::with(doc.as_bytes(), &self.into, Value::Array(&bytes)))?;
+        Ok(Some(doc.with(joined)))
     }
 }
 
@@ -338,7 +339,7 @@ pub(super) fn parse_union_with(value: Value<'_>, cx: &StageContext) -> Result<Pa
 }
 
 impl Stage for UnionWith {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         if self.other.is_none() {
             if let Some(doc) = up.pull()? {
                 return Ok(Some(doc));
@@ -346,7 +347,7 @@ impl Stage for UnionWith {
             let docs = run_on(&self.namespace, self.pipeline.get(), up.context(), &self.cx)?;
             self.other = Some(docs.into());
         }
-        Ok(self.other.as_mut().and_then(VecDeque::pop_front))
+        Ok(self.other.as_mut().and_then(VecDeque::pop_front).map(Noted::from))
     }
 }
 

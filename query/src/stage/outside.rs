@@ -2,7 +2,7 @@
 //!
 //! They are parsed here; [`crate::context::Collections::outside`] provides their documents.
 
-use protocol::{ErrorCode, RawDoc};
+use protocol::ErrorCode;
 
 use super::{
     Parsed, StageContext,
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    exec::{Stage, Upstream},
+    exec::{Noted, Stage, Upstream},
     value::{Elements, Value},
 };
 
@@ -32,7 +32,7 @@ pub enum Over {
 pub(super) struct Refused(pub(super) &'static str);
 
 impl Stage for Refused {
-    fn next(&mut self, _: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, _: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         Err(not_supported(self.0))
     }
 }

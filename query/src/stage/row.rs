@@ -93,8 +93,8 @@ pub enum Shows {
 pub enum Reads {
     /// None.
     Nothing,
-    /// The collection that a field names, through the stage's `pipeline` if it has one. The whole specification may
-    /// be the name.
+    /// The collection whose name is in this field, and those that the stage's `pipeline` reads, if it has one. If the
+    /// stage's argument is a string, that is the collection's name.
     Collection(&'static [u8]),
     /// The collections that the pipelines in its fields read.
     Facets,

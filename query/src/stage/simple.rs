@@ -13,7 +13,7 @@ use crate::{
     Release,
     context::Context,
     error::QueryError,
-    exec::{Stage, Upstream, with_notes_of},
+    exec::{Noted, Stage, Upstream},
     expression::{Bump, CURRENT, DocBuilder, Env, Expr},
     value::{Element, Elements, Shown, Spelled, Value},
 };
@@ -65,11 +65,11 @@ impl Documents {
 }
 
 impl Stage for Documents {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         if self.given.is_none() {
             self.given = Some(self.all(up.context())?.into_iter());
         }
-        Ok(self.given.as_mut().and_then(Iterator::next))
+        Ok(self.given.as_mut().and_then(Iterator::next).map(Noted::from))
     }
 }
 
@@ -77,8 +77,6 @@ impl Stage for Documents {
 struct ReplaceRoot {
     root: Expr,
     name: &'static str,
-    /// Documents may carry scores, which are preserved.
-    noted: bool,
 }
 
 pub(super) fn parse_replace_root(
@@ -93,7 +91,7 @@ pub(super) fn parse_replace_root(
         Ok(())
     })?;
     let root = root.ok_or_else(|| SPEC.missing("newRoot"))?;
-    one(ReplaceRoot { root, name: "'newRoot' expression ", noted: cx.scope.has_scores() })
+    one(ReplaceRoot { root, name: "'newRoot' expression " })
 }
 
 pub(super) fn parse_replace_with(
@@ -101,19 +99,16 @@ pub(super) fn parse_replace_with(
     cx: &StageContext,
 ) -> Result<Parsed, QueryError> {
     let root = Expr::parse(value, &mut cx.scope.clone())?;
-    one(ReplaceRoot { root, name: "'replacement document' ", noted: cx.scope.has_scores() })
+    one(ReplaceRoot { root, name: "'replacement document' " })
 }
 
 impl Stage for ReplaceRoot {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         let Some(doc) = up.pull()? else { return Ok(None) };
         let arena = Bump::new();
-        let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+        let mut env = Env::over(&arena, up.context(), doc.seen());
         match self.root.eval(&mut env)? {
-            Value::Document(new) if self.noted => {
-                to_doc(with_notes_of(new.to_vec(), doc.as_bytes())).map(Some)
-            }
-            Value::Document(new) => Ok(Some(RawDoc::from(raw(new)?))),
+            Value::Document(new) => Ok(Some(doc.with(RawDoc::from(raw(new)?)))),
             other => {
                 let value = if matches!(other, Value::Missing) {
                     "MISSING".into()
@@ -138,7 +133,7 @@ impl Stage for ReplaceRoot {
 #[derive(Debug)]
 struct Sample {
     size: usize,
-    chosen: Option<std::vec::IntoIter<RawDoc>>,
+    chosen: Option<std::vec::IntoIter<Noted>>,
 }
 
 pub(super) fn parse_sample(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryError> {
@@ -162,10 +157,10 @@ pub(super) fn parse_sample(value: Value<'_>, _: &StageContext) -> Result<Parsed,
 }
 
 impl Stage for Sample {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         if self.chosen.is_none() {
             // Each document gets a random number; the lowest numbers win and determine the order.
-            let mut kept: Vec<(f64, RawDoc)> = Vec::new();
+            let mut kept: Vec<(f64, Noted)> = Vec::new();
             while let Some(doc) = up.pull()? {
                 let lot = up.context().random();
                 let at = kept.partition_point(|(known, _)| *known < lot);
@@ -282,10 +277,10 @@ enum Descended {
 }
 
 impl Stage for Redact {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         while let Some(doc) = up.pull()? {
             if let Some(bytes) = self.redact(doc.as_bytes(), doc.as_bytes(), up)? {
-                return to_doc(bytes).map(Some);
+                return Ok(Some(doc.with(to_doc(bytes)?)));
             }
         }
         Ok(None)

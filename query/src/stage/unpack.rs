@@ -1,11 +1,9 @@
 //! `$_internalUnpackBucket`, which mongod puts before every pipeline on a time-series collection, and its short form.
 
-use protocol::RawDoc;
-
 use super::{Parsed, StageContext, to_doc};
 use crate::{
     error::QueryError,
-    exec::{Stage, Upstream},
+    exec::{Noted, Stage, Upstream},
     timeseries::{Bucket, Fields, Unpacking},
     value::{Elements, Value},
 };
@@ -22,7 +20,7 @@ pub struct Unpack {
 const CHECK_EVERY: u64 = 1024;
 
 impl Stage for Unpack {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         loop {
             if let Some(bucket) = &mut self.bucket {
                 if let Some(doc) = bucket.next(&self.unpacking)? {
@@ -30,12 +28,12 @@ impl Stage for Unpack {
                     if self.given.is_multiple_of(CHECK_EVERY) {
                         up.context().check()?;
                     }
-                    return to_doc(doc).map(Some);
+                    return Ok(Some(to_doc(doc)?.into()));
                 }
                 self.bucket = None;
             }
             let Some(doc) = up.pull()? else { return Ok(None) };
-            self.bucket = Some(Bucket::open(doc, &self.unpacking)?);
+            self.bucket = Some(Bucket::open(doc.doc, &self.unpacking)?);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::QueryError,
-    exec::{Stage, Upstream},
+    exec::{Noted, Notes, Stage, Upstream},
     expression::DocBuilder,
     field_path,
     value::{Elements, Value},
@@ -24,6 +24,8 @@ struct Unwind {
     index: Option<Vec<Box<[u8]>>>,
     keep_empty: bool,
     pending: VecDeque<RawDoc>,
+    /// The notes of the document that is being unwound.
+    notes: Notes,
 }
 
 fn split(path: &[u8]) -> Vec<Box<[u8]>> {
@@ -92,17 +94,24 @@ pub(super) fn parse(value: Value<'_>, _: &StageContext) -> Result<Parsed, QueryE
         ));
     };
     field_path::check(path)?;
-    one(Unwind { path: split(path), index, keep_empty, pending: VecDeque::new() })
+    one(Unwind {
+        path: split(path),
+        index,
+        keep_empty,
+        pending: VecDeque::new(),
+        notes: Notes::default(),
+    })
 }
 
 impl Stage for Unwind {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         loop {
             if let Some(doc) = self.pending.pop_front() {
-                return Ok(Some(doc));
+                return Ok(Some(Noted { doc, notes: self.notes.clone() }));
             }
-            let Some(doc) = up.pull()? else { return Ok(None) };
-            self.unwind(&doc)?;
+            let Some(row) = up.pull()? else { return Ok(None) };
+            self.unwind(&row)?;
+            self.notes = row.notes;
         }
     }
 }

@@ -17,8 +17,6 @@ mod series;
 
 use std::sync::Arc;
 
-use protocol::RawDoc;
-
 use super::{
     Parsed, StageContext, raw,
     spec::{self, Spec, Takes, field},
@@ -27,7 +25,7 @@ use super::{
 use crate::{
     collation::Collator,
     error::QueryError,
-    exec::{Sort, Stage, Upstream},
+    exec::{Noted, Sort, Stage, Upstream},
     expression::{Bump, Env, Expr, Scope, Unit, unit_named},
     field_path,
     sort::{SortPart, SortPattern},
@@ -123,7 +121,7 @@ pub(super) fn build(
     let mut parts = Vec::new();
     if let Some(expr) = &partition {
         stages.push(Box::new(Tag(expr.clone())));
-        parts.push(SortPart { path: Path::new(TAG), ascending: true });
+        parts.push(SortPart { path: Path::new(TAG), ascending: true, note: None });
     }
     parts.extend(sort.iter().flat_map(|sort| sort.parts.iter().cloned()));
     if !parts.is_empty() {
@@ -198,16 +196,17 @@ fn array_partition() -> QueryError {
 struct Tag(Expr);
 
 impl Stage for Tag {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         let Some(doc) = up.pull()? else { return Ok(None) };
         let arena = Bump::new();
-        let mut env = Env::new(&arena, up.context(), doc.as_bytes());
+        let mut env = Env::over(&arena, up.context(), doc.seen());
         let key = match self.0.eval(&mut env)? {
             Value::Array(_) => return Err(array_partition()),
             Value::Missing => Value::Null,
             key => key,
         };
-        to_doc(unwind::with(doc.as_bytes(), &[Box::from(TAG)], key)).map(Some)
+        let tagged = to_doc(unwind::with(doc.as_bytes(), &[Box::from(TAG)], key))?;
+        Ok(Some(doc.with(tagged)))
     }
 }
 
@@ -220,13 +219,13 @@ struct Window {
     functions: Vec<Output>,
     collator: Option<Arc<Collator>>,
     /// The first document of the next partition.
-    ahead: Option<(OwnedValue, RawDoc)>,
-    ready: std::vec::IntoIter<RawDoc>,
+    ahead: Option<(OwnedValue, Noted)>,
+    ready: std::vec::IntoIter<Noted>,
     ended: bool,
 }
 
 impl Stage for Window {
-    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<RawDoc>, QueryError> {
+    fn next(&mut self, up: &mut Upstream<'_, '_>) -> Result<Option<Noted>, QueryError> {
         loop {
             if let Some(doc) = self.ready.next() {
                 return Ok(Some(doc));
@@ -242,17 +241,18 @@ impl Stage for Window {
 
 impl Window {
     /// The next document and its partition's key.
-    fn pull(&self, up: &mut Upstream<'_, '_>) -> Result<Option<(OwnedValue, RawDoc)>, QueryError> {
+    fn pull(&self, up: &mut Upstream<'_, '_>) -> Result<Option<(OwnedValue, Noted)>, QueryError> {
         let Some(doc) = up.pull()? else { return Ok(None) };
         if !self.partitioned {
             return Ok(Some((Value::Null.into(), doc)));
         }
         let tag = [Box::from(TAG)];
         let key = unwind::at(doc.as_bytes(), &tag).into();
-        Ok(Some((key, to_doc(unwind::with(doc.as_bytes(), &tag, Value::Missing))?)))
+        let untagged = to_doc(unwind::with(doc.as_bytes(), &tag, Value::Missing))?;
+        Ok(Some((key, doc.with(untagged))))
     }
 
-    fn partition(&mut self, up: &mut Upstream<'_, '_>) -> Result<Vec<RawDoc>, QueryError> {
+    fn partition(&mut self, up: &mut Upstream<'_, '_>) -> Result<Vec<Noted>, QueryError> {
         let mut docs = Vec::new();
         let mut bytes = 0;
         let first = match self.ahead.take() {
@@ -296,7 +296,7 @@ impl Window {
         }
     }
 
-    fn fill(&self, docs: &[RawDoc], up: &Upstream<'_, '_>) -> Result<Vec<RawDoc>, QueryError> {
+    fn fill(&self, docs: &[Noted], up: &Upstream<'_, '_>) -> Result<Vec<Noted>, QueryError> {
         let partition = compute::Partition::new(
             docs,
             up.context(),
@@ -304,12 +304,12 @@ impl Window {
             self.sort_by.as_ref(),
             self.sort.as_ref(),
         );
-        let mut filled: Vec<RawDoc> = docs.to_vec();
+        let mut filled: Vec<Noted> = docs.to_vec();
         for output in &self.functions {
             up.context().check()?;
             let values = output.function.over(&partition)?;
             for (doc, value) in filled.iter_mut().zip(values) {
-                *doc = to_doc(unwind::spread(doc.as_bytes(), &output.path, value.get()))?;
+                doc.doc = to_doc(unwind::spread(doc.as_bytes(), &output.path, value.get()))?;
             }
         }
         Ok(filled)

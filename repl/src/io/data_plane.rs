@@ -9,6 +9,7 @@ use std::sync::{
 };
 
 use parking_lot::Mutex;
+use protocol::Timestamp;
 use storage::{StorageError, Store};
 use tokio::{
     sync::{mpsc, watch},
@@ -19,7 +20,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     DataAction, DataEvent, MemberSettings, Positions, Remedy, Repl, SyncSource, TaskId,
     apply::{Applier, ApplyError, BuildReady, IndexBuilds, Mode},
-    core::initial_sync::{Patience, Progress},
+    core::{
+        initial_sync::{Patience, Progress},
+        rollback::RollbackSettings,
+    },
     io::{
         applier::{ApplierThread, apply_all},
         build_votes, clock,
@@ -27,6 +31,7 @@ use crate::{
         follow::Follower,
         initial_sync::{InitialSync, Jobs},
         peer::Peer,
+        rollback::Rollback,
         writer::{self, Buffer},
     },
 };
@@ -34,8 +39,29 @@ use crate::{
 /// Called with the reason when the process must end because the disk cannot be trusted any more.
 pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Returns the current retry limits of initial syncs.
-pub type AskPatience = Arc<dyn Fn() -> Patience + Send + Sync>;
+/// What the data plane asks of the rest of the process.
+pub trait Outside: Send + Sync + 'static {
+    /// How patient initial syncs are, as it is set now.
+    fn patience(&self) -> Patience;
+
+    /// The parameters of rollback, as they are set now.
+    fn rollback_settings(&self) -> RollbackSettings;
+
+    /// Our state is ROLLBACK: ends user operations, cursors and connections, before anything that they read changes.
+    fn rollback_begins(&self) -> Interrupted;
+
+    /// Whoever holds a moment after this one holds one that is no more.
+    fn past_is_lost(&self, after: Timestamp);
+}
+
+/// What a change of our state did to operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Interrupted {
+    /// Those that were ended.
+    pub killed: i64,
+    /// Those that were let go on.
+    pub running: i64,
+}
 
 /// Pause before the next attempt at an initial sync.
 const RETRY_INITIAL_SYNC_IN: std::time::Duration = std::time::Duration::from_secs(1);
@@ -92,7 +118,7 @@ impl DataPlane {
         repl: Repl,
         peer: Peer,
         actions: mpsc::UnboundedReceiver<DataAction>,
-        patience: AskPatience,
+        outside: Arc<dyn Outside>,
     ) -> JoinHandle<()> {
         let fatal = self.fatal.clone();
         let buffer = writer::start(self.store.clone(), move |why| fatal(&why));
@@ -125,11 +151,12 @@ impl DataPlane {
             peer,
             buffer,
             syncing,
+            rbid,
             settings,
             applier: None,
             current: None,
             failed_attempts: 0,
-            patience,
+            outside,
             jobs: Jobs::default(),
         };
         tokio::spawn(running.run(actions))
@@ -145,17 +172,19 @@ struct Running {
     peer: Peer,
     buffer: Buffer,
     syncing: Arc<AtomicBool>,
+    rbid: Arc<AtomicI32>,
     settings: watch::Sender<Option<MemberSettings>>,
     applier: Option<ApplierThread>,
     current: Option<(TaskId, CancellationToken, JoinHandle<Ended>)>,
     failed_attempts: u32,
-    patience: AskPatience,
+    outside: Arc<dyn Outside>,
     jobs: Jobs,
 }
 
 /// What is left to do after a task has ended.
 enum Ended {
     Followed,
+    RolledBack(Result<(), String>),
     InitialSync(TaskId, Result<protocol::OpTimeAndWall, String>),
     /// It was told to leave its source, which is not a failure of the attempt.
     InitialSyncStopped(TaskId),
@@ -201,11 +230,7 @@ impl Running {
                 self.sync_initially(task, source).await
             }
             DataAction::Follow { task, source } => self.follow(task, source),
-            DataAction::RollBack { task, .. } => self.repl.tell(DataEvent::RollbackFailed {
-                task,
-                remedy: Remedy::Resync,
-                why: "our history parts from the set's; this node must be synced anew".into(),
-            }),
+            DataAction::RollBack { task, source, why } => self.roll_back(task, source, why).await,
             DataAction::Stop { task, why } => {
                 if let Some((current, stop, _)) = &self.current
                     && *current == task
@@ -240,13 +265,34 @@ impl Running {
         self.current = Some((task, stop, running));
     }
 
+    async fn roll_back(&mut self, task: TaskId, source: SyncSource, why: String) {
+        if let Some(applier) = self.applier.take() {
+            applier.stop().await;
+        }
+        let rollback = Rollback {
+            store: self.store.clone(),
+            repl: self.repl.clone(),
+            peer: self.peer.clone(),
+            delay: self.delay.clone(),
+            builds: self.builds.clone(),
+            outside: self.outside.clone(),
+            rbid: self.rbid.clone(),
+            source: source.host,
+        };
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let running =
+            tokio::spawn(async move { Ended::RolledBack(rollback.run(task, &why, stopped).await) });
+        self.current = Some((task, stop, running));
+    }
+
     async fn sync_initially(&mut self, task: TaskId, source: SyncSource) {
         let Some(settings) = self.settings.borrow().clone() else { return self.unconfigured(task) };
         if let Some(applier) = self.applier.take() {
             applier.stop().await;
         }
         self.syncing.store(true, Ordering::Release);
-        let Patience { attempts, retry_period } = (self.patience)();
+        let Patience { attempts, retry_period } = self.outside.patience();
         let progress = Progress::new(self.failed_attempts, attempts, clock::now().wall);
         let sync = InitialSync {
             store: self.store.clone(),
@@ -275,7 +321,8 @@ impl Running {
     fn note_ended(&mut self, ended: Ended) {
         self.current = None;
         match ended {
-            Ended::Followed => {}
+            Ended::Followed | Ended::RolledBack(Ok(())) => {}
+            Ended::RolledBack(Err(why)) => (self.fatal)(&why),
             Ended::InitialSyncStopped(task) => {
                 let why = "it was told to stop".to_owned();
                 let retry_in = RETRY_INITIAL_SYNC_IN;
@@ -289,7 +336,7 @@ impl Running {
             }
             Ended::InitialSync(task, Err(why)) => {
                 self.failed_attempts += 1;
-                let attempts = (self.patience)().attempts;
+                let attempts = self.outside.patience().attempts;
                 tracing::error!(
                     attempt = self.failed_attempts,
                     of = attempts,
@@ -379,7 +426,7 @@ fn is_fatal(error: &StorageError) -> bool {
     )
 }
 
-fn positions(store: &Store, delay: &Delay) -> Positions {
+pub(super) fn positions(store: &Store, delay: &Delay) -> Positions {
     // Read in this order, so that `written` is never older than the others.
     let marks = store.watermarks();
     let (applied, durable) = (marks.applied(), marks.durable());

@@ -189,6 +189,11 @@ impl Delay {
         }
     }
 
+    /// While the guard is held nobody fetches, and nobody cuts the tail.
+    pub(crate) async fn hold_still(&self) -> MutexGuard<'_, ()> {
+        self.fetching.lock().await
+    }
+
     /// Returns when the tail is to be cut: fetching must end.
     pub(crate) async fn is_cut(&self) {
         let _ = self.watch().wait_for(|state| state.clock == Clock::Cut).await;

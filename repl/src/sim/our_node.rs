@@ -104,7 +104,7 @@ impl OurNode {
         let (id, kind, source) = match action {
             DataAction::StartInitialSync { task, source } => (task, Kind::InitialSync, source),
             DataAction::Follow { task, source } => (task, Kind::Follow, source),
-            DataAction::RollBack { task, source } => (task, Kind::RollBack, source),
+            DataAction::RollBack { task, source, .. } => (task, Kind::RollBack, source),
             DataAction::Stop { task, .. } => {
                 if let Some(open) = self.task.as_mut().filter(|open| open.id == task) {
                     open.stopping = true;

@@ -15,7 +15,7 @@ use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields, RawDoc};
 use query::{
     context::Context,
-    exec::{Input, Pipeline, Project},
+    exec::{Input, Project},
     planner::{
         self, Candidate, Request,
         explain::{Ran, Shape},
@@ -481,11 +481,11 @@ impl<'a> Query<'a> {
         let limit = request.limit;
         let mut pipeline = planner::build(candidate, request);
         pipeline.extend(projection.map(Project));
-        let planned = shown(&pipeline).len() + self.pushed.min(above.len());
+        let planned = pipeline.returned().len() + self.pushed.min(above.len());
         stage::extend(&mut pipeline, above);
         let mut input = Input::new(self.source, self.context);
         while pipeline.next(&mut input)?.is_some() {}
-        let mut returned = shown(&pipeline);
+        let mut returned = pipeline.returned();
         let above = returned.split_off(planned.min(returned.len()));
         let examined = pipeline.examined();
         let mut ran = Ran { returned, above, millis: millis(started), examined };
@@ -495,15 +495,6 @@ impl<'a> Query<'a> {
         ran.examined.keys += u64::from(counts && ended);
         Ok(ran)
     }
-}
-
-/// The result counts of the stages that are shown: the one that removes scores is not.
-fn shown(pipeline: &Pipeline) -> Vec<u64> {
-    let mut returned = pipeline.returned();
-    if pipeline.carries_scores() {
-        returned.pop();
-    }
-    returned
 }
 
 fn append_bounds(doc: &mut RawDocumentBuf, planned: u64) {

@@ -96,7 +96,7 @@ fn open(call: &Call, asked: &Asked, target: &Target, time: ReadTime) -> Outcome 
     let context = opened.context(call, &surroundings);
     query.hold_to_hint(asked, call.node(), &opened)?;
     let mut planned = opened.plan(query.request, &context)?;
-    if asked.is_noted() || planned.pipeline.carries_scores() {
+    if asked.is_noted() {
         planned.pipeline.push(Box::new(Reveal {
             projection: query.projection,
             record_id: asked.show_record_id,
@@ -255,7 +255,14 @@ impl Prepared {
             request.natural = asked.natural_sort()?;
             return Ok(());
         }
-        if request.natural.is_some() || opened.is_absent() {
+        if opened.is_absent() {
+            return Ok(());
+        }
+        if request.natural.is_some() {
+            if asked.min.is_some() || asked.max.is_some() {
+                let text = "min and max are incompatible with $natural";
+                return Err(opened.refused(291, request, collator, text).into());
+            }
             return Ok(());
         }
         opened.hint(request, asked.hint_value(), collator)?;

@@ -77,6 +77,8 @@ struct Asked {
     /// The supported ones of the client's `compression`, if it was sent.
     compressors: Option<protocol::Compressors>,
     metadata: Option<RawDoc>,
+    /// `hangUpOnStepDown`, if it was sent.
+    hang_up: Option<bool>,
     wait: Option<Wait>,
 }
 
@@ -100,6 +102,10 @@ impl Asked {
             internal: internal(&fields)?,
             compressors: compression(call, &fields)?,
             metadata: metadata(call, &fields)?,
+            hang_up: fields
+                .optional("hangUpOnStepDown")?
+                .map(|flag| flag.safe_bool())
+                .transpose()?,
             wait: wait(&fields)?,
         })
     }
@@ -244,6 +250,9 @@ fn settle(call: &Call, asked: &Asked) -> Result<(), Failure> {
     call.client.settle(|handshake| {
         handshake.greeted = true;
         handshake.hello_ok |= asked.hello_ok;
+        if let Some(hang_up) = asked.hang_up {
+            handshake.stays = !hang_up;
+        }
         if let Some(internal) = &asked.internal {
             handshake.internal = Some(internal.max_wire_version);
         }

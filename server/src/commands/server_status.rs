@@ -1,6 +1,7 @@
 //! serverStatus: the counters and gauges that mongostat and exporters read.
 
 use bson::{DateTime, RawBsonRef, RawDocumentBuf, raw::CString, raw::cstr, rawdoc};
+use repl::Interrupted;
 
 use super::{Auth, Command, OpClass, Run, history_window};
 use crate::{
@@ -261,5 +262,26 @@ fn metrics(node: &Node) -> RawDocumentBuf {
             "timedOut": node.cursors.timed_out.get(),
             "open": { "noTimeout": long(immortal), "pinned": long(pinned), "total": long(open) },
         },
+        "repl": { "stateTransition": state_transition(node) },
+    }
+}
+
+/// Of all changes of state, a rollback alone ends operations here.
+fn state_transition(node: &Node) -> RawDocumentBuf {
+    let last = *node.metrics.rollback.lock();
+    let Interrupted { killed, running } = last.unwrap_or_default();
+    let name = if last.is_some() { "rollback" } else { "" };
+    if node.profile().has_written {
+        return rawdoc! {
+            "lastStateTransition": name,
+            "totalOperationsKilled": killed,
+            "totalOperationsKilledByIntentRegistry": 0i64,
+            "totalOperationsRunning": running,
+        };
+    }
+    rawdoc! {
+        "lastStateTransition": name,
+        "userOperationsKilled": killed,
+        "userOperationsRunning": running,
     }
 }

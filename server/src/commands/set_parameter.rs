@@ -55,6 +55,10 @@ async fn run(call: Call) -> Outcome {
     let Some(was) = was else {
         return Err(refused("no option found to set, use help:true to see options ".to_owned()));
     };
+    // A node that halted because of a limit may go on now.
+    if let Some(repl) = call.node().repl() {
+        repl.try_again("a parameter was set");
+    }
     Ok(rawdoc! { "was": RawBson::try_from(was).unwrap_or(RawBson::Null) }.into())
 }
 

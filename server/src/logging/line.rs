@@ -112,9 +112,10 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// A value of `attr`: text that is a JSON document stays one, everything else becomes a string.
+/// A value of `attr`: text that is a JSON document or array stays one, everything else becomes a string.
 pub(super) fn attr_value(text: &str) -> String {
-    let document = text.starts_with('{') && serde_json::from_str::<serde_json::Value>(text).is_ok();
+    let document =
+        text.starts_with(['{', '[']) && serde_json::from_str::<serde_json::Value>(text).is_ok();
     if document { text.to_owned() } else { quoted(text) }
 }
 

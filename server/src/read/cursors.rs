@@ -81,6 +81,20 @@ pub struct Cursor {
     pub reading: Box<dyn Reading>,
 }
 
+/// What a cursor reads from that a rollback has ended.
+struct Ended;
+
+impl Reading for Ended {
+    fn fill(&mut self, call: &Call, _: &mut BatchWriter, _: usize) -> Result<Filled, Failure> {
+        let text = if call.profile().has_written {
+            "The catalog was closed and reopened"
+        } else {
+            "Database epoch changed due to a database-level event."
+        };
+        Err(Failure::said(ErrorCode::QueryPlanKilled, text))
+    }
+}
+
 enum Slot {
     Idle {
         cursor: Box<Cursor>,
@@ -184,6 +198,16 @@ impl Cursors {
             Some(Slot::Idle { .. }) => {
                 slots.remove(&id);
                 true
+            }
+        }
+    }
+
+    /// Documents go back to an earlier moment: whoever goes on with a cursor is told that it is over.
+    pub fn end_by_rollback(&self) {
+        for slot in self.slots.lock().values_mut() {
+            match slot {
+                Slot::Idle { cursor, .. } => cursor.reading = Box::new(Ended),
+                Slot::Running { killed, .. } => *killed = true,
             }
         }
     }

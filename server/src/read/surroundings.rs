@@ -85,7 +85,7 @@ pub fn check(call: &Call) -> Result<(), QueryError> {
         return Err(QueryError::new(ErrorCode::Interrupted, "this takes a thread of its own"));
     }
     if call.operation.is_killed() {
-        return Err(QueryError::new(ErrorCode::Interrupted, "operation was interrupted"));
+        return Err(QueryError::new(call.operation.killed_by(), "operation was interrupted"));
     }
     if call.max_time.is_some_and(|max| call.started.elapsed() > max) {
         return Err(QueryError::new(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"));

@@ -72,22 +72,22 @@ const SEALED_MAX: usize = 1;
 /// If the disk has less free space than this, about the size of one flushed table, it counts as full.
 const FULL_BELOW_BYTES: u64 = 16 << 20;
 
-/// An engine's files that were looked at and are whole, or not there yet.
+/// Proof that an engine's files were checked and are undamaged, or do not exist yet.
 pub(crate) struct Checked {
     journals: Journals,
-    /// A start has once made all keyspaces: then they must be there.
+    /// True if an earlier start has created all keyspaces. Then all of them must exist.
     finished: bool,
 }
 
 impl Checked {
-    /// Looks at the files before the engine opens them. `finished` as above.
+    /// Checks the files before the engine opens them.
     pub(crate) fn new(path: &Path, finished: bool) -> Result<Self, StorageError> {
         precheck::clear_unfinished(path, finished)?;
         Ok(Self { journals: precheck::check(path, finished)?, finished })
     }
 }
 
-/// How a memtable is sealed.
+/// A function that seals a memtable: [`Fjall::seal`] or [`Fjall::seal_alone`].
 type Seal<'a> = &'a dyn Fn(&fjall::Keyspace) -> Result<(), StorageError>;
 
 /// The engine on disk.
@@ -198,8 +198,8 @@ impl Fjall {
         }
     }
 
-    /// The engine's worker rotates and flushes memtables between its compactions. Whoever comes to a memtable that is
-    /// too large, or to too many that wait, does it in its place.
+    /// Seals memtables that are too large, and flushes keyspaces in which more than `sealed_max` memtables wait. The
+    /// engine's worker does the same, but only between its compactions.
     fn write_out(&self, sealed_max: usize, seal: Seal<'_>) -> Result<(), StorageError> {
         for (ks, which) in self.keyspaces.iter().zip(Keyspace::ALL) {
             if ks.tree.active_memtable().size() > memtable_bytes(which) / 4 * 5 {
@@ -212,14 +212,15 @@ impl Fjall {
         Ok(())
     }
 
-    /// Seals a memtable, so that it is flushed: by us or, at any time, by the engine's worker. A table must not hold what
-    /// the journal could lose, or a batch would come back in part: so the journal is synced, and nobody writes meanwhile.
+    /// Seals a memtable. Then this thread or the engine's worker flushes it, at any time. A table must not contain
+    /// writes that the journal could lose, otherwise a part of a batch would survive a crash. So the journal is synced
+    /// first, and writers are blocked meanwhile.
     fn seal(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
         let _alone = self.writers.write();
         self.seal_alone(ks)
     }
 
-    /// The same, by who has the writers' lock alone.
+    /// Like [`Self::seal`], for a caller that holds the `writers` lock exclusively.
     fn seal_alone(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
         if ks.tree.active_memtable().size() == 0 {
             return Ok(());
@@ -236,7 +237,8 @@ impl Fjall {
 
     fn flush(&self, ks: &fjall::Keyspace) -> Result<(), StorageError> {
         let lock = ks.tree.get_flush_lock();
-        // The engine's worker seals memtables without a sync, and syncs before its own flush: this one may come first.
+        // The engine's worker seals memtables without a sync and syncs only before its own flush. This flush may come
+        // before that, so the journal is synced here until no memtable was sealed meanwhile.
         loop {
             let sealed = ks.sealed_memtable_count();
             self.persist(PersistMode::SyncAll)?;

@@ -202,7 +202,7 @@ impl Version {
         self.bytes
     }
 
-    /// As stored.
+    /// The version in its stored form.
     pub(crate) fn bytes(&self) -> &Slice {
         &self.bytes
     }

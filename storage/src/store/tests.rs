@@ -786,26 +786,42 @@ fn a_rollback_tells_what_was_lost() {
             apply.delete(ts, &coll, 2.into()).unwrap();
         });
         fixture.store.watermarks().set_commit_point(at(3));
-        assert!(matches!(
-            fixture.store.rollback_to(at(2), &mut |_| {}),
-            Err(StorageError::HistoryGone { .. })
-        ));
+        assert!(matches!(fixture.store.rollback_to(at(2)), Err(StorageError::HistoryGone { .. })));
         let mut lost = Vec::new();
-        fixture
-            .store
-            .rollback_to(at(3), &mut |undone| {
-                assert_eq!(undone.ns, ns("c"));
-                lost.push(undone.lost.map(|doc| doc.get_str("v").unwrap().to_owned()));
-            })
-            .unwrap();
+        let mut take = |found: crate::LostDocument| {
+            assert_eq!((found.ns, found.uuid), (ns("c"), uuid));
+            lost.push(found.doc.get_str("v").unwrap().to_owned());
+            Ok(())
+        };
+        fixture.store.lost_documents(ts(3), &mut take).unwrap();
         lost.sort();
-        assert_eq!(lost, [None, Some("fresh".to_owned()), Some("new".to_owned())]);
+        assert_eq!(lost, ["fresh", "new"], "what was deleted has no last version");
+        fixture.store.rollback_to(at(3)).unwrap();
         let fixture = fixture.reopen();
         let docs = fixture.docs(ReadAt::Newest, "c", Direction::Forward);
         assert_eq!(docs, [rawdoc! { "_id": 1, "v": "old" }, rawdoc! { "_id": 2, "v": "stays" }]);
         let view = fixture.store.view(ReadAt::Newest).unwrap();
         assert_eq!(view.count(&view.catalog().by_uuid(uuid).unwrap()).unwrap(), 2);
         assert_eq!(view.ts(), ts(3));
+    }
+}
+
+/// The lists of new rows are let go up to `stable`, which a restart forgets: what cannot be undone must be known then.
+#[test]
+fn a_rollback_to_before_what_is_kept_for_it_is_refused_after_a_restart_too() {
+    for fixture in fixtures() {
+        let uuid = fixture.make(100, "c", &rawdoc! {});
+        fixture.put(101, uuid, rawdoc! { "_id": 1 });
+        fixture.put(102, uuid, rawdoc! { "_id": 2 });
+        fixture.store.watermarks().set_commit_point(at(102));
+        fixture.store.maintain(bson::DateTime::from_millis(0)).unwrap();
+        fixture.put(103, uuid, rawdoc! { "_id": 3 });
+        let fixture = fixture.reopen();
+        assert_eq!(fixture.store.rollback_floor(), ts(102));
+        let refused = fixture.store.rollback_to(at(101));
+        assert!(matches!(refused, Err(StorageError::HistoryGone { .. })), "{refused:?}");
+        fixture.store.rollback_to(at(102)).unwrap();
+        assert_eq!(fixture.docs(ReadAt::Newest, "c", Direction::Forward).len(), 2);
     }
 }
 
@@ -851,7 +867,7 @@ fn a_prepared_transaction_is_held_then_decided_and_a_rollback_holds_it_again() {
         fixture.apply(6, |apply, six| apply.commit_prepared(&txn, ts(5), six).unwrap());
         assert_eq!((values(4), values(5), values(6)), (vec![0], vec![1, 2], vec![1, 2]));
         assert_eq!(conflict(), None);
-        fixture.store.rollback_to(at(5), &mut |_| {}).unwrap();
+        fixture.store.rollback_to(at(5)).unwrap();
         assert_eq!(values(5), [0]);
         assert_eq!(conflict(), Some((txn.clone(), ts(3))));
         fixture.apply(7, |apply, ts| {
@@ -917,7 +933,7 @@ fn effects_too_large_for_one_batch_are_seen_whole_or_not_at_all() {
     let report = fixture.store.validate(&coll, true).unwrap();
     assert!(report.valid(), "{report:?}");
     assert_eq!(fixture.docs(ReadAt::Timestamp(ts(99)), "c", Direction::Forward).len(), 50);
-    fixture.store.rollback_to(at(52), &mut |_| {}).unwrap();
+    fixture.store.rollback_to(at(52)).unwrap();
     assert_eq!(look(&fixture.store), (50, 50, true));
     assert!(fixture.store.validate(&coll, true).unwrap().valid());
 }

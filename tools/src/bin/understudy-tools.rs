@@ -86,7 +86,7 @@ enum Command {
         from: From,
         /// Only drops of this database or collection.
         ns: Option<String>,
-        /// Show deletes and updates of so many documents at a time, if they are a tenth of the collection or more.
+        /// Show deletes and updates that affected at least this many documents and a tenth of the collection.
         #[arg(long, default_value_t = 100)]
         least: u64,
     },

@@ -1,8 +1,8 @@
 //! `find-drop`: shows what was lost, when, and how to restore it.
 //!
 //! ```text
-//!   oldest readable            oplog begins                                  newest
-//!   |---- history: earlier ----|---- oplog: drops here, mass changes in changes ----|
+//!   oldest readable            oplog begins                                              newest
+//!   |---- history: earlier.rs -|---- oplog: drops (this file), mass changes (changes.rs) ----|
 //! ```
 
 use std::collections::HashMap;

@@ -62,7 +62,8 @@ pub(in crate::stage) fn parse(value: Value<'_>, cx: &StageContext) -> Result<Par
     // With 'full' all partitions are processed together, in the order of the field.
     let by_partition = if matches!(within, Within::Full) { &[][..] } else { names.as_slice() };
     let paths = by_partition.iter().map(|name| &**name).chain([field]);
-    let parts = paths.map(|path| SortPart { path: Path::new(path), ascending: true }).collect();
+    let parts =
+        paths.map(|path| SortPart { path: Path::new(path), ascending: true, note: None }).collect();
     let pattern = SortPattern { parts, collator: cx.parse.collator.clone() };
     let densify = Densify {
         field: field.split(|b| *b == b'.').map(Box::from).collect(),

@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use protocol::RawDoc;
-
 use super::{
     bounds::{Bounds, Frame},
     function::{Function, Kind, Place},
@@ -14,6 +12,7 @@ use crate::{
     collation::Collator,
     context::Context,
     error::QueryError,
+    exec::Noted,
     expression::{Bump, Env, Expr, array_bytes},
     sort::SortPattern,
     stage::accumulator::{Spec, State},
@@ -24,7 +23,7 @@ pub(super) type Values = Result<Vec<OwnedValue>, QueryError>;
 
 /// The sorted documents of a partition.
 pub(super) struct Partition<'p> {
-    docs: &'p [RawDoc],
+    docs: &'p [Noted],
     context: &'p Context,
     collator: Option<&'p Collator>,
     sort_by: Option<&'p Expr>,
@@ -33,7 +32,7 @@ pub(super) struct Partition<'p> {
 
 impl<'p> Partition<'p> {
     pub(super) fn new(
-        docs: &'p [RawDoc],
+        docs: &'p [Noted],
         context: &'p Context,
         collator: Option<&'p Collator>,
         sort_by: Option<&'p Expr>,
@@ -48,7 +47,7 @@ impl<'p> Partition<'p> {
         let mut values = Vec::with_capacity(self.docs.len());
         for doc in self.docs {
             arena.reset();
-            let mut env = Env::new(&arena, self.context, doc.as_bytes());
+            let mut env = Env::over(&arena, self.context, doc.seen());
             env.collator = self.collator;
             values.push(expr.eval(&mut env)?.into());
         }

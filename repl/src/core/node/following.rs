@@ -30,7 +30,8 @@ pub(super) struct Following {
     by_request: bool,
     task: Option<Task>,
     last_task: u64,
-    roll_back_to: Option<SyncSource>,
+    /// Whose history contradicts ours, and how that was seen.
+    roll_back_to: Option<(SyncSource, String)>,
     denylist: Denylist,
     next_choice_at: Duration,
     /// Until then a choice waits for members that have not replied yet.
@@ -52,11 +53,11 @@ struct Task {
     stopping: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Kind {
     InitialSync,
     Follow,
-    RollBack,
+    RollBack { why: String },
 }
 
 impl Following {
@@ -112,8 +113,8 @@ impl Node {
         if !ready {
             return;
         }
-        if let Some(source) = self.following.roll_back_to.take() {
-            return self.start_task(now, Kind::RollBack, source);
+        if let Some((source, why)) = self.following.roll_back_to.take() {
+            return self.start_task(now, Kind::RollBack { why }, source);
         }
         self.choose_source(now);
     }
@@ -201,14 +202,14 @@ impl Node {
                 self.fetched = OpTime::NULL;
                 self.commit.reset();
             }
-            Kind::RollBack => self.mode = Mode::Rollback,
+            Kind::RollBack { .. } => self.mode = Mode::Rollback,
             Kind::Follow => {}
         }
         let task = id;
-        let action = match kind {
+        let action = match kind.clone() {
             Kind::InitialSync => DataAction::StartInitialSync { task, source: source.clone() },
             Kind::Follow => DataAction::Follow { task, source: source.clone() },
-            Kind::RollBack => DataAction::RollBack { task, source: source.clone() },
+            Kind::RollBack { why } => DataAction::RollBack { task, source: source.clone(), why },
         };
         self.following.task =
             Some(Task { id, kind, source, started_at: now.mono, stopping: false });
@@ -308,7 +309,7 @@ impl Node {
         last_fetched: OpTime,
     ) {
         let Some(task) = self.following.task.as_ref().filter(|task| task.id == id) else { return };
-        let (kind, host) = (task.kind, task.source.host.clone());
+        let (follows, host) = (task.kind == Kind::Follow, task.source.host.clone());
         let data = repl_data.and_then(|data| ReplSetMetadata::from_document(&data).ok());
         let query = oplog_query_data.as_deref();
         let (Some(data), Some(query)) = (data, query) else {
@@ -319,7 +320,7 @@ impl Node {
         }
         self.hear_term(data.term);
         let applied = query.get_document("lastOpApplied").ok().and_then(OpTime::from_raw);
-        if kind == Kind::Follow && self.mode == Mode::Secondary {
+        if follows && self.mode == Mode::Secondary {
             self.commit.hear(data.last_op_committed, ToldBy::SyncSource, &self.positions);
             self.following.met_too_stale = false;
             self.following.quick_failures = 0;
@@ -387,7 +388,7 @@ impl Node {
             Remedy::RollBack => {
                 self.warn(format!("our history and that of {host} part: {why}"));
                 self.mode = Mode::Rollback;
-                self.following.roll_back_to = Some(task.source.clone());
+                self.following.roll_back_to = Some((task.source.clone(), why));
             }
             Remedy::Resync => {
                 self.warn(format!("too stale to sync from {host}: {why}"));
@@ -426,14 +427,25 @@ impl Node {
     }
 
     fn rollback_failed(&mut self, now: Now, task: &Task, remedy: Remedy, why: String) {
+        let host = task.source.host.clone();
         self.following.source = None;
         self.mode = Mode::Secondary;
         match remedy {
             Remedy::Retry | Remedy::ChangeSource | Remedy::RollBack => {
-                self.warn(format!("rollback with {} failed: {why}", task.source.host));
+                self.warn(format!("rollback with {host} failed: {why}"));
                 self.following.next_choice_at = now.mono + CHOICE_PAUSE;
+                if remedy == Remedy::ChangeSource {
+                    self.leave_alone(now, host);
+                }
             }
-            Remedy::Resync | Remedy::Halt => self.halt(why),
+            // Another member's oplog may reach back further.
+            Remedy::Resync => {
+                self.warn(format!("rollback with {host} is impossible: {why}"));
+                self.following.next_choice_at = now.mono;
+                self.following.met_too_stale = true;
+                self.following.denylist.add(host, now.mono + DENYLIST_FOR_STALENESS);
+            }
+            Remedy::Halt => self.halt(why),
         }
     }
 }

@@ -812,7 +812,7 @@ fn a_rollback_that_cannot_be_done_is_recovering_until_an_operator_acts() {
     bench.tell(DataEvent::FollowEnded { task, remedy: Remedy::RollBack, why: String::new() });
     let (task, _) = bench.task();
     let why = "the common point is too old".to_owned();
-    bench.tell(DataEvent::RollbackFailed { task, remedy: Remedy::Resync, why });
+    bench.tell(DataEvent::RollbackFailed { task, remedy: Remedy::Halt, why });
     assert_eq!(bench.state(), MemberState::Recovering);
     bench.pass(60);
     assert_eq!(bench.task().0, task, "no new task");

@@ -29,7 +29,7 @@ const LOOKS_MAX: u32 = 1_000;
 
 impl Fjall {
     pub(super) fn freeze_files(&self) -> Result<Frozen, StorageError> {
-        // Most of it before anybody has to wait.
+        // Flushes most of the data before writers are blocked.
         self.flush_all(&|ks| self.seal(ks))?;
         let still = self.writers.write();
         let since = Instant::now();

@@ -41,7 +41,7 @@ use crate::{
 /// The tree that holds the names of the keyspaces.
 const NAMES: u64 = 0;
 
-/// What the engine writes into its version file.
+/// The content of the engine's version file.
 const VERSION: &[u8] = b"FJL\x03";
 
 /// Summary of one keyspace's tables.

@@ -145,7 +145,7 @@ fn the_front_of_a_queue_is_found_wherever_it_is() {
         assert_eq!(first(ReadAt::Newest), Some(3));
         assert_eq!(first(ReadAt::Timestamp(ts(2))), Some(0));
         fixture.store.watermarks().set_commit_point(at(2));
-        fixture.store.rollback_to(at(2), &mut |_| {}).unwrap();
+        fixture.store.rollback_to(at(2)).unwrap();
         assert_eq!(first(ReadAt::Newest), Some(0));
     }
 }

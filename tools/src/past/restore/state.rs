@@ -57,7 +57,7 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        // One that stays is in nobody's way.
+        // If the removal fails, the file does no harm.
         let _ = std::fs::remove_file(&self.path);
     }
 }
