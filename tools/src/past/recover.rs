@@ -97,10 +97,12 @@ fn show(screen: &mut Screen, node: &Node, loss: &Loss) -> Result<()> {
     if loss.is_change() {
         let after = node.at(loss.until)?;
         screen.say("what it changed:")?;
-        diff::between(screen, &before, &after, &[loss.ns.clone()], Form::Summary)?;
+        diff::between(screen, &before, &after, std::slice::from_ref(&loss.ns), Form::Summary)?;
         return Ok(());
     }
-    for collection in before.chosen(&[loss.ns.clone()])?.iter().filter(|it| it.has_data()) {
+    for collection in
+        before.chosen(std::slice::from_ref(&loss.ns))?.iter().filter(|it| it.has_data())
+    {
         let documents = count(before.count(collection)?, "document");
         screen.say(format_args!("{} had {documents}:", collection.ns()))?;
         let order = Order::Natural { skip: 0 };
