@@ -24,6 +24,7 @@ type Section = (&'static str, fn(&Node) -> RawDocumentBuf);
 /// The sections in mongod's order.
 const SECTIONS: &[Section] = &[
     ("asserts", asserts),
+    ("backups", backups),
     ("connections", connections),
     ("delayedMember", delayed_member),
     ("extra_info", extra_info),
@@ -101,6 +102,19 @@ fn asserts(node: &Node) -> RawDocumentBuf {
         "tripwire": 0,
         "rollovers": 0,
     }
+}
+
+/// Where backups go, and the last one since the start.
+fn backups(node: &Node) -> RawDocumentBuf {
+    let mut section = RawDocumentBuf::new();
+    if let Some(root) = &node.settings.backup_root {
+        section.append(cstr!("root"), root.display().to_string());
+    }
+    if let Some((at, report)) = &*node.last_backup.lock() {
+        section.append(cstr!("lastAt"), *at);
+        section.append(cstr!("last"), report.clone());
+    }
+    section
 }
 
 fn connections(node: &Node) -> RawDocumentBuf {
@@ -252,7 +266,7 @@ fn metrics(node: &Node) -> RawDocumentBuf {
     }
 }
 
-/// Of all changes of state, a rollback alone ends operations here.
+/// The operations affected by the last state change. On this server only a rollback ends operations.
 fn state_transition(node: &Node) -> RawDocumentBuf {
     let last = *node.metrics.rollback.lock();
     let Interrupted { killed, running } = last.unwrap_or_default();
