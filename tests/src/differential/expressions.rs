@@ -416,7 +416,11 @@ impl Random {
             2 => {
                 let input = self.expression_of(Array, depth);
                 let way = self.pick(&[1, -1]);
-                let by = if depth % 2 == 0 { Bson::from(doc! { "a": way }) } else { way.into() };
+                let by = if depth.is_multiple_of(2) {
+                    Bson::from(doc! { "a": way })
+                } else {
+                    way.into()
+                };
                 doc! { "$sortArray": { "input": input, "sortBy": by } }
             }
             3 => doc! { "$zip": {
