@@ -36,8 +36,8 @@ use crate::{
     context::Context,
     error::QueryError,
     exec::{Access, Annotate, Fetch, Filter, IndexScan, Input, Limit, Pipeline, Skip, Sort},
-    geo::NearBy,
-    matcher::Matcher,
+    geo::{NearBy, geo_field},
+    matcher::{Matcher, Node, ParseContext},
     sort::SortPattern,
     source::{Direction, IndexInfo, KeyRange, Source, WholeKeys},
     stage::NearSort,
@@ -155,8 +155,22 @@ pub fn plan(
             return Ok(by_distance(&by, &mut request));
         }
     }
+    hold_to_geo_hint(&mut request, source)?;
     let (chosen, _) = choose(&request, source, context)?;
     Ok((build(&chosen, request), chosen))
+}
+
+/// A geo index has no entry for a document without its field, and a hint of it leaves that document out.
+fn hold_to_geo_hint(request: &mut Request, source: &dyn Source) -> Result<(), QueryError> {
+    let hinted = request.hint.and_then(|hint| source.indexes().get(hint));
+    let Some((field, _)) = hinted.and_then(geo_field) else { return Ok(()) };
+    let mut there = bson::RawDocumentBuf::new();
+    let Ok(name) = bson::raw::CString::try_from(field) else { return Ok(()) };
+    there.append(name, bson::rawdoc! { "$ne": null });
+    let there = Matcher::parse(&there, &ParseContext::default())?;
+    let both = vec![request.filter.root().clone(), there.root().clone()];
+    request.filter = Matcher::from_root(Node::And(both));
+    Ok(())
 }
 
 /// A plan that sorts all documents by distance; skip and limit are applied afterwards.

@@ -102,7 +102,7 @@ pub enum DataAction {
         task: TaskId,
         /// The member whose history is authoritative.
         source: SyncSource,
-        /// What was seen of it, for the log.
+        /// Why a rollback is necessary, for the log.
         why: String,
     },
     /// End this task. Entries already buffered may be applied or dropped.

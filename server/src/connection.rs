@@ -46,7 +46,7 @@ pub enum End {
     /// The server shut down.
     #[error("the server is shutting down")]
     Shutdown,
-    /// The server closes it, because it goes back to an earlier moment.
+    /// The server closes the connection because of a rollback.
     #[error("the server's state has changed")]
     HungUp,
 }

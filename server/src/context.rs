@@ -67,7 +67,7 @@ pub struct Node {
     pub signer: Signer,
     /// The state of the shutdown.
     pub shutdown: Shutdown,
-    /// How often the connections of users were closed.
+    /// The number of times that user connections were closed. A change tells connections to close.
     pub hang_ups: watch::Sender<u64>,
     max_connections: usize,
     compressors: Compressors,
@@ -267,7 +267,7 @@ pub struct Handshake {
     pub metadata: Option<RawDoc>,
     /// The timestamp that its appName pins it to.
     pub pin: Option<Arc<Pin>>,
-    /// `hangUpOnStepDown: false`: the connection outlives changes of our state.
+    /// `hangUpOnStepDown: false`: the connection stays open when our state changes.
     pub stays: bool,
 }
 
@@ -315,11 +315,11 @@ impl Client {
         }
     }
 
-    /// Returns when the connections of users are closed, for one that is such.
+    /// Returns when user connections are to be closed, unless this connection stays open.
     pub async fn hung_up(&self) {
         let mut times = self.node.hang_ups.subscribe();
         loop {
-            // The sender lives as long as the node.
+            // Cannot fail: the sender lives as long as the node.
             if times.changed().await.is_err() {
                 return;
             }

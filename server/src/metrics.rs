@@ -104,7 +104,7 @@ pub struct Metrics {
     pub latency_ops: [Counter; 3],
     /// Calls and failures of each command, in table order.
     pub commands: Vec<CommandCounters>,
-    /// What the last rollback did to operations.
+    /// The number of operations that the last rollback affected.
     pub rollback: Mutex<Option<Interrupted>>,
 }
 

@@ -27,18 +27,18 @@ pub struct Operation {
     pub class: Option<OpClass>,
     /// Start time.
     pub started: Instant,
-    /// The code that it ends with, 0 while it may go on.
+    /// The error code that ends the operation; 0 while it may continue.
     killed: AtomicI32,
     kill: Notify,
 }
 
 impl Operation {
-    /// True after killOp, or after a change of our state that kills it.
+    /// True after killOp, or after a state change that kills the operation.
     pub fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed) != 0
     }
 
-    /// What it ends with.
+    /// The error code that ends the operation.
     pub fn killed_by(&self) -> ErrorCode {
         match self.killed.load(Ordering::Relaxed) {
             0 => ErrorCode::Interrupted,
@@ -46,7 +46,7 @@ impl Operation {
         }
     }
 
-    /// Returns when it is killed.
+    /// Returns when the operation is killed.
     pub async fn killed(&self) {
         let told = self.kill.notified();
         if !self.is_killed() {
@@ -114,7 +114,7 @@ impl Operations {
         self.interrupt(id, ErrorCode::Interrupted);
     }
 
-    /// The same with the code that it ends with.
+    /// Kills an operation with this error code.
     pub fn interrupt(&self, id: i32, code: ErrorCode) {
         if let Some(operation) = self.running.lock().get(&id) {
             operation.killed.store(code.code(), Ordering::Relaxed);

@@ -23,7 +23,7 @@ pub struct Parameter {
 enum Kind {
     /// A number stored here, with its default and its limits.
     Int { slot: Slot, default: i64, min: i64, max: i64, long: bool },
-    /// The same for yes or no.
+    /// Like `Int`, for a boolean.
     Flag { slot: Slot, default: bool },
     /// The clock of a delayed member, which replication stores.
     DelayedClock,
@@ -227,7 +227,7 @@ impl Parameters {
         }
     }
 
-    /// How far rollbacks go, and what they leave.
+    /// The settings for rollback.
     pub fn rollback(&self) -> RollbackSettings {
         let batch = self.slot(Slot::RollbackBatchSize).load(Ordering::Relaxed);
         RollbackSettings {

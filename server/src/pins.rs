@@ -33,11 +33,11 @@ use storage::{StorageError, Store};
 
 use crate::error::Failure;
 
-/// The timestamps in use, and those that a rollback has taken from a program.
+/// The pinned timestamps, and those that a rollback has invalidated.
 #[derive(Default)]
 pub struct Pins {
     open: Mutex<HashMap<Program, Weak<Pin>>>,
-    /// As they were when a rollback began: it closes their connections before it knows how far it goes.
+    /// The pins at the beginning of a rollback. Their connections are closed before the common point is known.
     at_rollback: Mutex<Vec<(Program, Timestamp, Weak<Pin>)>>,
     lost: Mutex<HashMap<Program, Timestamp>>,
 }
@@ -48,7 +48,7 @@ pub struct Pin {
     pub ts: Timestamp,
     /// Keeps it readable once an authorized reader is known; a future timestamp needs no pin yet.
     held: Mutex<Option<storage::Pin>>,
-    /// A rollback has ended it.
+    /// True if a rollback has invalidated the timestamp.
     lost: AtomicBool,
 }
 
@@ -78,11 +78,11 @@ impl std::fmt::Debug for Pin {
 
 type Program = (IpAddr, Vec<u8>);
 
-/// So many programs whose moments were lost are remembered.
+/// Maximum number of remembered programs whose timestamp was invalidated.
 const LOST_MAX: usize = 10_000;
 
 impl Pins {
-    /// A rollback begins, and closes connections.
+    /// Remembers the current pins, because the rollback closes their connections.
     pub fn rollback_begins(&self) {
         let open = self.open.lock();
         let open = open.iter().filter_map(|(program, pin)| {
@@ -91,7 +91,7 @@ impl Pins {
         *self.at_rollback.lock() = open.collect();
     }
 
-    /// It ends what lies after the given moment. Who held such a moment gets no other one under its name.
+    /// Invalidates the pins after `after`. A program that had such a pin cannot get the same timestamp again.
     pub fn past_is_lost(&self, after: Timestamp) {
         let mut lost = self.lost.lock();
         for (program, ts, pin) in self.at_rollback.lock().drain(..) {
@@ -138,7 +138,7 @@ impl Pins {
     }
 }
 
-/// To a program that read it before, it must not mean something else now.
+/// The error for a program whose timestamp was invalidated: the same timestamp must not show it different data.
 fn lost(ts: Timestamp) -> Failure {
     let text = format!(
         "The moment {ts} ({}) that this program reads was rolled back: the set has another history there. Connect with \

@@ -1,8 +1,9 @@
-//! What a rollback ends: user operations, cursors, connections, and moments that are no more.
+//! Ends what a rollback invalidates: user operations, cursors, connections and pinned timestamps.
 //!
-//! K1 Our state is ROLLBACK before this runs: whoever comes later is refused, whoever came earlier is in the list of
-//!    operations and ends here. So nobody reads while documents go back.
-//! K2 Connections whose hello said `hangUpOnStepDown: false` stay, as other members' do; their reads end with an error.
+//! K1 Our state is ROLLBACK before this runs. Later operations are refused, and earlier ones are in the list of
+//!    operations and are killed here. So nobody reads while documents are restored.
+//! K2 Connections whose hello had `hangUpOnStepDown: false` stay open, such as those of other members. Their reads
+//!    fail with an error.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -16,10 +17,10 @@ use crate::{
     parameters::Parameters,
 };
 
-/// The server as replication sees it.
+/// The interface from replication to the server.
 pub(crate) struct Surroundings {
     parameters: Arc<Parameters>,
-    /// Set once the server is there; before that nobody is connected.
+    /// Set when the server starts; before that there are no clients.
     node: OnceLock<Weak<Node>>,
 }
 
@@ -28,9 +29,9 @@ impl Surroundings {
         Self { parameters, node: OnceLock::new() }
     }
 
-    /// From now on there may be clients.
+    /// Called when the server starts.
     pub(crate) fn serve(&self, node: &Arc<Node>) {
-        // It is set once, by the start.
+        // `set` cannot fail: the start calls this once.
         let _ = self.node.set(Arc::downgrade(node));
     }
 
@@ -63,7 +64,7 @@ impl Node {
     fn begin_rollback(&self) -> Interrupted {
         self.pins.rollback_begins();
         self.cursors.end_by_rollback();
-        // First, so that a connection that is closed gives no answer any more.
+        // Before operations are killed, so that a connection that is being closed sends no reply.
         self.hang_ups.send_modify(|times| *times += 1);
         let mut interrupted = Interrupted::default();
         for operation in self.operations.list() {
@@ -79,7 +80,7 @@ impl Node {
     }
 }
 
-/// True for what looks at documents; members and operators are answered in every state.
+/// True for operations that read documents. Commands of members and operators are answered in every state.
 fn reads(operation: &Operation) -> bool {
     let name = operation.body.as_raw().iter().next().and_then(Result::ok);
     let command = name.and_then(|(name, _)| commands::find(name.as_str()));

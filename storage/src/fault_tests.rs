@@ -118,8 +118,8 @@ fn whichever_write_fails_nothing_durable_is_lost() {
     }
 }
 
-/// A store that a rollback has left at any of its writes shows the lost branch whole or not at all: its documents and
-/// its oplog go together.
+/// After a rollback fails at any of its writes, the store shows either the whole lost branch or none of it, in its
+/// documents and in its oplog.
 #[test]
 fn a_rollback_that_was_interrupted_is_finished_with_its_oplog() {
     let mut finished = 0;

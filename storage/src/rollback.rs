@@ -5,10 +5,10 @@
 //! transactions, whose versions have an earlier timestamp than their commit entry.
 //!
 //! R1 Each row is restored independently, and restoring is idempotent: after a crash it is completed at open.
-//! R2 The mark `rollback` is set from before the first change until the oplog is truncated: a store that is opened with
-//!    it never shows the lost branch again.
+//! R2 The mark `rollback` is set before the first change and removed after the oplog is truncated. A store that is
+//!    opened with the mark completes the rollback, so it never shows the lost branch again.
 //! R3 Counts change with the documents, in the same batch.
-//! R4 A rollback to before the mark `rollbackFloor` is impossible: the lists of new rows are gone.
+//! R4 A rollback to before the mark `rollbackFloor` is impossible, because the lists of new rows have been removed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -38,24 +38,24 @@ const ROWS_PER_BATCH: usize = 2_000;
 /// A document that a rollback would change.
 #[derive(Clone, Debug)]
 pub struct LostDocument {
-    /// Its collection's name now.
+    /// The current name of its collection.
     pub ns: Namespace,
     /// The collection.
     pub uuid: Uuid,
-    /// As it is now.
+    /// The current version of the document.
     pub doc: RawDoc,
 }
 
 impl Store {
-    /// The earliest moment that [`Self::rollback_to`] can go back to.
+    /// The earliest timestamp to which [`Self::rollback_to`] can roll back.
     pub fn rollback_floor(&self) -> Timestamp {
         let inner = &self.0;
         let stable = inner.marks.stable().op_time.ts;
         inner.marks.oldest().max(inner.floor()).max(stable)
     }
 
-    /// Every document that was made or changed after `common` and is still there, collection by collection. Changes
-    /// nothing; nobody may write meanwhile.
+    /// Calls `found` with every document that was inserted or changed after `common` and still exists, collection by
+    /// collection. Changes nothing. There must be no concurrent writes.
     pub fn lost_documents(
         &self,
         common: Timestamp,
@@ -69,7 +69,7 @@ impl Store {
             let table = TableId(Bytewise(&row).u32().unwrap_or(0));
             let Some((uuid, ns)) = work.documents.get(&table) else { continue };
             let (now, then) = work.versions(&row, prepared_at, &mut Batch::default())?;
-            // A collection that was dropped since is not looked into, as a mongod does not either.
+            // As in mongod, the documents of a collection that was dropped meanwhile are not reported.
             if let Some(now) = now.filter(|now| work.tables.contains(&table) && !same(now, &then)) {
                 found(LostDocument { ns: ns.clone(), uuid: *uuid, doc: now.into_doc()? })?;
             }
@@ -77,9 +77,9 @@ impl Store {
         Ok(())
     }
 
-    /// Puts every document, index entry and catalog row back to what it was at `common`, which must not lie before
-    /// [`Self::rollback_floor`], and cuts the oplog after it. On disk when it returns. What was not applied yet needs
-    /// no putting back: then the oplog alone is cut.
+    /// Restores every document, index entry and catalog row to its version at `common`, which must not be before
+    /// [`Self::rollback_floor`], and truncates the oplog after it. The result is on disk when this returns. If nothing
+    /// after `common` was applied yet, only the oplog is truncated.
     pub fn rollback_to(&self, common: OpTimeAndWall) -> Result<(), StorageError> {
         let inner = &self.0;
         let (ts, oldest) = (common.op_time.ts, self.rollback_floor());
@@ -109,7 +109,7 @@ impl Inner {
         Timestamp::from_u64(self.rollback_floor.load(Ordering::SeqCst))
     }
 
-    /// On disk when it returns (R4).
+    /// Raises the mark `rollbackFloor` (R4). It is on disk when this returns.
     pub(crate) fn raise_floor(&self, to: Timestamp) -> Result<(), StorageError> {
         if to > self.floor() {
             let mut batch = Batch::default();
@@ -272,7 +272,8 @@ impl Work {
         Ok(())
     }
 
-    /// What a row is now, and what it was at the common point; what stands between goes by `batch`.
+    /// The current version of a row and the one at the common point. `batch` gets the removal of the versions in
+    /// between.
     fn versions(
         &self,
         row: &Slice,
@@ -343,10 +344,11 @@ impl Work {
     }
 }
 
-/// What the mark is called that R4 speaks of.
+/// The name of the mark in R4.
 pub(crate) const FLOOR: &str = "rollbackFloor";
 
-/// Where rollbacks end. A store of before there was this mark may have let go of anything up to where it stands.
+/// Reads the mark `rollbackFloor`. An older store has none and may have removed any list so far, so its mark becomes
+/// `applied`.
 pub(crate) fn read_floor(
     engine: &dyn Engine,
     snapshot: &dyn Snapshot,

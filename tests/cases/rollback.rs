@@ -1,4 +1,4 @@
-//! Rollback: what the set gives up, we give up, as a real member in the same place does.
+//! Rollback: our node gives up the entries that the set gives up, as a real member in the same situation does.
 
 mod fork;
 
@@ -10,7 +10,7 @@ use self::fork::{Fork, rbid};
 
 on_each_version!(a_lost_branch_is_rolled_back_as_a_real_member_does);
 
-/// Documents, collections and indexes of all kinds, made, changed and dropped on the lost branch.
+/// On the lost branch, documents, collections and indexes of all kinds are created, changed and dropped.
 fn a_lost_branch_is_rolled_back_as_a_real_member_does(version: Version) -> Result<()> {
     let mut fork = Fork::new("rollback", version, true)?;
     let documents: Vec<Document> = (0..100).map(|i| doc! { "_id": i, "n": 0 }).collect();

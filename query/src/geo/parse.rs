@@ -241,7 +241,9 @@ fn geometry(doc: &[u8], unknown: &str) -> Parsed<Geometry> {
         Value::String(b"GeometryCollection") => collection(part(b"geometries"), &mut found)?,
         _ => return bad(format!("{unknown} GeoJSON type: {}", Shown(Value::Document(doc)))),
     }
-    check_crs(part(b"crs"))?;
+    if check_crs(part(b"crs"))? == Winding::Strict {
+        found.polygons = found.polygons.into_iter().map(Polygon::by_winding).collect();
+    }
     Ok(found)
 }
 
@@ -277,9 +279,18 @@ fn collection(geometries: Value<'_>, found: &mut Geometry) -> Parsed<()> {
     Ok(())
 }
 
-fn check_crs(crs: Value<'_>) -> Parsed<()> {
+/// Which of the two areas that a ring bounds is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Winding {
+    /// The smaller one.
+    Any,
+    /// The one on the left of the ring.
+    Strict,
+}
+
+fn check_crs(crs: Value<'_>) -> Parsed<Winding> {
     let doc = match crs {
-        Value::Missing => return Ok(()),
+        Value::Missing => return Ok(Winding::Any),
         Value::Document(doc) => doc,
         _ => {
             return bad(format!(
@@ -302,11 +313,8 @@ fn check_crs(crs: Value<'_>) -> Parsed<()> {
     }
     let name = properties.elements().find(b"name").map_or(Value::Missing, |e| e.value());
     match name {
-        Value::String(
-            b"urn:ogc:def:crs:OGC:1.3:CRS84"
-            | b"EPSG:4326"
-            | b"urn:x-mongodb:crs:strictwinding:EPSG:4326",
-        ) => Ok(()),
+        Value::String(b"urn:ogc:def:crs:OGC:1.3:CRS84" | b"EPSG:4326") => Ok(Winding::Any),
+        Value::String(b"urn:x-mongodb:crs:strictwinding:EPSG:4326") => Ok(Winding::Strict),
         Value::String(other) => {
             bad(format!("Unknown CRS name: {}", String::from_utf8_lossy(other)))
         }

@@ -113,8 +113,18 @@ fn edges_cross(first: (Vector, Vector), second: (Vector, Vector)) -> bool {
     !touch && edges_meet(first, second)
 }
 
+/// Lines that run along each other meet only if they have a vertex in common, as in mongod.
 pub(super) fn lines_meet(a: &[Vector], b: &[Vector]) -> bool {
-    edges_of_line(a).any(|x| edges_of_line(b).any(|y| edges_meet(x, y)))
+    let share_end = |x: (Vector, Vector), y: (Vector, Vector)| {
+        [x.0, x.1].iter().any(|p| p.angle(y.0) <= SAME || p.angle(y.1) <= SAME)
+    };
+    let meet = |x, y| edges_meet(x, y) && (!on_one_circle(x, y) || share_end(x, y));
+    edges_of_line(a).any(|x| edges_of_line(b).any(|y| meet(x, y)))
+}
+
+fn on_one_circle((a, b): (Vector, Vector), (c, d): (Vector, Vector)) -> bool {
+    let normal = a.cross(b);
+    [c, d].iter().all(|p| normal.dot(*p).abs() < normal.length() * ON_CIRCLE)
 }
 
 /// A polygon with holes, projected from its centre.
@@ -127,6 +137,20 @@ pub(crate) struct Polygon {
     rings: Vec<Vec<Vector>>,
     /// The projected rings.
     flat: Vec<Vec<(f64, f64)>>,
+    /// True if the area is what lies outside of the ring.
+    outside: bool,
+}
+
+/// True if two rings have the same vertices in the same order or in reverse, wherever they begin.
+fn same_ring(a: &[Vector], b: &[Vector]) -> bool {
+    let same = |p: &Vector, q: &Vector| p.angle(*q) <= SAME;
+    let from = |start: usize| {
+        let forward = b.iter().cycle().skip(start);
+        let backward = b.iter().rev().cycle().skip(b.len() - 1 - start);
+        a.iter().zip(forward).all(|(p, q)| same(p, q))
+            || a.iter().zip(backward).all(|(p, q)| same(p, q))
+    };
+    a.len() == b.len() && (0..b.len()).any(from)
 }
 
 impl Polygon {
@@ -143,13 +167,23 @@ impl Polygon {
         };
         let east = pole.cross(middle).unit();
         let north = middle.cross(east);
-        let mut polygon = Self { middle, east, north, rings: Vec::new(), flat: Vec::new() };
+        let mut polygon =
+            Self { middle, east, north, rings: Vec::new(), flat: Vec::new(), outside: false };
         for ring in &rings {
             let flat: Option<Vec<_>> = ring.iter().map(|v| polygon.project(*v)).collect();
             polygon.flat.push(flat?);
         }
         polygon.rings = rings;
         Some(polygon)
+    }
+
+    /// The area on the left of the outer ring, which is the larger one if the ring runs clockwise.
+    pub(super) fn by_winding(mut self) -> Self {
+        let ring = self.flat.first().map_or(&[][..], Vec::as_slice);
+        let ends = ring.iter().cycle().skip(1);
+        let area: f64 = ring.iter().zip(ends).map(|(a, b)| a.0 * b.1 - b.0 * a.1).sum();
+        self.outside = area < 0.0;
+        self
     }
 
     fn project(&self, p: Vector) -> Option<(f64, f64)> {
@@ -184,6 +218,10 @@ impl Polygon {
 
     /// True if the point lies within or on the edge.
     pub(super) fn touches(&self, p: Vector) -> bool {
+        self.contains(p) != self.outside || self.has_on_edge(p)
+    }
+
+    fn ring_touches(&self, p: Vector) -> bool {
         self.contains(p) || self.has_on_edge(p)
     }
 
@@ -192,12 +230,44 @@ impl Polygon {
     }
 
     pub(super) fn contains_line(&self, line: &[Vector]) -> bool {
-        line.iter().all(|p| self.touches(*p))
+        if self.outside { !self.ring_meets_line(line) } else { self.ring_contains_line(line) }
+    }
+
+    pub(super) fn contains_polygon(&self, inner: &Self) -> bool {
+        if self.outside { !self.ring_meets(inner) } else { self.ring_contains(inner) }
+    }
+
+    pub(super) fn meets_line(&self, line: &[Vector]) -> bool {
+        if self.outside { !self.ring_contains_line(line) } else { self.ring_meets_line(line) }
+    }
+
+    pub(super) fn meets_polygon(&self, other: &Self) -> bool {
+        match (self.outside, other.outside) {
+            (false, false) => self.ring_meets(other),
+            (true, false) => !self.ring_contains(other),
+            (false, true) => !other.ring_contains(self),
+            // Each of them leaves out less than a hemisphere.
+            (true, true) => true,
+        }
+    }
+
+    fn ring_contains_line(&self, line: &[Vector]) -> bool {
+        // A line along a part of an edge is not within, and one that is an edge is.
+        let along = |edge: (Vector, Vector)| {
+            self.has_on_edge(edge.0.plus(edge.1).unit()) && !self.has_edge(edge)
+        };
+        line.iter().all(|p| self.ring_touches(*p))
+            && !edges_of_line(line).any(along)
             && !edges_of_line(line).any(|edge| self.edges().any(|own| edges_cross(own, edge)))
             && !self.holes().any(|p| line_touches(line, p))
     }
 
-    pub(super) fn contains_polygon(&self, inner: &Self) -> bool {
+    fn ring_contains(&self, inner: &Self) -> bool {
+        if self.has_ring_of(inner) {
+            let mut holes = self.rings.iter().skip(1);
+            return holes
+                .all(|hole| inner.rings.iter().skip(1).any(|other| same_ring(hole, other)));
+        }
         // Polygons that share part of an edge are not within each other.
         inner.rings.iter().flatten().all(|p| self.contains(*p) && !self.has_on_edge(*p))
             && !inner.edges().any(|edge| self.edges().any(|own| edges_cross(own, edge)))
@@ -208,19 +278,35 @@ impl Polygon {
         self.rings.iter().skip(1).flatten().copied()
     }
 
-    pub(super) fn meets_line(&self, line: &[Vector]) -> bool {
-        line.iter().any(|p| self.touches(*p))
-            || edges_of_line(line).any(|edge| self.edges().any(|own| edges_meet(own, edge)))
+    fn has_edge(&self, (a, b): (Vector, Vector)) -> bool {
+        let same = |p: Vector, q: Vector| p.angle(q) <= SAME;
+        self.edges().any(|(c, d)| same(a, c) && same(b, d) || same(a, d) && same(b, c))
     }
 
-    pub(super) fn meets_polygon(&self, other: &Self) -> bool {
+    fn has_ring_of(&self, other: &Self) -> bool {
+        matches!((self.rings.first(), other.rings.first()), (Some(a), Some(b)) if same_ring(a, b))
+    }
+
+    fn ring_meets_line(&self, line: &[Vector]) -> bool {
+        // A line that touches the ring at a point, or runs along a part of an edge, does not meet the polygon.
+        let within = |p: Vector| self.contains(p) && !self.has_on_edge(p);
+        line.iter().any(|p| within(*p))
+            || edges_of_line(line).any(|edge| {
+                within(edge.0.plus(edge.1).unit())
+                    || self.has_edge(edge)
+                    || self.edges().any(|own| edges_cross(own, edge))
+            })
+    }
+
+    fn ring_meets(&self, other: &Self) -> bool {
         let within = |a: &Self, b: &Self| {
             // All corners may lie on the other's edge; then the midpoint of an edge decides.
             let middles = b.edges().map(|(p, q)| p.plus(q).unit());
             let mut points = b.rings.first().into_iter().flatten().copied().chain(middles);
             points.any(|p| a.contains(p) && !a.has_on_edge(p))
         };
-        within(self, other)
+        self.has_ring_of(other)
+            || within(self, other)
             || within(other, self)
             || other.edges().any(|edge| self.edges().any(|own| edges_cross(own, edge)))
     }

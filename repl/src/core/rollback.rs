@@ -1,4 +1,5 @@
-//! Rollback, as far as it needs no hands: where two histories part, whether we may go back there, and what goes.
+//! The decisions of a rollback, without I/O: where the two histories diverge, whether we may roll back, and what is
+//! lost.
 //!
 //! ```text
 //! ours:    a b c | d e f          c is the common point, d to f are lost
@@ -14,8 +15,8 @@ use protocol::{
 };
 use uuid::Uuid;
 
-/// Looks for the last entry that the source has, among some of ours in ascending order. Entries up to some point are
-/// shared, and none after it.
+/// A binary search for our last entry that the source has, too. All entries up to some point are shared, and none
+/// after it.
 #[derive(Debug)]
 pub struct Search {
     shared: usize,
@@ -23,17 +24,17 @@ pub struct Search {
 }
 
 impl Search {
-    /// A search among so many entries, of which the first is known to be shared.
+    /// A search among this many entries in ascending order. The first one is known to be shared.
     pub fn among(entries: usize) -> Self {
         Self { shared: 1.min(entries), end: entries }
     }
 
-    /// The entry to ask for next; `None` when the search is over.
+    /// The index of the entry to ask the source for; `None` when the search is over.
     pub fn next(&self) -> Option<usize> {
         (self.shared < self.end).then(|| self.shared + (self.end - self.shared) / 2)
     }
 
-    /// Whether the source has the entry that was asked for.
+    /// Tells the search whether the source has the entry.
     pub fn answer(&mut self, asked: usize, shared: bool) {
         if shared {
             self.shared = asked + 1;
@@ -42,30 +43,30 @@ impl Search {
         }
     }
 
-    /// The last entry that is shared.
+    /// The index of the last shared entry.
     pub fn last_shared(&self) -> Option<usize> {
         self.shared.checked_sub(1)
     }
 }
 
-/// The part of our history that the set does not have.
+/// Our lost branch: the entries that the set does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Branch {
-    /// The last entry that the source has, too.
+    /// The common point: the last entry that the source has, too.
     pub common: OpTimeAndWall,
-    /// The first one that it does not have.
+    /// Our first entry that the source does not have.
     pub first: OpTimeAndWall,
-    /// Our last one.
+    /// Our last entry.
     pub last: OpTimeAndWall,
 }
 
 impl Branch {
-    /// How much time is lost, as mongod counts.
+    /// The length of the lost branch in seconds, computed as in mongod.
     pub fn seconds(&self) -> i64 {
         (self.last.wall.timestamp_millis() - self.first.wall.timestamp_millis()) / 1000
     }
 
-    /// Whether we may go back.
+    /// Checks whether we may roll back.
     pub fn check(
         &self,
         committed: OpTime,
@@ -87,10 +88,10 @@ impl Branch {
     }
 }
 
-/// Why we do not go back. All of them wait for an operator.
+/// The reasons why we do not roll back. Each requires an operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// A majority had what would be lost.
+    /// The lost branch contains entries that are majority-committed.
     #[error(
         "the set has given up entries that a majority had: the last one that we share with it is {common}, the commit \
          point is {committed}. They stay here and can be read as the past. To go with the set, start this node again, \
@@ -102,7 +103,7 @@ pub enum Refusal {
         /// The commit point.
         committed: OpTime,
     },
-    /// mongod's text, and the way out.
+    /// The lost branch is longer than the limit. The text begins like mongod's.
     #[error(
         "not willing to roll back more than {limit} seconds of data. Have: {have} seconds. To let it go, raise \
          rollbackTimeLimitSecs with setParameter; this node then goes on by itself"
@@ -110,10 +111,10 @@ pub enum Refusal {
     TooLong {
         /// `rollbackTimeLimitSecs`.
         limit: i64,
-        /// What would be lost.
+        /// The length of the lost branch in seconds.
         have: i64,
     },
-    /// What would have to be undone is no longer known.
+    /// The information needed to undo the lost branch has already been removed.
     #[error(
         "the last entry that we share with the set is {common}, and this node can undo nothing before {floor}. What it \
          has can be read as the past. To go with the set, stop it, empty its dbpath and start it"
@@ -121,28 +122,28 @@ pub enum Refusal {
     HistoryGone {
         /// The common point.
         common: OpTime,
-        /// How far we could go back.
+        /// The earliest timestamp to which we can roll back.
         floor: Timestamp,
     },
 }
 
-/// What the lost entries did: for the log.
+/// Counts what the lost entries did, for the log.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// By what they did: `insert`, `update`, `delete`, and the names of commands.
+    /// The number of operations by kind: `insert`, `update`, `delete`, and the names of commands.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Collections by their names.
+    /// The names of the affected collections.
     pub namespaces: BTreeSet<String>,
-    /// Collections by their UUIDs.
+    /// The UUIDs of the affected collections.
     pub uuids: BTreeSet<Uuid>,
     /// Sessions with retryable writes or transactions.
     pub sessions: BTreeSet<Uuid>,
-    /// All of them, no-ops too.
+    /// The number of entries, including no-ops.
     pub entries: u64,
 }
 
 impl Tally {
-    /// Counts an entry. One that cannot be understood is counted as such: it is lost all the same.
+    /// Counts an entry. An entry that cannot be parsed counts as "unknown".
     pub fn add(&mut self, entry: &RawDocument) {
         self.entries += 1;
         let understood = OplogEntry::parse(entry).and_then(|entry| {
@@ -185,7 +186,7 @@ impl Tally {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    /// One of the counts.
+    /// The number of operations of one kind.
     pub fn count_of(&self, what: &str) -> u64 {
         self.counts.get(what).copied().unwrap_or(0)
     }
@@ -217,7 +218,7 @@ fn command_name(command: &Command<'_>) -> &'static str {
     }
 }
 
-/// The full name of the collection that a command is about.
+/// The namespace of the collection that a command changes.
 fn collection_of(ns: &str, command: &Command<'_>) -> Option<String> {
     let coll = match command {
         Command::Create { coll, .. }
@@ -237,14 +238,14 @@ fn collection_of(ns: &str, command: &Command<'_>) -> Option<String> {
     Some(format!("{db}.{coll}"))
 }
 
-/// `rollbackTimeLimitSecs` and its companions, as they are set now.
+/// The current values of the server parameters for rollback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RollbackSettings {
     /// `rollbackTimeLimitSecs`.
     pub limit_secs: i64,
     /// `createRollbackDataFiles`.
     pub write_files: bool,
-    /// `rollbackRemoteOplogQueryBatchSize`: how many of our entries are looked at before the source is asked.
+    /// `rollbackRemoteOplogQueryBatchSize`: how many of our entries are read before the source is asked.
     pub batch_size: usize,
 }
 

@@ -1,7 +1,7 @@
-//! The last entry that our oplog shares with a source's.
+//! Finds the common point: the last entry that our oplog shares with a source's.
 //!
-//! Our entries are looked at from the newest on, in batches; the source is asked for single entries, so that a branch of
-//! a million entries takes some hundred questions instead of a copy of both oplogs.
+//! Our entries are read in batches, newest first, and the source is asked for single entries. So a branch of a
+//! million entries takes a few hundred requests instead of a copy of both oplogs.
 
 use std::ops::Bound;
 
@@ -20,8 +20,8 @@ use crate::{
     },
 };
 
-/// Finds it among our entries from `down_to` on; `None` if the source has none of them. What lies before the source's
-/// oldest entry cannot be told to be shared.
+/// Finds the common point among our entries from `down_to` on; `None` if the source has none of them. Entries before
+/// the source's oldest one are not examined, because nothing shows whether they are shared.
 pub(crate) async fn find(
     store: &Store,
     peer: &Peer,
@@ -49,7 +49,7 @@ pub(crate) async fn find(
     Ok(found)
 }
 
-/// Among entries of which the first is shared.
+/// Finds the last shared entry. The first of `ours` is shared.
 async fn search(
     connection: &mut Connection,
     ours: &[OpTime],
@@ -62,7 +62,7 @@ async fn search(
     Ok(search.last_shared().and_then(|last| ours.get(last)).copied())
 }
 
-/// Our last entries before `end`, ascending.
+/// Our last entries before `end`, in ascending order.
 async fn read(
     store: &Store,
     end: Bound<Timestamp>,

@@ -39,27 +39,28 @@ use crate::{
 /// Called with the reason when the process must end because the disk cannot be trusted any more.
 pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What the data plane asks of the rest of the process.
+/// The interface from the data plane to the rest of the process.
 pub trait Outside: Send + Sync + 'static {
-    /// How patient initial syncs are, as it is set now.
+    /// The current retry settings of initial sync.
     fn patience(&self) -> Patience;
 
-    /// The parameters of rollback, as they are set now.
+    /// The current settings of rollback.
     fn rollback_settings(&self) -> RollbackSettings;
 
-    /// Our state is ROLLBACK: ends user operations, cursors and connections, before anything that they read changes.
+    /// Called when our state has become ROLLBACK. Ends user operations, cursors and connections before any data
+    /// changes.
     fn rollback_begins(&self) -> Interrupted;
 
-    /// Whoever holds a moment after this one holds one that is no more.
+    /// Called when all timestamps after `after` become invalid.
     fn past_is_lost(&self, after: Timestamp);
 }
 
-/// What a change of our state did to operations.
+/// The number of operations that a state change affected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Interrupted {
-    /// Those that were ended.
+    /// Operations that were killed.
     pub killed: i64,
-    /// Those that were let go on.
+    /// Operations that continued.
     pub running: i64,
 }
 

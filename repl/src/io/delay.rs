@@ -189,7 +189,7 @@ impl Delay {
         }
     }
 
-    /// While the guard is held nobody fetches, and nobody cuts the tail.
+    /// Prevents fetching and cutting of the tail while the guard is held.
     pub(crate) async fn hold_still(&self) -> MutexGuard<'_, ()> {
         self.fetching.lock().await
     }

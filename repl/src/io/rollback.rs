@@ -1,14 +1,16 @@
-//! Goes back to where our history parted from the set's, as a mongod does.
+//! Rolls back to the point where our history diverged from the set's, as mongod does.
 //!
 //! ```text
 //!   others see ROLLBACK, user operations end --> common point --> checks        a failure leaves everything as it was
 //!   rollback id + 1 --> index builds stop --> files --> documents back, oplog cut   a failure ends the process
 //!   --> builds resumed --> positions at the common point --> SECONDARY
 //! ```
-//! B1 The rollback id is on disk before the first change: whoever copies from us notices.
-//! B2 Rollback files are on disk before a document goes back.
-//! B3 A store that was left in between shows the whole lost branch or none of it (see `storage::Store::rollback_to`).
-//! B4 Positions read before the end carry the old rollback id, and count for nothing after it.
+//!
+//! B1 The new rollback id is on disk before the first change, so that a member that syncs from us notices the
+//!    rollback.
+//! B2 Rollback files are on disk before any document is restored.
+//! B3 After a crash, the store shows either the whole lost branch or none of it (see `storage::Store::rollback_to`).
+//! B4 Positions that were read before the end of the rollback carry the old rollback id and are ignored afterwards.
 
 mod files;
 mod log;
@@ -50,26 +52,26 @@ pub(crate) struct Rollback {
     pub(crate) delay: Arc<Delay>,
     pub(crate) builds: Arc<IndexBuilds>,
     pub(crate) outside: Arc<dyn Outside>,
-    /// Under which positions are told.
+    /// The rollback id that is reported together with our positions.
     pub(crate) rbid: Arc<AtomicI32>,
     pub(crate) source: HostAndPort,
 }
 
-/// Why a rollback did not come to its end.
+/// The reasons why a rollback failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RollbackError {
-    /// The source could not be asked.
+    /// The source could not be queried.
     #[error(transparent)]
     Source(#[from] FetchError),
-    /// Its oplog is too short, or ours.
+    /// Our oplog or the source's does not reach back to the common point.
     #[error(
         "no entry of our oplog is in that of the sync source: reached the beginning of the shorter one"
     )]
     NoCommonPoint,
-    /// We may not go back, or cannot.
+    /// The rollback is refused or impossible.
     #[error(transparent)]
     Refused(#[from] crate::core::rollback::Refusal),
-    /// From here on nothing can be relied on: the process must end.
+    /// The state of the store is uncertain, so the process must end.
     #[error("{0}")]
     Fatal(String),
 }
@@ -94,7 +96,7 @@ impl RollbackError {
 }
 
 impl Rollback {
-    /// Rolls back and answers the task, unless the process has to end for it.
+    /// Rolls back and reports the result of the task. Returns an error if the process must end.
     pub(crate) async fn run(
         self,
         task: TaskId,
@@ -124,7 +126,7 @@ impl Rollback {
         let snapshot = self.repl.snapshot();
         log::begin(why, snapshot.committed.op_time, &self.source);
         log::interrupted(snapshot.profile, self.outside.rollback_begins());
-        // Nobody cuts the tail of a delayed member meanwhile.
+        // The tail of a delayed member must not be cut during the rollback.
         let delay = Arc::clone(&self.delay);
         let _still = delay.hold_still().await;
         let settings = self.outside.rollback_settings();
@@ -219,7 +221,8 @@ impl Rollback {
         Ok(tally)
     }
 
-    /// B2: synced when it returns. 8.x keeps the lost entries, too, newest first.
+    /// Writes the rollback files; they are synced when this returns (B2). As in 8.x, they include the lost entries,
+    /// newest first.
     fn write_files(&self, mut files: Files, profile: &Profile) -> Result<(), StorageError> {
         log::writing_files();
         let common = files.common().ts;

@@ -10,7 +10,7 @@ use crate::{
     io::{common_point, peer::Peer},
 };
 
-/// Entries looked at before the source is asked.
+/// How many of our entries are read before the source is asked.
 const BATCH: usize = 2_000;
 
 /// Cuts the entries that the source does not have. False if our history diverged before the tail: then a rollback is

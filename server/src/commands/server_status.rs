@@ -252,7 +252,7 @@ fn metrics(node: &Node) -> RawDocumentBuf {
     }
 }
 
-/// Of all changes of state, a rollback alone ends operations here.
+/// The operations affected by the last state change. On this server only a rollback ends operations.
 fn state_transition(node: &Node) -> RawDocumentBuf {
     let last = *node.metrics.rollback.lock();
     let Interrupted { killed, running } = last.unwrap_or_default();

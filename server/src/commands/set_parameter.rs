@@ -55,7 +55,7 @@ async fn run(call: Call) -> Outcome {
     let Some(was) = was else {
         return Err(refused("no option found to set, use help:true to see options ".to_owned()));
     };
-    // A node that halted because of a limit may go on now.
+    // Replication that stopped because of a limit may continue now.
     if let Some(repl) = call.node().repl() {
         repl.try_again("a parameter was set");
     }

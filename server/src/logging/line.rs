@@ -101,7 +101,7 @@ impl Line<'_> {
 /// Longer texts are truncated: what clients send must not fill the disk.
 const TEXT_LEN_MAX: usize = 10 * 1024;
 
-/// A JSON string.
+/// Formats a JSON string.
 pub(super) fn quoted(text: &str) -> String {
     match text.char_indices().find(|(at, _)| *at >= TEXT_LEN_MAX) {
         Some((end, _)) => {
@@ -112,7 +112,8 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// A value of `attr`: text that is a JSON document or array stays one, everything else becomes a string.
+/// Formats a value of `attr`. A text that is a JSON document or array is kept as it is; anything else becomes a
+/// string.
 pub(super) fn attr_value(text: &str) -> String {
     let document =
         text.starts_with(['{', '[']) && serde_json::from_str::<serde_json::Value>(text).is_ok();

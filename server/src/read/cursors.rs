@@ -81,7 +81,7 @@ pub struct Cursor {
     pub reading: Box<dyn Reading>,
 }
 
-/// What a cursor reads from that a rollback has ended.
+/// The source of a cursor that was ended by a rollback.
 struct Ended;
 
 impl Reading for Ended {
@@ -202,7 +202,7 @@ impl Cursors {
         }
     }
 
-    /// Documents go back to an earlier moment: whoever goes on with a cursor is told that it is over.
+    /// Ends all cursors because of a rollback. The next getMore of each fails.
     pub fn end_by_rollback(&self) {
         for slot in self.slots.lock().values_mut() {
             match slot {

@@ -806,7 +806,8 @@ fn a_rollback_tells_what_was_lost() {
     }
 }
 
-/// The lists of new rows are let go up to `stable`, which a restart forgets: what cannot be undone must be known then.
+/// The lists of new rows are removed up to `stable`, which is not stored. After a restart the store must still know
+/// how far it can roll back.
 #[test]
 fn a_rollback_to_before_what_is_kept_for_it_is_refused_after_a_restart_too() {
     for fixture in fixtures() {

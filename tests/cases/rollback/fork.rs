@@ -1,12 +1,13 @@
-//! A set whose history forks: ours and a real hidden member are on the branch that the set gives up.
+//! A set whose history forks: our node and a real hidden member are on the branch that the set gives up.
 //!
 //! ```text
-//!   A, B, C vote; D is a real member, hidden, without vote; U is ours in the same place
+//!   A, B, C vote; D is a real member, hidden, without vote; U is our node, with the same settings as D
 //!   B, C killed | w: 1 on A, D and U have it | A killed, D and U frozen, B and C started | B elected, w: majority
 //!   D and U go on, and roll back
 //! ```
-//! Nothing is cut but by signals, so that no proxy has to know who asks whom. D and U are frozen because B and C would
-//! follow them, as they have more.
+//!
+//! Only signals separate the members, so no proxy is needed. D and U are frozen because B and C would otherwise sync
+//! from them, as their oplogs are longer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,15 +22,15 @@ use tests::servers::Version;
 use tests::wait::{PATIENCE, wait_until};
 use tests::{mongod, understudy};
 
-/// A primary that has lost its majority stays primary for this long.
+/// The election timeout. A primary that has lost its majority stays primary for this long.
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Such a set.
+/// A set with a forked history.
 pub(super) struct Fork {
     pub(super) set: ReplSet,
-    /// The primary of the branch that is lost.
+    /// The primary of the lost branch.
     pub(super) loser: usize,
-    /// Who is made primary of the other one.
+    /// The primary of the branch that stays.
     pub(super) winner: usize,
     pub(super) third: usize,
     /// The real hidden member, if there is one.
@@ -38,7 +39,7 @@ pub(super) struct Fork {
 }
 
 impl Fork {
-    /// A healthy set, all members at the same point.
+    /// Starts a healthy set in which all members have the same entries.
     pub(super) fn new(test: &str, version: Version, with_theirs: bool) -> Result<Self> {
         let mut set = ReplSet::named(test)
             .version(version)
@@ -63,7 +64,7 @@ impl Fork {
         Ok(fork)
     }
 
-    /// Those who roll back.
+    /// The members that roll back.
     pub(super) fn subjects(&self) -> Vec<usize> {
         self.theirs.into_iter().chain([self.ours]).collect()
     }
@@ -72,14 +73,14 @@ impl Fork {
         self.set.node(self.ours)
     }
 
-    /// Writes to everybody, and waits until everybody knows that a majority has it.
+    /// Writes with majority write concern, before the fork.
     pub(super) fn write_shared(&self, db: &str, command: Document) -> Result<()> {
         let reply = self.set.primary()?.run(db, majority(command))?;
         ensure!(!reply.contains_key("writeConcernError"), "{reply}");
         Ok(())
     }
 
-    /// Lets the branch begin that will be lost.
+    /// Begins the branch that will be lost.
     pub(super) fn part(&mut self) -> Result<()> {
         self.write_shared("shop", doc! { "insert": "shared", "documents": [{ "last": true }] })?;
         self.set.await_caught_up()?;
@@ -88,13 +89,13 @@ impl Fork {
         Ok(())
     }
 
-    /// A write of the lost branch.
+    /// Writes on the branch that will be lost.
     pub(super) fn lose(&self, db: &str, mut command: Document) -> Result<Document> {
         command.insert("writeConcern", doc! { "w": 1 });
         self.set.node(self.loser)?.run(db, command)
     }
 
-    /// Waits until all who shall roll back have applied the lost branch.
+    /// Waits until all members that will roll back have applied the lost branch.
     pub(super) fn await_lost(&self) -> Result<()> {
         let goal = applied(self.set.node(self.loser)?)?;
         for index in self.subjects() {
@@ -105,7 +106,8 @@ impl Fork {
         Ok(())
     }
 
-    /// The old primary dies, the others come back and elect; those who shall roll back see nothing of it yet.
+    /// Kills the old primary, starts the other two and lets them elect the new primary. The members that will roll
+    /// back are frozen meanwhile.
     pub(super) fn elect(&mut self) -> Result<()> {
         for index in self.subjects() {
             self.set.node(index)?.freeze()?;
@@ -120,22 +122,23 @@ impl Fork {
             if hello.get_bool("ismaster")? {
                 return Ok(Some(()));
             }
-            // It refuses until it has heard of the third; then it waits for those who cannot tell how far they are.
+            // The step-up is refused until the node has heard from the third member. Then it waits for members that
+            // do not answer, so the catch-up is aborted.
             let stepped = winner.answer("admin", doc! { "replSetStepUp": 1 })?;
             let waits = winner.answer("admin", doc! { "replSetAbortPrimaryCatchUp": 1 })?;
             bail!("{stepped}, {waits}")
         })
     }
 
-    /// A write of the branch that stays. The third may not follow yet: before 8.0 it waits for pings of those who are
-    /// frozen.
+    /// Writes on the branch that stays. The third member may not follow yet: before 8.0 it waits for pings of the
+    /// frozen members.
     pub(super) fn win(&self, db: &str, mut command: Document) -> Result<()> {
         command.insert("writeConcern", doc! { "w": 1 });
         self.set.node(self.winner)?.run(db, command)?;
         Ok(())
     }
 
-    /// Those who shall roll back go on.
+    /// Resumes the members that will roll back.
     pub(super) fn heal(&self) -> Result<()> {
         for index in self.subjects() {
             self.set.node(index)?.thaw()?;
@@ -143,7 +146,7 @@ impl Fork {
         Ok(())
     }
 
-    /// Waits until a member has all that the new primary has.
+    /// Waits until a member has applied everything that the new primary has.
     pub(super) fn await_healed(&self, index: usize) -> Result<()> {
         let goal = applied(self.set.node(self.winner)?)?;
         let node = self.set.node(index)?;
@@ -157,7 +160,8 @@ impl Fork {
         })
     }
 
-    /// Ours holds what the new primary holds: documents, indexes, sessions, counts; and it is whole.
+    /// Checks that our node has the new primary's documents, indexes, sessions and counts, and that its data is
+    /// valid.
     pub(super) fn assert_equal(&self) -> Result<()> {
         let (winner, ours) = (self.set.node(self.winner)?, self.ours()?);
         self.await_healed(self.ours)?;
@@ -170,7 +174,7 @@ impl Fork {
             let only = doc! { "type": "collection" };
             for found in winner.client().database(&db).list_collections().filter(only).run()? {
                 let name = found?.name;
-                // A mongod's own counts may be wrong after kill -9: its documents are counted.
+                // A mongod's own counts may be wrong after kill -9, so its documents are counted.
                 let want = winner.client().database(&db).collection::<Document>(&name);
                 let want = i64::try_from(want.count_documents(doc! {}).run()?)?;
                 let got = ours.run(&db, doc! { "count": &name })?;
@@ -182,7 +186,7 @@ impl Fork {
         Ok(())
     }
 
-    /// The rollback files of ours and of the real member, as sets.
+    /// Checks that our rollback files have the same content as the real member's, in any order.
     pub(super) fn assert_same_files(&self) -> Result<()> {
         let theirs = self.theirs.context("the set has no real hidden member")?;
         let theirs = rollback_files(&self.set.node(theirs)?.data_path())?;
@@ -200,7 +204,7 @@ impl Fork {
         Ok(())
     }
 
-    /// The old primary comes back; the set is whole again.
+    /// Restarts the old primary and waits until it has rolled back, too.
     pub(super) fn finish(mut self) -> Result<()> {
         self.set.expect_log("our history and that of");
         self.set.node_mut(self.loser)?.restart()?;

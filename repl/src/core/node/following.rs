@@ -30,7 +30,7 @@ pub(super) struct Following {
     by_request: bool,
     task: Option<Task>,
     last_task: u64,
-    /// Whose history contradicts ours, and how that was seen.
+    /// The source whose history contradicts ours, and the reason for the log.
     roll_back_to: Option<(SyncSource, String)>,
     denylist: Denylist,
     next_choice_at: Duration,
@@ -438,7 +438,7 @@ impl Node {
                     self.leave_alone(now, host);
                 }
             }
-            // Another member's oplog may reach back further.
+            // Another member's oplog may reach further back.
             Remedy::Resync => {
                 self.warn(format!("rollback with {host} is impossible: {why}"));
                 self.following.next_choice_at = now.mono;

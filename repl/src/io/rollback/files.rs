@@ -1,11 +1,13 @@
-//! Rollback files, where mongod's tools look for them.
+//! Writes rollback files where mongod's tools look for them.
 //!
 //! ```text
 //!   <dbpath>/rollback/<collection UUID>/removed.<time, UTC>.<n>.bson    documents in their last lost version
 //!                                       removed.<time, UTC>.<n>.json    the name of the collection, and the branch
 //!   <dbpath>/rollback/local.oplog.rs/removed.<time, UTC>.<n>.bson       the lost entries, newest first (8.x)
 //! ```
-//! `n` counts the files of one rollback. A mongod leaves it to its log which name a UUID had: the JSON file says it.
+//!
+//! `n` counts the files of one rollback. mongod shows only in its log which collection a UUID belongs to; the JSON
+//! file contains the name.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},
@@ -19,7 +21,7 @@ use storage::{LostDocument, StorageError};
 
 use super::log;
 
-/// What the names say of the branch.
+/// The facts about the rollback that the JSON files contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct About {
     pub(super) rbid: i32,
@@ -38,7 +40,7 @@ pub(super) struct Files {
 
 /// The file that is being written.
 struct Open {
-    /// Its directory below `rollback`: a UUID, or `local.oplog.rs`.
+    /// The name of its directory below `rollback`: a UUID, or `local.oplog.rs`.
     place: String,
     ns: String,
     path: PathBuf,
@@ -46,10 +48,11 @@ struct Open {
     documents: u64,
 }
 
-/// Rows that every member derives for itself have no last version that anybody wrote.
+/// Collections that every member derives from the oplog. Their documents were not written by clients, so they are not
+/// saved.
 const DERIVED: [&str; 3] =
     ["config.transactions", "config.image_collection", "config.system.preimages"];
-/// Where the lost entries go.
+/// The directory for the lost oplog entries.
 const OPLOG: &str = "local.oplog.rs";
 
 impl Files {
@@ -67,7 +70,7 @@ impl Files {
         self.write(OPLOG, OPLOG, entry)
     }
 
-    /// Documents come collection by collection.
+    /// Saves a lost document. The documents of a collection must come one after the other.
     pub(super) fn take(&mut self, lost: &LostDocument) -> Result<(), StorageError> {
         let ns = lost.ns.as_str();
         if DERIVED.contains(&ns) {
@@ -125,7 +128,7 @@ impl Files {
         )
     }
 
-    /// On disk when it returns, with the names of all directories.
+    /// Completes the files. They and their directories are on disk when this returns.
     pub(super) fn finish(mut self) -> Result<(), StorageError> {
         self.close()?;
         if self.next > 0 {
@@ -138,7 +141,7 @@ impl Files {
     }
 }
 
-/// A rollback that was interrupted may have left a file of the same second: it is written anew.
+/// Creates or overwrites a file: an interrupted rollback may have left one of the same second.
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }

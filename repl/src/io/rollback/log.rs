@@ -1,4 +1,4 @@
-//! What a rollback says in the log: mongod's lines, by which alerts and tools find it.
+//! The log lines of a rollback. They equal mongod's, because alerts and tools search for them.
 
 use std::{fmt::Write, path::Path};
 
@@ -77,7 +77,7 @@ pub(super) fn reverted(profile: &Profile, tally: &Tally, common: Timestamp) {
         "Marking to truncate all oplog entries with timestamps greater than common point");
 }
 
-/// All that mongod's summary tells.
+/// The content of mongod's rollback summary.
 pub(super) struct Summary<'a> {
     pub(super) begun: bson::DateTime,
     pub(super) ended: bson::DateTime,
@@ -87,7 +87,7 @@ pub(super) struct Summary<'a> {
     pub(super) branch: Branch,
     pub(super) stable: Timestamp,
     pub(super) tally: &'a Tally,
-    /// 8.x names the collections by their UUIDs, too.
+    /// If true, the summary also lists the collections' UUIDs, as in 8.x.
     pub(super) uuids: bool,
 }
 
@@ -123,7 +123,7 @@ impl Summary<'_> {
     }
 }
 
-/// mongod's thread for it.
+/// The name of the mongod thread that logs these lines.
 const CTX: &str = "BackgroundSync";
 
 pub(super) fn op_time(at: OpTime) -> String {
@@ -151,7 +151,7 @@ fn counts(tally: &Tally) -> String {
     format!("{{{}}}", pairs.join(","))
 }
 
-/// A JSON string.
+/// Formats a JSON string.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
