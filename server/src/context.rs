@@ -90,6 +90,8 @@ pub struct Node {
     pub reply_buffers: Arc<ReplyBuffers>,
     /// The state of scrubs.
     pub scrubs: Scrubs,
+    /// The time and the report of the last backup since the start.
+    pub last_backup: Mutex<Option<(bson::DateTime, RawDocumentBuf)>>,
 }
 
 impl Node {
@@ -130,6 +132,7 @@ impl Node {
             index_filters: IndexFilters::default(),
             reply_buffers: Arc::default(),
             scrubs: Scrubs::default(),
+            last_backup: Mutex::default(),
             settings,
             log,
         }

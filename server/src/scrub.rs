@@ -122,6 +122,9 @@ impl Scrubs {
         if let Some(last) = &state.last {
             section.append(cstr!("last"), shown(last));
         }
+        if let Some(why) = node.store().ok().and_then(Store::damage) {
+            section.append(cstr!("damage"), why.to_string());
+        }
         section
     }
 }

@@ -12,7 +12,7 @@ use tests::node::Node;
 use tests::repl_set::{Member, ReplSet, applied};
 use tests::servers::Version;
 use tests::understudy;
-use tests::wait::PATIENCE;
+use tests::wait::{PATIENCE, wait_until};
 
 /// The output and exit code of a tool.
 struct Said {
@@ -30,14 +30,15 @@ fn tools(args: &[&str], dir: &Path) -> Result<Said> {
 }
 
 /// A set with some history: documents older than our node, deletes, updates and a drop.
-fn set_with_a_past() -> Result<ReplSet> {
-    let mut set = ReplSet::named("people").start()?;
+fn set_with_a_past(name: &str, our_args: &[&str]) -> Result<ReplSet> {
+    let mut set = ReplSet::named(name).start()?;
     let orders: Vec<Document> = (0..300).map(|i| doc! { "_id": i, "n": i % 7 }).collect();
     set.primary()?.run("shop", doc! { "insert": "orders", "documents": orders })?;
     let small = [doc! { "_id": "a", "text": "kept" }];
     set.primary()?.run("shop", doc! { "insert": "small", "documents": small.to_vec() })?;
     set.primary()?.run("shop", doc! { "insert": "gone", "documents": [{ "_id": 1 }] })?;
-    let ours = understudy::options("understudy", Some(set.name()))?;
+    let mut ours = understudy::options("understudy", Some(set.name()))?;
+    ours.args = our_args.iter().map(|arg| (*arg).to_owned()).collect();
     set.add(ours, Member { votes: 0 })?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
     Ok(set)
@@ -45,7 +46,7 @@ fn set_with_a_past() -> Result<ReplSet> {
 
 #[test]
 fn the_tools_answer_as_their_golden_files_say() -> Result<()> {
-    let set = set_with_a_past()?;
+    let set = set_with_a_past("people", &[])?;
     set.await_caught_up()?;
     let primary = set.primary()?;
     let then = applied(primary)?;
@@ -98,6 +99,8 @@ fn the_tools_answer_as_their_golden_files_say() -> Result<()> {
     }
     times_are_local_unless_told(&from, dir.path())?;
     nothing_is_dropped_unasked(&set, &from, &then, dir.path())?;
+    status_tells_and_alarms(&from, dir.path())?;
+    what_was_dropped_is_recovered(&set, &from, dir.path())?;
     a_reader_may_leave(&from, &then, dir.path())?;
     change_streams_are_refused_truly(set.ours()?)?;
     set.finish()
@@ -134,6 +137,69 @@ fn nothing_is_dropped_unasked(set: &ReplSet, from: &str, at: &str, dir: &Path) -
     let done = tools(&[&args[..], &["--yes"]].concat(), dir)?;
     ensure!(done.code == Some(0) && count()? == 300, "{}{}", done.out, done.err);
     Ok(())
+}
+
+fn status_tells_and_alarms(from: &str, dir: &Path) -> Result<()> {
+    let well = tools(&["status", "--from", from, "--disk-min", "0"], dir)?;
+    ensure!(well.code == Some(0), "{:?}\n{}{}", well.code, well.out, well.err);
+    for part in ["SECONDARY of people", "s behind 127.0.0.1:", "of 24h,half", "alarms   none"] {
+        ensure!(well.out.contains(part), "{part} in\n{}", well.out);
+    }
+    let alarm = tools(&["status", "--from", from, "--disk-min", "101", "--json"], dir)?;
+    ensure!(alarm.code == Some(1), "{:?}\n{}{}", alarm.code, alarm.out, alarm.err);
+    let row: serde_json::Value = serde_json::from_str(&alarm.out)?;
+    ensure!(row.pointer("/state").is_some_and(|state| state == "SECONDARY"), "{row}");
+    ensure!(row.pointer("/alarms/0").is_some_and(serde_json::Value::is_string), "{row}");
+    Ok(())
+}
+
+/// Without --to, data is restored to the primary that the node knows.
+fn what_was_dropped_is_recovered(set: &ReplSet, from: &str, dir: &Path) -> Result<()> {
+    let ask =
+        |more: &[&str]| tools(&[&["recover", "--from", from, "shop.gone"], more].concat(), dir);
+    let dry = ask(&["--dry-run"])?;
+    ensure!(dry.code == Some(0), "{:?}\n{}{}", dry.code, dry.out, dry.err);
+    golden::check("recover-dry-run", &dry.out)?;
+    let unasked = ask(&[])?;
+    ensure!(unasked.code == Some(2) && unasked.err.contains("add --yes"), "{}", unasked.err);
+    let done = ask(&["--yes"])?;
+    ensure!(done.code == Some(0), "{:?}\n{}{}", done.code, done.out, done.err);
+    let back = set.primary()?.run("shop", doc! { "count": "gone" })?;
+    ensure!(back.get_i32("n")? == 1, "{back}");
+    Ok(())
+}
+
+/// A small oplog no longer contains the drop and the update, but history does.
+#[test]
+fn what_the_oplog_has_forgotten_is_found_in_history() -> Result<()> {
+    let set = set_with_a_past("forgotten", &["--oplogSize", "1"])?;
+    set.await_caught_up()?;
+    let primary = set.primary()?;
+    primary.run("shop", doc! { "drop": "gone" })?;
+    let update = doc! { "q": { "_id": "a" }, "u": { "$set": { "text": "new" } } };
+    primary.run("shop", doc! { "update": "small", "updates": [update] })?;
+    let then = applied(primary)?;
+    let oplog = set.ours()?.client().database("local").collection::<Document>("oplog.rs");
+    wait_until("the oplog has forgotten", PATIENCE, || {
+        let padded = doc! { "pad": "x".repeat(500_000) };
+        primary.run("load", doc! { "insert": "c", "documents": [padded] })?;
+        set.await_caught_up()?;
+        let first = oplog.find_one(doc! {}).sort(doc! { "$natural": 1 }).run()?;
+        let first = first.context("an entry")?.get_timestamp("ts")?;
+        Ok((first.time > then.time).then_some(()))
+    })?;
+    let dir = tempfile::tempdir().context("a directory")?;
+    let from = format!("mongodb://127.0.0.1:{}", set.ours()?.port());
+    let found = tools(&["find-drop", "--from", &from, "shop"], dir.path())?;
+    ensure!(found.out.contains("collection dropped  shop.gone"), "{}{}", found.out, found.err);
+    let way_back = found.out.split('\'').nth(1).context("a moment")?;
+    let at = tools(&["at", "--from", &from, way_back, "shop.gone"], dir.path())?;
+    ensure!(at.out.contains("           1             14 "), "{}{}", at.out, at.err);
+    let log = tools(&["log", "--from", &from, "shop.small", "\"a\""], dir.path())?;
+    for part in ["\"kept\"", "\"new\"", "before the oplog begins"] {
+        ensure!(log.out.contains(part), "{part} in\n{}{}", log.out, log.err);
+    }
+    set.finish()
 }
 
 /// The reader of the output ends before the tool has written, as with `| head`.

@@ -5,3 +5,4 @@ pub mod complaint;
 pub mod inspect;
 pub mod past;
 pub mod screen;
+pub mod status;

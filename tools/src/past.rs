@@ -15,13 +15,14 @@ mod earlier;
 pub mod export;
 pub mod log;
 mod reach;
+pub mod recover;
 pub mod restore;
 pub mod serve;
 mod source;
 pub mod verify;
 
-pub(crate) use source::long;
 pub use source::{Node, Past};
+pub(crate) use source::{long, number};
 
 use bson::{Bson, doc};
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bson::{RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
+use bson::{DateTime, RawArrayBuf, RawDocumentBuf, raw::cstr, rawdoc};
 use protocol::{ErrorCode, Fields};
 use storage::{BackupError, Checkpoint, CheckpointReport};
 
@@ -55,7 +55,9 @@ fn run(call: &Call) -> Outcome {
         bytes = report.manifest.bytes(), linkedBytes = report.linked_bytes,
         pausedMillis = sizes::long(u64::try_from(report.paused.as_millis()).unwrap_or(u64::MAX)),
         "Backup done");
-    Ok(reply(&shown, &report).into())
+    let reply = reply(&shown, &report);
+    *call.node().last_backup.lock() = Some((DateTime::now(), reply.clone()));
+    Ok(reply.into())
 }
 
 fn reply(path: &str, report: &CheckpointReport) -> RawDocumentBuf {

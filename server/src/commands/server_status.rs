@@ -24,6 +24,7 @@ type Section = (&'static str, fn(&Node) -> RawDocumentBuf);
 /// The sections in mongod's order.
 const SECTIONS: &[Section] = &[
     ("asserts", asserts),
+    ("backups", backups),
     ("connections", connections),
     ("delayedMember", delayed_member),
     ("extra_info", extra_info),
@@ -101,6 +102,19 @@ fn asserts(node: &Node) -> RawDocumentBuf {
         "tripwire": 0,
         "rollovers": 0,
     }
+}
+
+/// The directory for backups, and the last backup since the start.
+fn backups(node: &Node) -> RawDocumentBuf {
+    let mut section = RawDocumentBuf::new();
+    if let Some(root) = &node.settings.backup_root {
+        section.append(cstr!("root"), root.display().to_string());
+    }
+    if let Some((at, report)) = &*node.last_backup.lock() {
+        section.append(cstr!("lastAt"), *at);
+        section.append(cstr!("last"), report.clone());
+    }
+    section
 }
 
 fn connections(node: &Node) -> RawDocumentBuf {

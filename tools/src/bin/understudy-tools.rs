@@ -11,10 +11,12 @@ use tools::{
         at,
         diff::{self, Form},
         drops, export, log,
+        recover::{self, Recover},
         restore::{self, Restore},
         serve, verify,
     },
     screen::{Look, Screen},
+    status::{self, Limits},
 };
 
 /// Reads the past of an Understudy, restores it, exports it, compares it.
@@ -22,7 +24,7 @@ use tools::{
 /// A TIME is 14:03, 'yesterday 14:03', '2026-11-16 12:00' (local time, unless Z, +01:00 or the name of a zone follows),
 /// -15m, -7d (before now; s, m, h, d), 'Timestamp(1794792414,3)' or now.
 ///
-/// Exit codes: 0 fine, 1 differences (diff, verify), 2 trouble.
+/// Exit codes: 0 fine, 1 differences (diff, verify) or alarms (status), 2 trouble.
 #[derive(Debug, Parser)]
 #[command(name = "understudy-tools", version)]
 struct Cli {
@@ -161,6 +163,45 @@ enum Command {
         /// The dbpath.
         dir: PathBuf,
     },
+    /// Find the last drop, mass delete or mass update, show it, and restore the data after confirmation.
+    Recover {
+        #[command(flatten)]
+        from: From,
+        /// The database or collection; default: what was lost last.
+        ns: Option<String>,
+        /// Connection string of the cluster; default: the primary that the node sees.
+        #[arg(long)]
+        to: Option<String>,
+        /// Consider deletes and updates of at least this many documents.
+        #[arg(long, default_value_t = 100)]
+        least: u64,
+        /// The number of the loss to restore; the newest is 1.
+        #[arg(long, default_value_t = 1)]
+        pick: usize,
+        /// Only show what was lost and what would be done.
+        #[arg(long)]
+        dry_run: bool,
+        /// Do not ask for confirmation.
+        #[arg(long)]
+        yes: bool,
+        /// File that records the progress.
+        #[arg(long, default_value = "understudy-restore.json")]
+        state: PathBuf,
+    },
+    /// Show the state of a node. The exit code is 1 if there is an alarm.
+    Status {
+        #[command(flatten)]
+        from: From,
+        /// Repeat every two seconds, until Ctrl-C.
+        #[arg(long)]
+        watch: bool,
+        /// Alarm if the node is more than this many seconds behind the primary.
+        #[arg(long, default_value_t = 60)]
+        lag_max: u64,
+        /// Alarm if less than this percentage of the disk is free.
+        #[arg(long, default_value_t = 10)]
+        disk_min: u64,
+    },
     /// Look into a dbpath that no server is using.
     Inspect(Inspect),
 }
@@ -169,7 +210,7 @@ enum Command {
 enum Answer {
     /// Exit code 0.
     Fine,
-    /// Exit code 1: there are differences.
+    /// Exit code 1: there are differences, or alarms.
     Differs,
 }
 
@@ -209,6 +250,14 @@ fn run(screen: &mut Screen, command: Command) -> Result<Answer> {
         }
         Command::VerifyBackup { dir } => backup::verify(screen, &dir)?,
         Command::Scrub { dir } => backup::scrub(screen, &dir)?,
+        Command::Recover { from, ns, to, least, pick, dry_run, yes, state } => {
+            let from = from.from;
+            recover::run(screen, &Recover { from, to, ns, least, pick, dry_run, yes, state })?;
+        }
+        Command::Status { from, watch, lag_max, disk_min } => {
+            let limits = Limits { lag_secs: lag_max, disk_percent: disk_min };
+            return Ok(equal(status::run(screen, &from.from, limits, watch)?));
+        }
         Command::Inspect(what) => inspect::run(screen, &what)?,
     }
     Ok(Answer::Fine)

@@ -40,8 +40,19 @@ pub fn run(
     let form = if screen.is_json() { Form::Json } else { form };
     let node = Node::connect(from)?;
     let (then, now) = (node.past(screen, then)?, node.past(screen, now)?);
+    between(screen, &then, &now, wanted, form)
+}
+
+/// Like [`run`], for two moments that are already open.
+pub(super) fn between(
+    screen: &mut Screen,
+    then: &Past,
+    now: &Past,
+    wanted: &[String],
+    form: Form,
+) -> Result<bool> {
     if form != Form::Json {
-        for (sign, past) in [("---", &then), ("+++", &now)] {
+        for (sign, past) in [("---", then), ("+++", now)] {
             screen.say(format_args!("{sign} {} ({})", screen.time(past.ts), past.ts))?;
         }
     }
@@ -51,7 +62,7 @@ pub fn run(
             bail!("there was no {name} at either of the two moments");
         }
     }
-    for (at, past) in [&then, &now].into_iter().enumerate() {
+    for (at, past) in [then, now].into_iter().enumerate() {
         for collection in chosen(past, wanted)? {
             if let Some(slot) = names.entry(collection.ns()).or_default().get_mut(at) {
                 *slot = Some(collection);
@@ -63,7 +74,7 @@ pub fn run(
     for (ns, [old, new]) in &names {
         bar.set_message(ns.clone());
         let differ = Differ { form, ns, bar: &bar, added: 0, removed: 0, changed: 0, said: false };
-        equal &= differ.run(screen, [(&then, old.as_ref()), (&now, new.as_ref())])?;
+        equal &= differ.run(screen, [(then, old.as_ref()), (now, new.as_ref())])?;
     }
     bar.finish_and_clear();
     if equal && form != Form::Json {

@@ -192,6 +192,11 @@ impl Loss {
         format!("{time}{until}  {}  {}{documents}", self.what.words(), self.ns)
     }
 
+    /// True if documents were changed and the collection still exists.
+    pub(super) fn is_change(&self) -> bool {
+        matches!(self.what, What::Deletes | What::Updates)
+    }
+
     /// The `--ns` and `--rename` arguments of the `restore` command. If the name is taken, the restored collection
     /// gets another one.
     pub(super) fn names(&self) -> (String, Option<String>) {

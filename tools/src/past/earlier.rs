@@ -1,8 +1,9 @@
 //! Finds drops from before the oplog begins, using history alone.
 //!
-//! By default the node's oplog reaches as far back as its history. With `--oplogSize` it may begin later. Then a
-//! collection that existed at the oldest readable timestamp and does not exist where the oplog begins was dropped in
-//! between. A binary search finds the time. A collection that was both created and dropped in between is not found.
+//! By default the node's oplog reaches as far back as its history. With `--oplogSize` it may begin later. Then the
+//! time before it is divided into pieces. A collection that exists at the beginning of a piece and not at its end was
+//! dropped in that piece, and a binary search finds the time. A collection that was both created and dropped within one
+//! piece is not found.
 
 use anyhow::Result;
 use bson::{Bson, Document, doc};
@@ -10,7 +11,7 @@ use protocol::Timestamp;
 
 use super::{
     drops::{Loss, What},
-    source::Node,
+    source::{Collection, Node, Past},
 };
 
 /// Collections that were dropped after the oldest readable timestamp and before the oplog begins.
@@ -19,28 +20,52 @@ pub(super) fn dropped(node: &Node) -> Result<Vec<Loss>> {
     if oldest >= begin || begin > node.newest() {
         return Ok(Vec::new());
     }
-    // The open connection keeps the oldest timestamp readable during the search.
+    // The open connection keeps the oldest timestamp, and all after it, readable during the search.
     let held = node.at(oldest)?;
+    held.databases()?;
+    let mut from = Catalog::of(node.at(oldest)?)?;
     let mut found = Vec::new();
-    for db in held.databases()? {
-        for collection in held.collections(&db)?.iter().filter(|it| it.has_data()) {
-            let Some(uuid) = collection.uuid else { continue };
+    for piece in 1..=PIECES {
+        let ts = oldest.as_u64() + (begin.as_u64() - oldest.as_u64()) / PIECES * piece;
+        let to =
+            Catalog::of(node.at(if piece == PIECES { begin } else { Timestamp::from_u64(ts) })?)?;
+        for collection in from.gone_in(&to) {
+            let uuid = collection.uuid;
             let there = |ts: Timestamp| -> Result<bool> {
-                let filter: Document = doc! { "info.uuid": Bson::from(uuid) };
+                let filter: Document = doc! { "info.uuid": uuid.map(Bson::from) };
                 let list = doc! { "listCollections": 1, "filter": filter };
-                Ok(!node.list_at(&db, list, ts)?.is_empty())
+                Ok(!node.list_at(&collection.db, list, ts)?.is_empty())
             };
-            if there(begin)? {
-                continue;
-            }
-            let (before, ts) = last_there(oldest, begin, there)?;
-            let documents = held.count(collection).ok();
-            let ns = collection.ns();
-            let what = What::Collection;
+            let (before, ts) = last_there(from.past.ts, to.past.ts, there)?;
+            let documents = node.at(before)?.count(collection).ok();
+            let (ns, what) = (collection.ns(), What::Collection);
             found.push(Loss { what, ns, ts, until: ts, before, documents, of: None });
         }
+        from = to;
     }
     Ok(found)
+}
+
+/// Number of pieces that the time before the oplog is divided into.
+const PIECES: u64 = 32;
+
+/// The collections at a timestamp.
+struct Catalog {
+    past: Past,
+    collections: Vec<Collection>,
+}
+
+impl Catalog {
+    fn of(past: Past) -> Result<Self> {
+        let mut collections = past.chosen(&[])?;
+        collections.retain(|it| it.has_data() && it.uuid.is_some());
+        Ok(Self { past, collections })
+    }
+
+    fn gone_in<'a>(&'a self, later: &Self) -> Vec<&'a Collection> {
+        let there = |uuid| later.collections.iter().any(|it| it.uuid == uuid);
+        self.collections.iter().filter(|it| !there(it.uuid)).collect()
+    }
 }
 
 /// The last timestamp at which the collection existed, and the first at which it did not.
