@@ -90,7 +90,7 @@ pub struct Node {
     pub reply_buffers: Arc<ReplyBuffers>,
     /// The state of scrubs.
     pub scrubs: Scrubs,
-    /// When the last backup since the start was made, and what was reported of it.
+    /// The time and the report of the last backup since the start.
     pub last_backup: Mutex<Option<(bson::DateTime, RawDocumentBuf)>>,
 }
 

@@ -207,6 +207,26 @@ mod tests {
     use bson::rawdoc;
 
     #[test]
+    fn a_program_whose_moment_was_rolled_back_gets_no_other_one_under_its_name() {
+        let pins = Pins::default();
+        let made = |program: &Program, secs: u32| {
+            let ts = Timestamp::new(secs, 1);
+            let pin = Arc::new(Pin { ts, held: Mutex::default(), lost: AtomicBool::new(false) });
+            pins.open.lock().insert(program.clone(), Arc::downgrade(&pin));
+            pin
+        };
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let (early, late) = ((here, vec![1]), (here, vec![2]));
+        let (stays, goes) = (made(&early, 100), made(&late, 200));
+        pins.rollback_begins();
+        pins.past_is_lost(Timestamp::new(150, 1));
+        assert!(!stays.lost.load(Ordering::Relaxed));
+        assert!(goes.lost.load(Ordering::Relaxed), "a connection that stays open is told");
+        assert_eq!(pins.lost.lock().get(&late), Some(&Timestamp::new(200, 1)), "and a new one");
+        assert_eq!(pins.lost.lock().get(&early), None);
+    }
+
+    #[test]
     fn an_app_name_that_begins_with_an_at_sign_is_a_moment_unless_it_is_a_package() {
         let named = |name: &str| RawDoc::from(rawdoc! { "application": { "name": name } });
         assert_eq!(wanted(&named("@-15m")), Some("-15m"));

@@ -568,6 +568,14 @@ fn a_scrub_names_every_file_that_has_a_checksum_and_changes_nothing() {
     let (fixture, _) = Fixture::small();
     let whole = storage::scrub(&fixture.path(), &mut |_| true).unwrap();
     assert!(whole.damaged.is_empty() && whole.complete && whole.files > 10, "{whole:?}");
+    let since = std::time::Instant::now();
+    let large = storage::scrub(&Fixture::sealed().path(), &mut |_| true).unwrap();
+    println!(
+        "{} bytes of tables and blob files, with journals, in {:?}",
+        large.bytes,
+        since.elapsed()
+    );
+    assert!(large.is_whole(), "{large:?}");
     let stopped = storage::scrub(&fixture.path(), &mut |_| false).unwrap();
     assert!(!stopped.complete && stopped.damaged.is_empty(), "{stopped:?}");
     for (name, len) in needed(&fixture.path()) {

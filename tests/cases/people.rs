@@ -153,7 +153,7 @@ fn status_tells_and_alarms(from: &str, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// To the primary that the node sees: nobody has to name it.
+/// Without --to, data is restored to the primary that the node knows.
 fn what_was_dropped_is_recovered(set: &ReplSet, from: &str, dir: &Path) -> Result<()> {
     let ask =
         |more: &[&str]| tools(&[&["recover", "--from", from, "shop.gone"], more].concat(), dir);
@@ -169,7 +169,7 @@ fn what_was_dropped_is_recovered(set: &ReplSet, from: &str, dir: &Path) -> Resul
     Ok(())
 }
 
-/// A small oplog has forgotten the drop and the update; history has not.
+/// A small oplog no longer contains the drop and the update, but history does.
 #[test]
 fn what_the_oplog_has_forgotten_is_found_in_history() -> Result<()> {
     let set = set_with_a_past("forgotten", &["--oplogSize", "1"])?;

@@ -1,7 +1,7 @@
-//! `status`: one screen that says how a node is, and an exit code for alerting.
+//! `status`: shows the state of a node on one screen, with an exit code for alerting.
 //!
-//! What the node says of itself is asked once ([`Found::ask`]); what is printed and what is an alarm is decided on
-//! that alone ([`Found::report`]).
+//! [`Found::ask`] queries the node. [`Found::report`] decides from the result alone what is printed and what is an
+//! alarm.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::{
     screen::{Paint, Screen, count, grouped},
 };
 
-/// What is an alarm.
+/// The limits beyond which there is an alarm.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Seconds behind the primary.
+    /// Maximum seconds behind the primary.
     pub lag_secs: u64,
-    /// Percent of the disk that must be free.
+    /// Minimum percentage of the disk that must be free.
     pub disk_percent: u64,
 }
 
-/// How often `--watch` looks.
+/// The interval of `--watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
-/// Clears the screen and goes to its first line.
+/// Clears the screen and moves to its first line.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// Prints the state of a node, again and again if it is watched. True if there is no alarm.
+/// Prints the state of a node, repeatedly with `watch`. True if there is no alarm.
 pub fn run(screen: &mut Screen, from: &str, limits: Limits, watch: bool) -> Result<bool> {
     loop {
         let report = Found::ask(from)?.report(limits, |ts| screen.time(ts));
@@ -44,11 +44,11 @@ pub fn run(screen: &mut Screen, from: &str, limits: Limits, watch: bool) -> Resu
     }
 }
 
-/// What a node says of itself.
+/// The replies of a node to the status commands.
 #[derive(Debug, Default)]
 struct Found {
     server: Document,
-    /// Nothing, if it is not a member of a set.
+    /// `None` if the node is not a member of a set.
     set: Option<Document>,
     oplog: Document,
     oplog_begin: Option<Timestamp>,
@@ -62,7 +62,7 @@ impl Found {
         Ok(Self {
             server: run("admin", doc! { "serverStatus": 1 })?,
             set: run("admin", doc! { "replSetGetStatus": 1 }).ok(),
-            // A node that copies its data first has no oplog to show.
+            // A node in initial sync has no oplog to show yet.
             oplog: run("local", doc! { "collStats": "oplog.rs" }).unwrap_or_default(),
             oplog_begin: node.oplog_begin().unwrap_or_default(),
             database: run("local", doc! { "dbStats": 1 }).unwrap_or_default(),
@@ -79,7 +79,7 @@ impl Found {
         report
     }
 
-    /// Who it is, and how far behind.
+    /// Reports the identity of the node and its lag.
     fn member(&self, report: &mut Report, limits: Limits) {
         let host = self.server.get_str("host").unwrap_or("?");
         let version = self.server.get_str("version").unwrap_or("?");
@@ -132,7 +132,7 @@ impl Found {
         delayed.and_then(|it| number(it.get("secondaryDelaySecs")).ok()).unwrap_or(0)
     }
 
-    /// How far back it can be read.
+    /// Reports how far back the node can be read.
     fn window(&self, report: &mut Report, time: &impl Fn(Timestamp) -> String) {
         let Ok(window) = self.server.get_document("historyWindow") else { return };
         let of = |name: &str| number(window.get(name)).unwrap_or(0);
@@ -154,7 +154,7 @@ impl Found {
         );
         report.row.insert("windowSecs", long(reach));
         report.row.insert("windowBytes", long(bytes));
-        // As the node's own warning has it: nine tenths of the size are used.
+        // The same limit as for the node's own warning: nine tenths of the size are used.
         if most.is_some_and(|max| old.saturating_mul(10) >= max.saturating_mul(9)) {
             report.alarm(format!(
                 "the history window is being cut by its size: raise it by setParameter historyWindow (now {wanted})"
@@ -178,7 +178,7 @@ impl Found {
         report.row.insert("oplogBytes", long(bytes));
     }
 
-    /// Memory, connections and disk.
+    /// Reports memory, connections and disk.
     fn machine(&self, report: &mut Report, limits: Limits) {
         let of = |section: &str, name: &str| {
             let section = self.server.get_document(section).ok();
@@ -202,7 +202,7 @@ impl Found {
         }
     }
 
-    /// Damage and backups.
+    /// Reports damage and backups.
     fn safety(&self, report: &mut Report) {
         let scrub = self.server.get_document("scrub").cloned().unwrap_or_default();
         let date = |doc: &Document, name: &str| doc.get_datetime(name).ok().map(day);
@@ -244,7 +244,7 @@ impl Found {
     }
 }
 
-/// What is printed.
+/// The output of `status`.
 #[derive(Debug, Default)]
 struct Report {
     lines: Vec<(&'static str, String)>,
@@ -288,7 +288,7 @@ fn documents<'a>(doc: &'a Document, name: &str) -> Vec<&'a Document> {
     list.iter().filter_map(Bson::as_document).collect()
 }
 
-/// `3d 4h`, `12m 5s`: the two largest units.
+/// Formats a duration by its two largest units, such as `3d 4h` or `12m 5s`.
 fn span(secs: u64) -> String {
     let units = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
     let mut rest = secs;
@@ -305,7 +305,7 @@ fn span(secs: u64) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// `1.5 GiB`.
+/// Formats a size, such as `1.5 GiB`.
 fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
@@ -381,7 +381,7 @@ backups  the last at 2026-11-16T09:06:40Z to /backups/monday, 1.8 GiB
         assert_eq!(shown(&found()), want);
     }
 
-    /// Whether a change of what the node says raises an alarm with these words.
+    /// Each change of the node's replies raises an alarm with the expected text.
     #[test]
     fn every_alarm_is_raised() {
         let alarm = |change: &dyn Fn(&mut Found), says: &str| {

@@ -279,12 +279,12 @@ fn collection(geometries: Value<'_>, found: &mut Geometry) -> Parsed<()> {
     Ok(())
 }
 
-/// Which of the two areas that a ring bounds is meant.
+/// Which of the two areas on the sphere that a ring bounds is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Winding {
-    /// The smaller one.
+    /// The smaller area.
     Any,
-    /// The one on the left of the ring.
+    /// The area on the left of the ring.
     Strict,
 }
 

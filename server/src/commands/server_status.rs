@@ -104,7 +104,7 @@ fn asserts(node: &Node) -> RawDocumentBuf {
     }
 }
 
-/// Where backups go, and the last one since the start.
+/// The directory for backups, and the last backup since the start.
 fn backups(node: &Node) -> RawDocumentBuf {
     let mut section = RawDocumentBuf::new();
     if let Some(root) = &node.settings.backup_root {

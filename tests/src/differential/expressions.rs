@@ -399,17 +399,29 @@ impl Random {
     }
 
     fn shaped_array(&mut self, depth: u32) -> Document {
+        // CURRENT as a variable changes what a plain path means.
+        let (name, value, below) = match depth % 2 {
+            0 => ("CURRENT", "$$CURRENT", "$a"),
+            _ => ("m", "$$m", "$$m"),
+        };
         match self.below(9) {
             0 => {
-                doc! { "$map": { "input": self.expression_of(Array, depth), "as": "m", "in": { "$type": "$$m" } } }
+                doc! { "$map": { "input": self.expression_of(Array, depth), "as": name, "in": { "$type": below } } }
             }
             1 => doc! { "$filter": {
-                "input": self.expression_of(Array, depth), "as": "f",
-                "cond": { self.pick(&["$gt", "$eq", "$ne", "$lte"]): ["$$f", self.leaf(Any)] },
+                "input": self.expression_of(Array, depth), "as": name,
+                "cond": { self.pick(&["$gt", "$eq", "$ne", "$lte"]): [value, self.leaf(Any)] },
                 "limit": self.int(1, 4),
             } },
             2 => {
-                doc! { "$sortArray": { "input": self.expression_of(Array, depth), "sortBy": self.pick(&[1, -1]) } }
+                let input = self.expression_of(Array, depth);
+                let way = self.pick(&[1, -1]);
+                let by = if depth.is_multiple_of(2) {
+                    Bson::from(doc! { "a": way })
+                } else {
+                    way.into()
+                };
+                doc! { "$sortArray": { "input": input, "sortBy": by } }
             }
             3 => doc! { "$zip": {
                 "inputs": [self.expression_of(Array, depth), self.expression_of(Array, depth)],

@@ -158,8 +158,11 @@ impl Random {
             26 if !growing.inner => self.graph(growing),
             21 => self.bucket(growing),
             22 => {
+                // `$$ROOT` stays the whole document while sub-documents are looked at.
+                let test =
+                    doc! { "$and": [self.safe_expression(1), { "$ne": ["$$ROOT.a", "$b"] }] };
                 growing.push(doc! { "$redact": { "$cond": [
-                    self.safe_expression(1), self.pick(&["$$DESCEND", "$$KEEP"]), "$$PRUNE",
+                    test, self.pick(&["$$DESCEND", "$$KEEP"]), "$$PRUNE",
                 ] } });
                 // `$$DESCEND` removes the `_id` of some documents, which then sort as equal.
                 growing.unique = false;
@@ -176,6 +179,8 @@ impl Random {
     fn group(&mut self, growing: &mut Growing) {
         let id = match self.below(6) {
             0 => Bson::Null,
+            // One field alone groups by its value, and there what is missing is null.
+            1 if growing.ordered => Bson::Document(doc! { "x": self.plain_expression(1) }),
             1 => Bson::Document(doc! { "x": self.plain_expression(1), "y": "$a" }),
             2 => self.plain_expression(2),
             _ => Bson::String(format!("${}", self.pick(&["a", "c", "n", "d"]))),

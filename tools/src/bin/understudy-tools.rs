@@ -163,7 +163,7 @@ enum Command {
         /// The dbpath.
         dir: PathBuf,
     },
-    /// Find what was dropped, deleted or updated in masses, show it, and bring it back after a yes.
+    /// Find the last drop, mass delete or mass update, show it, and restore the data after confirmation.
     Recover {
         #[command(flatten)]
         from: From,
@@ -172,33 +172,33 @@ enum Command {
         /// Connection string of the cluster; default: the primary that the node sees.
         #[arg(long)]
         to: Option<String>,
-        /// Deletes and updates of so many documents at a time count.
+        /// Consider deletes and updates of at least this many documents.
         #[arg(long, default_value_t = 100)]
         least: u64,
-        /// Which of the losses that are found, the newest being 1.
+        /// The number of the loss to restore; the newest is 1.
         #[arg(long, default_value_t = 1)]
         pick: usize,
         /// Only show what was lost and what would be done.
         #[arg(long)]
         dry_run: bool,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
-        /// File that keeps how far the restore is.
+        /// File that records the progress.
         #[arg(long, default_value = "understudy-restore.json")]
         state: PathBuf,
     },
-    /// Show how a node is; the exit code is 1 if there is an alarm.
+    /// Show the state of a node. The exit code is 1 if there is an alarm.
     Status {
         #[command(flatten)]
         from: From,
-        /// Look again every two seconds, until Ctrl-C.
+        /// Repeat every two seconds, until Ctrl-C.
         #[arg(long)]
         watch: bool,
-        /// Seconds behind the primary that are an alarm.
+        /// Alarm if the node is more than this many seconds behind the primary.
         #[arg(long, default_value_t = 60)]
         lag_max: u64,
-        /// Percent of the disk that must be free.
+        /// Alarm if less than this percentage of the disk is free.
         #[arg(long, default_value_t = 10)]
         disk_min: u64,
     },

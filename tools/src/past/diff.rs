@@ -43,7 +43,7 @@ pub fn run(
     between(screen, &then, &now, wanted, form)
 }
 
-/// The same for two moments that are known.
+/// Like [`run`], for two moments that are already open.
 pub(super) fn between(
     screen: &mut Screen,
     then: &Past,

@@ -192,7 +192,7 @@ impl Loss {
         format!("{time}{until}  {}  {}{documents}", self.what.words(), self.ns)
     }
 
-    /// Documents were changed, and the collection is still there.
+    /// True if documents were changed and the collection still exists.
     pub(super) fn is_change(&self) -> bool {
         matches!(self.what, What::Deletes | What::Updates)
     }

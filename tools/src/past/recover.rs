@@ -1,4 +1,4 @@
-//! `recover`: finds what was lost, shows it, and brings it back after a yes.
+//! `recover`: finds what was lost, shows it, and restores it after confirmation.
 
 use std::path::PathBuf;
 
@@ -13,30 +13,30 @@ use super::{
 };
 use crate::screen::{Screen, count};
 
-/// What to look for, and where to bring it.
+/// The options of `recover`.
 pub struct Recover {
-    /// The node.
+    /// The node to read from.
     pub from: String,
-    /// The cluster; the node's primary, if none is named.
+    /// The cluster to restore to; by default the node's primary.
     pub to: Option<String>,
-    /// A database or collection; what was lost last, if none is named.
+    /// The database or collection; by default the most recent loss.
     pub ns: Option<String>,
-    /// Mass changes of so many documents count.
+    /// Mass changes of at least this many documents are considered.
     pub least: u64,
-    /// Which of what was found, the newest being 1.
+    /// The number of the loss to restore; the newest is 1.
     pub pick: usize,
     /// Only show what was lost and what would be done.
     pub dry_run: bool,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     pub yes: bool,
-    /// Where the restore keeps how far it is.
+    /// The file that records the progress of the restore.
     pub state: PathBuf,
 }
 
-/// So many documents of what was lost are shown.
+/// The number of lost documents that are shown.
 const SHOWN: usize = 3;
 
-/// Finds, shows, asks, restores.
+/// Finds and shows a loss, asks for confirmation and restores it.
 pub fn run(screen: &mut Screen, what: &Recover) -> Result<()> {
     let node = Node::connect(&what.from)?;
     let mut found = drops::find(&node, what.ns.as_deref(), what.least)?;
@@ -91,7 +91,7 @@ pub fn run(screen: &mut Screen, what: &Recover) -> Result<()> {
     restore::run(screen, &restore)
 }
 
-/// What was there before: some documents, and for a mass change the numbers.
+/// Shows some of the lost documents, or for a mass change the number of differences.
 fn show(screen: &mut Screen, node: &Node, loss: &Loss) -> Result<()> {
     let before = node.at(loss.before)?;
     if loss.is_change() {

@@ -806,6 +806,45 @@ fn the_only_source_is_tried_again_soon_and_another_one_at_once() {
 }
 
 #[test]
+fn a_rollback_whose_source_dies_is_tried_with_the_next_one() {
+    let mut bench = Bench::following();
+    bench.tell(DataEvent::Progress { rbid: 1, positions: positions(120, 120, 120) });
+    let (task, _) = bench.task();
+    bench.tell(DataEvent::FollowEnded { task, remedy: Remedy::RollBack, why: String::new() });
+    let (task, _) = bench.task();
+    let why = "the connection broke".to_owned();
+    bench.tell(DataEvent::RollbackFailed { task, remedy: Remedy::Retry, why });
+    assert_eq!(bench.state(), MemberState::Secondary, "as a mongod, on the lost branch");
+    let snapshot = bench.node.snapshot();
+    assert_eq!((snapshot.rbid, snapshot.positions), (1, positions(120, 120, 120)));
+    bench.fail(PRIMARY);
+    bench.reply(OTHER, Ok(reply(1, 130, 2)));
+    bench.pass(2);
+    let (next, action) = bench.task();
+    assert_ne!(next, task);
+    assert!(
+        matches!(action, DataAction::Follow { source, .. } if source.host.to_string() == OTHER)
+    );
+}
+
+#[test]
+fn without_a_common_point_with_anybody_it_is_too_stale() {
+    let mut bench = Bench::following();
+    for _ in 0..2 {
+        bench.hear(OTHER, 2, 200);
+        let (task, _) = bench.task();
+        bench.tell(DataEvent::FollowEnded { task, remedy: Remedy::RollBack, why: String::new() });
+        let (task, action) = bench.task();
+        assert!(matches!(action, DataAction::RollBack { .. }));
+        let why = "no entry is shared".to_owned();
+        bench.tell(DataEvent::RollbackFailed { task, remedy: Remedy::Resync, why });
+    }
+    bench.pass(1);
+    assert_eq!(bench.state(), MemberState::Recovering);
+    assert!(bench.node.snapshot().past_only, "the past can be read");
+}
+
+#[test]
 fn a_rollback_that_cannot_be_done_is_recovering_until_an_operator_acts() {
     let mut bench = Bench::following();
     let (task, _) = bench.task();
