@@ -48,6 +48,25 @@ fn make(dbpath: &Path) {
     store.put_vote(&rawdoc! { "term": 4i64, "candidateIndex": 1i64 }).unwrap();
 }
 
+/// Completions and manual pages name every command, and `--version` tells the version.
+#[test]
+fn completions_manual_pages_and_the_version_are_there() {
+    let run = |args: &[&str]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_understudy-tools")).args(args).output().unwrap();
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    for shell in ["bash", "zsh", "fish"] {
+        let completions = run(&["completions", shell]);
+        assert!(completions.contains("find-drop") && completions.contains("recover"), "{shell}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    run(&["man", dir.path().to_str().unwrap()]);
+    let page = std::fs::read_to_string(dir.path().join("understudy-tools-recover.1")).unwrap();
+    assert!(page.contains("dry\\-run"), "{page}");
+    assert!(run(&["--version"]).starts_with("understudy-tools 0."));
+}
+
 fn inspect(args: &[&str]) -> (bool, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_understudy-tools"))
         .arg("inspect")

@@ -1,6 +1,7 @@
 //! Parses the command line with clap, with mongod's error texts.
 
-use clap::{Arg, ArgAction, ArgMatches, Command, error::ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, Command, error::ErrorKind, value_parser};
+use clap_complete::Shell;
 
 use super::{
     ConfigError,
@@ -19,6 +20,17 @@ pub(super) fn parse(argv: &[String]) -> Result<Flags, ConfigError> {
         Ok(matches) => matches,
         Err(err) => return translate(&err, argv),
     };
+    if let Some(shell) = matches.get_one::<Shell>(COMPLETIONS) {
+        let mut text = Vec::new();
+        clap_complete::generate(*shell, &mut command(), "understudy", &mut text);
+        return Ok(Flags::Print(String::from_utf8_lossy(&text).into_owned()));
+    }
+    if matches.get_flag(MAN_PAGE) {
+        let mut text = Vec::new();
+        let page = clap_mangen::Man::new(command()).render(&mut text);
+        page.map_err(|error| ConfigError::CommandLine(error.to_string()))?;
+        return Ok(Flags::Print(String::from_utf8_lossy(&text).into_owned()));
+    }
     let mut given = Given::default();
     for opt in OPTIONS.iter().filter(|opt| !opt.flag.is_empty()) {
         take(&matches, opt, &mut given);
@@ -70,15 +82,23 @@ fn expand_v(arg: &str) -> String {
 fn command() -> Command {
     let mut command = Command::new("understudy")
         .about("A hidden member of a MongoDB replica set, with the past readable")
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(env!("UNDERSTUDY_VERSION"))
         .disable_help_subcommand(true)
         .args_override_self(true)
         .override_usage("understudy [options]");
     for opt in OPTIONS.iter().filter(|opt| !opt.flag.is_empty()) {
         command = command.arg(arg(opt));
     }
+    let shell = Arg::new(COMPLETIONS).long(COMPLETIONS).value_parser(value_parser!(Shell));
+    let man = Arg::new(MAN_PAGE).long(MAN_PAGE).action(ArgAction::SetTrue);
     command
+        .arg(shell.value_name("shell").help("Print the completions for a shell, and leave"))
+        .arg(man.help("Print the manual page, and leave"))
 }
+
+/// Options of our own that print something instead of starting.
+const COMPLETIONS: &str = "completions";
+const MAN_PAGE: &str = "manPage";
 
 fn arg(opt: &'static Opt) -> Arg {
     let arg = Arg::new(opt.flag).long(opt.flag).help(opt.help);

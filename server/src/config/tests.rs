@@ -278,3 +278,14 @@ fn everything_that_is_wrong_is_told_at_once() {
     }
     assert_eq!(text.lines().count(), 6, "{text}");
 }
+
+#[test]
+fn completions_and_the_manual_page_are_printed() {
+    let printed = |args: &[&str]| match parse(&argv(args)) {
+        Ok(Asked::Print(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    assert!(printed(&["--completions", "bash"]).contains("--historyWindow"));
+    assert!(printed(&["--manPage"]).contains("historyWindow"));
+    assert!(printed(&["--version"]).starts_with("understudy 0."));
+}

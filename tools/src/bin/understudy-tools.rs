@@ -2,8 +2,8 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use anyhow::{Context, Result};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use tools::{
     backup, complaint,
     inspect::{self, Inspect},
@@ -26,7 +26,7 @@ use tools::{
 ///
 /// Exit codes: 0 fine, 1 differences (diff, verify) or alarms (status), 2 trouble.
 #[derive(Debug, Parser)]
-#[command(name = "understudy-tools", version)]
+#[command(name = "understudy-tools", version = env!("UNDERSTUDY_VERSION"))]
 struct Cli {
     #[command(flatten)]
     look: Look,
@@ -204,6 +204,16 @@ enum Command {
     },
     /// Look into a dbpath that no server is using.
     Inspect(Inspect),
+    /// Print the completions for a shell; source them, or put them where the shell looks.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory.
+    Man {
+        /// The directory, such as /usr/local/share/man/man1.
+        dir: PathBuf,
+    },
 }
 
 /// The result of a command, which determines the exit code.
@@ -259,6 +269,15 @@ fn run(screen: &mut Screen, command: Command) -> Result<Answer> {
             return Ok(equal(status::run(screen, &from.from, limits, watch)?));
         }
         Command::Inspect(what) => inspect::run(screen, &what)?,
+        Command::Completions { shell } => {
+            // Generated as a whole first: the generator does not survive a reader that leaves.
+            let mut text = Vec::new();
+            let mut command = Cli::command();
+            clap_complete::generate(shell, &mut command, "understudy-tools", &mut text);
+            screen.out().write_all(&text)?;
+        }
+        Command::Man { dir } => clap_mangen::generate_to(Cli::command(), &dir)
+            .with_context(|| format!("write manual pages into {}", dir.display()))?,
     }
     Ok(Answer::Fine)
 }
