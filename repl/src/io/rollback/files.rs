@@ -54,6 +54,8 @@ const DERIVED: [&str; 3] =
     ["config.transactions", "config.image_collection", "config.system.preimages"];
 /// The directory for the lost oplog entries.
 const OPLOG: &str = "local.oplog.rs";
+/// The extension of a file until it is complete: tools cannot read part of a BSON file.
+const UNFINISHED: &str = "unfinished";
 
 impl Files {
     pub(super) fn new(directory: &Path, now: bson::DateTime, about: About) -> Self {
@@ -98,7 +100,8 @@ impl Files {
         if place != OPLOG {
             log::file(ns, place, &path);
         }
-        let file = BufWriter::new(create(&path).map_err(at(&path))?);
+        let unfinished = path.with_extension(UNFINISHED);
+        let file = BufWriter::new(create(&unfinished).map_err(at(&unfinished))?);
         let (place, ns) = (place.to_owned(), ns.to_owned());
         Ok(Open { place, ns, path, file, documents: 0 })
     }
@@ -107,6 +110,8 @@ impl Files {
         let Some(mut open) = self.open.take() else { return Ok(()) };
         let synced = open.file.flush().and_then(|()| open.file.get_ref().sync_all());
         synced.map_err(at(&open.path))?;
+        let unfinished = open.path.with_extension(UNFINISHED);
+        std::fs::rename(&unfinished, &open.path).map_err(at(&unfinished))?;
         let names = open.path.with_extension("json");
         let text = self.names(&open);
         let written = create(&names)
