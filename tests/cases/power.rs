@@ -91,6 +91,8 @@ fn round(seed: u64) -> Result<(Enemy, Outcome, Lost)> {
     let version = *VERSIONS.iter().cycle().nth(place / ENEMIES.len()).context("a version")?;
     let mut set = ReplSet::named("power").version(version).ours_hidden(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.primary()?.run("shop", doc! { "create": "kept" })?;
+    set.await_caught_up()?;
     let disk = Disk::below(&set.ours()?.data_path(), &set.scratch().path().join("disk"))?;
     set.ours_mut()?.stop()?;
     *set.ours_mut()?.environment_mut() = disk.environment(plan(enemy, &mut rng))?;
