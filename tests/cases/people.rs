@@ -115,7 +115,11 @@ fn times_are_local_unless_told(from: &str, dir: &Path) -> Result<()> {
         let text = |bytes| String::from_utf8(bytes).context("what it said");
         Ok(Said { code: None, out: text(output.stdout)?, err: text(output.stderr)? })
     };
-    let local = ask(&["at", "-0s"])?;
+    // In the second in which the history window begins, -0s lies before it.
+    let local = wait_until("this second can be read", PATIENCE, || {
+        let said = ask(&["at", "-0s"])?;
+        Ok((!said.out.is_empty()).then_some(said))
+    })?;
     ensure!(local.out.starts_with("at 20") && local.out.contains("+05:30 ("), "{}", local.out);
     ensure!(local.err.contains("Asia/Kolkata"), "{}", local.err);
     let utc = ask(&["at", "--utc", "--quiet", "-0s"])?;
@@ -160,6 +164,8 @@ fn what_was_dropped_is_recovered(set: &ReplSet, from: &str, dir: &Path) -> Resul
     let dry = ask(&["--dry-run"])?;
     ensure!(dry.code == Some(0), "{:?}\n{}{}", dry.code, dry.out, dry.err);
     golden::check("recover-dry-run", &dry.out)?;
+    let rows = ask(&["--dry-run", "--json"])?;
+    golden::check("recover-dry-run-json", &rows.out)?;
     let unasked = ask(&[])?;
     ensure!(unasked.code == Some(2) && unasked.err.contains("add --yes"), "{}", unasked.err);
     let done = ask(&["--yes"])?;

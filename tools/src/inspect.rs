@@ -42,6 +42,9 @@ enum What {
 
 /// Prints the content of a dbpath that no server is using.
 pub fn run(screen: &mut Screen, args: &Inspect) -> anyhow::Result<()> {
+    if screen.is_json() {
+        bail!("inspect prints text only; leave --json out");
+    }
     if !args.dbpath.join("FORMAT").exists() {
         bail!("{} is not a dbpath of this program: it has no FORMAT file", args.dbpath.display());
     }

@@ -72,12 +72,12 @@ pub fn run(screen: &mut Screen, what: &Restore) -> Result<()> {
         } else {
             ""
         };
-        screen.say(format_args!(
-            "  {} -> {}, {}{note}",
-            step.from.ns(),
-            step.ns(),
-            step.amount()
-        ))?;
+        let row = doc! {
+            "from": step.from.ns(), "to": step.ns(), "documents": long(step.documents),
+            "note": note.trim(),
+        };
+        let text = format!("  {} -> {}, {}{note}", step.from.ns(), step.ns(), step.amount());
+        screen.row(&row, text)?;
     }
     if !in_the_way.is_empty() && !what.drop {
         bail!(
