@@ -1,4 +1,4 @@
-//! An unreliable disk: a fault-injecting libc below the real binary, in a real set with w: 2 writers.
+//! An unreliable disk: a fault-injecting libc below the real binary, in a real set with writers of w: 2, j: true.
 //!
 //! Each round the primary is suspended, our node dies (killed, or because of its disk), the power is cut, and the
 //! node starts alone. Everything it acknowledged must be there, except after syncs that lied. In that case the node
@@ -91,6 +91,8 @@ fn round(seed: u64) -> Result<(Enemy, Outcome, Lost)> {
     let version = *VERSIONS.iter().cycle().nth(place / ENEMIES.len()).context("a version")?;
     let mut set = ReplSet::named("power").version(version).ours_hidden(1).start()?;
     set.await_state(set.ours()?, "SECONDARY", PATIENCE)?;
+    set.primary()?.run("shop", doc! { "create": "kept" })?;
+    set.await_caught_up()?;
     let disk = Disk::below(&set.ours()?.data_path(), &set.scratch().path().join("disk"))?;
     set.ours_mut()?.stop()?;
     *set.ours_mut()?.environment_mut() = disk.environment(plan(enemy, &mut rng))?;
@@ -176,7 +178,8 @@ fn write(stop: &AtomicBool, port: u16, writer: u32, acknowledged: &Mutex<HashSet
         }
         let id = format!("{writer} {i}");
         let document = doc! { "_id": &id, "n": i % 7, "filler": &filler };
-        let concern = doc! { "w": 2, "wtimeout": 2_000 };
+        // Without `j` a write is acknowledged before it is synced, here as on a mongod.
+        let concern = doc! { "w": 2, "j": true, "wtimeout": 2_000 };
         let insert = doc! { "insert": "kept", "documents": [document], "writeConcern": concern };
         let reply = driver::run(&client, "shop", insert);
         if reply.is_ok_and(|reply| !reply.contains_key("writeConcernError"))
