@@ -1,6 +1,6 @@
 //! Starts and ends the server.
 
-use std::{io::Write, process::ExitCode, sync::Arc, time::Duration};
+use std::{io::Write, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use bson::oid::ObjectId;
@@ -221,6 +221,12 @@ fn connect_options(
     ConnectOptions { authenticator: member, tls, ..ConnectOptions::default() }
 }
 
+/// The size that a mongod gives its oplog: 5% of the free disk, at least 990 MB, at most 50 GB.
+fn default_oplog_bytes(db_path: &Path) -> u64 {
+    let free = rustix::fs::statvfs(db_path).map_or(0, |disk| disk.f_bavail * disk.f_frsize);
+    (free / 20).clamp(990 << 20, 50 << 30)
+}
+
 fn open_store(settings: &Settings) -> anyhow::Result<Store> {
     let mut options = StoreOptions {
         engine: settings.storage_engine.parse().map_err(anyhow::Error::msg)?,
@@ -233,8 +239,10 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
         options.cache_bytes = bytes;
     }
     options.oplog_min_retention = settings.oplog_min_retention;
-    // Unless the operator has set a size, the oplog covers the whole readable history.
-    options.oplog_follows_history = settings.oplog_size_mb.is_none();
+    // Unless the operator has set a size, the oplog covers the whole readable history, as far as there is room.
+    if settings.oplog_size_mb.is_none() {
+        options.oplog_history_max_bytes = default_oplog_bytes(&settings.db_path);
+    }
     if options.engine != EngineKind::Memory && !settings.db_path.exists() {
         return Err(NoDataDirectory(settings.db_path.clone()).into());
     }

@@ -41,21 +41,21 @@ pub struct Oplog {
     engine: Arc<dyn Engine>,
     marks: Arc<Watermarks>,
     durable_mark: Option<DurableMark>,
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     /// The position in the durable mark, while the oplog has not reached it (O4).
     lost: Mutex<Option<OpTime>>,
     /// Held while the end of the oplog changes. `state` is never locked during an engine write.
     end: Mutex<()>,
 }
 
-struct State {
+pub(crate) struct State {
     stretches: VecDeque<Stretch>,
     /// Timestamp before which everything was trimmed.
     first: Timestamp,
     max_bytes: u64,
     min_retention: Duration,
-    /// If true, entries within the history window are not trimmed.
-    follows_history: bool,
+    /// Entries within the history window are kept as long as the oplog is not larger than this.
+    pub(crate) history_max_bytes: u64,
     pins: Vec<(u64, Timestamp)>,
     next_pin: u64,
     /// `applied` at the last sync: a replay never starts before it.
@@ -105,9 +105,9 @@ impl Oplog {
             Some(value) => Reader(&value).ts().ok_or_else(broken)?,
             None => Timestamp::NULL,
         };
-        let (max_bytes, follows_history) = match snapshot.get(Keyspace::Meta, &size_key())? {
-            Some(value) => (Reader(&value).u64().ok_or_else(broken)?, false),
-            None => (options.oplog_max_bytes, options.oplog_follows_history),
+        let (max_bytes, history_max_bytes) = match snapshot.get(Keyspace::Meta, &size_key())? {
+            Some(value) => (Reader(&value).u64().ok_or_else(broken)?, 0),
+            None => (options.oplog_max_bytes, options.oplog_history_max_bytes),
         };
         let written = last_entry(&*snapshot, first, Timestamp::MAX)?
             .map_or(Ok(OpTimeAndWall::NULL), |entry| position(&entry))?;
@@ -124,7 +124,7 @@ impl Oplog {
             first,
             max_bytes,
             min_retention: options.oplog_min_retention,
-            follows_history,
+            history_max_bytes,
             pins: Vec::new(),
             next_pin: 0,
             applied_synced: marks.applied().op_time.ts,
@@ -348,16 +348,15 @@ impl Oplog {
 
     /// Trims the front as far as size, retention and pins allow. Returns the number of removed entries.
     pub fn trim(&self, now: bson::DateTime) -> Result<u64, StorageError> {
-        let mut stable = self.marks.stable().op_time.ts;
-        if self.state.lock().follows_history {
-            stable = stable.min(self.marks.oldest());
-        }
-        if self.state.lock().to_trim(now, stable).is_none() {
+        let (stable, readable) = (self.marks.stable().op_time.ts, self.marks.oldest());
+        if self.state.lock().to_trim(now, stable, readable).is_none() {
             return Ok(0);
         }
         let keep_from = stable.min(self.first_undecided()?);
         let mut state = self.state.lock();
-        let Some((bound, stretches)) = state.to_trim(now, keep_from) else { return Ok(0) };
+        let Some((bound, stretches)) = state.to_trim(now, keep_from, readable) else {
+            return Ok(0);
+        };
         let mut batch = Batch::default();
         let mut gone = 0;
         for stretch in state.stretches.drain(..stretches) {
@@ -448,7 +447,7 @@ impl Oplog {
         self.engine.commit(batch, Sync::Yes)?;
         let mut state = self.state.lock();
         state.max_bytes = max_bytes;
-        state.follows_history = false;
+        state.history_max_bytes = 0;
         Ok(())
     }
 
@@ -511,7 +510,12 @@ impl State {
     }
 
     /// How far the front may be trimmed: the new first timestamp, and the number of stretches before it.
-    fn to_trim(&self, now: bson::DateTime, stable: Timestamp) -> Option<(Timestamp, usize)> {
+    fn to_trim(
+        &self,
+        now: bson::DateTime,
+        stable: Timestamp,
+        readable: Timestamp,
+    ) -> Option<(Timestamp, usize)> {
         let mut total: u64 = self.stretches.iter().map(|stretch| stretch.bytes).sum();
         let pinned = self.pins.iter().map(|(_, from)| *from).min().unwrap_or(Timestamp::MAX);
         let keep_from = self.applied_synced.min(pinned).min(stable);
@@ -521,7 +525,8 @@ impl State {
         for (i, pair) in self.stretches.iter().zip(self.stretches.iter().skip(1)).enumerate() {
             let (stretch, next) = pair;
             let young = now_secs.saturating_sub(i64::from(stretch.last.secs())) < kept_secs;
-            if total <= self.max_bytes || young || stretch.last >= keep_from {
+            let in_history = stretch.last >= readable && total <= self.history_max_bytes;
+            if total <= self.max_bytes || young || stretch.last >= keep_from || in_history {
                 break;
             }
             total -= stretch.bytes;

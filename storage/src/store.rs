@@ -65,8 +65,8 @@ pub struct StoreOptions {
     pub oplog_max_bytes: u64,
     /// `--oplogMinRetentionHours`.
     pub oplog_min_retention: Duration,
-    /// If true and no size was set by `replSetResizeOplog`, the oplog keeps every entry of the readable history.
-    pub oplog_follows_history: bool,
+    /// The oplog keeps the whole readable history as long as it is not larger than this; 0 keeps `oplog_max_bytes` only.
+    pub oplog_history_max_bytes: u64,
     /// `--historyWindow`. With zero no history is kept, so there are no point-in-time reads and no rollback.
     pub history_window: Duration,
     /// The maximum size of the history in bytes.
@@ -82,7 +82,7 @@ impl Default for StoreOptions {
             cache_bytes: 32 << 20,
             oplog_max_bytes: 990 << 20,
             oplog_min_retention: Duration::ZERO,
-            oplog_follows_history: false,
+            oplog_history_max_bytes: 0,
             history_window: Duration::from_secs(24 * 3600),
             history_max_bytes: None,
             batch_max_bytes: 32 << 20,

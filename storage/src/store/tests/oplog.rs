@@ -11,7 +11,7 @@ fn an_oplog_that_follows_history_keeps_every_readable_moment() {
             engine,
             cache_bytes: 4 << 20,
             oplog_max_bytes: 1 << 20,
-            oplog_follows_history: true,
+            oplog_history_max_bytes: 1 << 30,
             history_window: Duration::from_secs(300),
             ..StoreOptions::default()
         };
@@ -39,6 +39,10 @@ fn an_oplog_that_follows_history_keeps_every_readable_moment() {
         }
         assert_eq!(oldest(), 250);
         assert!((230..=250).contains(&first()), "begins at {}", first());
+        // A history that is too large for the disk does not keep the oplog from being trimmed.
+        oplog.state.lock().history_max_bytes = 1_200_000;
+        fixture.store.maintain(now).unwrap();
+        assert!(first() > 275, "begins at {}", first());
         // A size set by `resize` takes precedence, also after a restart.
         oplog.resize(1 << 20).unwrap();
         fixture.store.maintain(now).unwrap();
