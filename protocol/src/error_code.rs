@@ -99,7 +99,7 @@ macro_rules! error_codes {
             }
 
             /// The categories of this code.
-            pub const fn categories(self) -> &'static [super::ErrorCategory] {
+            pub(crate) const fn categories(self) -> &'static [super::ErrorCategory] {
                 match self {
                     $(Self::$name => &[$($(super::ErrorCategory::$category,)+)?],)*
                     Self::Location(_) => &[],

@@ -14,26 +14,14 @@ pub const HEADER_LEN: usize = 16;
 /// The longest message that mongod reads or writes, header included (`maxMessageSizeBytes`).
 pub const MESSAGE_LEN_MAX: usize = 48_000_000;
 
-/// The longest document that a user may store (`maxBsonObjectSize`).
-pub const DOCUMENT_LEN_MAX: usize = 16 * 1024 * 1024;
-
-/// Longest reply or internal document: [`DOCUMENT_LEN_MAX`] plus 16 KiB, as in mongod.
-pub const DOCUMENT_LEN_INTERNAL_MAX: usize = DOCUMENT_LEN_MAX + 16 * 1024;
-
 /// The opcodes.
 pub mod op_code {
     /// OP_REPLY, the reply to OP_QUERY.
     pub const REPLY: i32 = 1;
     /// OP_UPDATE, removed in 5.1.
     pub const UPDATE: i32 = 2001;
-    /// OP_INSERT, removed in 5.1.
-    pub const INSERT: i32 = 2002;
     /// OP_QUERY, used today only for the first hello.
     pub const QUERY: i32 = 2004;
-    /// OP_GET_MORE, removed in 5.1.
-    pub const GET_MORE: i32 = 2005;
-    /// OP_DELETE, removed in 5.1.
-    pub const DELETE: i32 = 2006;
     /// OP_KILL_CURSORS, removed in 5.1.
     pub const KILL_CURSORS: i32 = 2007;
     /// OP_COMPRESSED, an envelope around another message.

@@ -93,18 +93,6 @@ impl Compressors {
         these
     }
 
-    /// Parses the value of `networkMessageCompressors`: names separated by commas, or `disabled`. The error is the
-    /// unknown name.
-    pub fn from_setting(setting: &str) -> Result<Self, String> {
-        if setting == "disabled" {
-            return Ok(Self::NONE);
-        }
-        let names = setting.split(',').filter(|name| !name.is_empty());
-        let list: Result<Vec<_>, _> =
-            names.map(|name| Compressor::from_name(name).ok_or_else(|| name.to_owned())).collect();
-        list.map(Self::new)
-    }
-
     /// The compressors that the peer offers and that we support, in the peer's order.
     pub fn negotiate<'a>(self, offered: impl IntoIterator<Item = &'a str>) -> Self {
         let known = offered.into_iter().filter_map(Compressor::from_name);

@@ -103,7 +103,7 @@ pub struct OpReply {
 
 impl OpReply {
     /// The flag that mongod sets in every reply to a command.
-    pub const AWAIT_CAPABLE: i32 = 8;
+    pub(crate) const AWAIT_CAPABLE: i32 = 8;
 
     /// The reply to a command.
     pub fn command(body: &RawDoc) -> Self {

@@ -49,12 +49,12 @@ impl QueryError {
     }
 
     /// FailedToParse (9).
-    pub fn failed_to_parse(message: impl Into<String>) -> Self {
+    pub(crate) fn failed_to_parse(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::FailedToParse, message)
     }
 
     /// TypeMismatch (14).
-    pub fn type_mismatch(message: impl Into<String>) -> Self {
+    pub(crate) fn type_mismatch(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::TypeMismatch, message)
     }
 }

@@ -99,7 +99,7 @@ impl<'v> Upstream<'_, 'v> {
     }
 
     /// The next document from below that the test accepts. See [`Stage::next_where`].
-    pub fn pull_where(&mut self, test: Test<'_>) -> Result<Option<Noted>, QueryError> {
+    pub(crate) fn pull_where(&mut self, test: Test<'_>) -> Result<Option<Noted>, QueryError> {
         match self.stages.split_last_mut() {
             None => self.scan.next_where(self.input, test),
             Some((last, below)) => {
@@ -186,7 +186,7 @@ impl Pipeline {
     }
 
     /// A scan of index keys only, which returns empty documents to be counted.
-    pub fn of_keys(access: Access) -> Self {
+    pub(crate) fn of_keys(access: Access) -> Self {
         Self { scan: Scan::of_keys(access), stages: Vec::new() }
     }
 
@@ -207,7 +207,7 @@ impl Pipeline {
 
     /// Adds the complete filter, which is checked if the index becomes multikey at more paths after planning.
     #[must_use]
-    pub fn wary(mut self, filter: Matcher) -> Self {
+    pub(crate) fn wary(mut self, filter: Matcher) -> Self {
         self.scan.be_wary(filter);
         self
     }

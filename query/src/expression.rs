@@ -109,7 +109,7 @@ pub struct FieldPath {
 
 impl FieldPath {
     /// The dotted path, if it starts at the root document.
-    pub fn from_root(&self) -> Option<Vec<u8>> {
+    pub(crate) fn path_from_root(&self) -> Option<Vec<u8>> {
         matches!(self.base, Base::Root).then(|| self.names.join(&b'.'))
     }
 }
@@ -160,11 +160,6 @@ impl<'a> Env<'a> {
     /// The document.
     pub fn root(&self) -> Value<'a> {
         self.root
-    }
-
-    /// Replaces the document, for `$redact`.
-    pub fn set_root(&mut self, root: Value<'a>) {
-        self.root = root;
     }
 
     /// Sets a variable.
@@ -251,7 +246,7 @@ impl Expr {
         match self {
             Self::Literal(_) => Some(()),
             Self::Path(path) => {
-                let path = path.from_root().filter(|path| !path.is_empty())?;
+                let path = path.path_from_root().filter(|path| !path.is_empty())?;
                 paths.push(path);
                 Some(())
             }
@@ -307,7 +302,7 @@ impl Expr {
     pub(crate) fn as_membership(&self) -> Option<(Vec<u8>, Value<'_>)> {
         let Self::Call(call) = self else { return None };
         let [Self::Path(path), Self::Literal(list)] = call.args.as_slice() else { return None };
-        path.from_root().filter(|_| call.row.is_membership).map(|path| (path, list.get()))
+        path.path_from_root().filter(|_| call.row.is_membership).map(|path| (path, list.get()))
     }
 
     /// The operator that it is, if it does not evaluate each argument once.
@@ -319,7 +314,7 @@ impl Expr {
     }
 
     /// The constant that it is, if it is one.
-    pub fn as_literal(&self) -> Option<Value<'_>> {
+    pub(crate) fn as_literal(&self) -> Option<Value<'_>> {
         match self {
             Self::Literal(value) => Some(value.get()),
             _ => None,

@@ -144,7 +144,7 @@ impl Matcher {
     }
 
     /// True if the filter contains an expression, at any depth.
-    pub fn has_expression(&self) -> bool {
+    pub(crate) fn has_expression(&self) -> bool {
         fn has(node: &Node) -> bool {
             match node {
                 Node::Expr(_) => true,
@@ -159,7 +159,7 @@ impl Matcher {
     }
 
     /// True for a filter that every document matches.
-    pub fn is_trivial(&self) -> bool {
+    pub(crate) fn is_trivial(&self) -> bool {
         matches!(&self.root, Node::And(children) if children.is_empty())
     }
 }

@@ -35,11 +35,11 @@ use crate::{
     collation::CollationSpec,
     context::Context,
     error::QueryError,
-    exec::{Access, Annotate, Fetch, Filter, IndexScan, Input, Limit, Pipeline, Skip, Sort},
+    exec::{Access, Annotate, Fetch, Filter, Input, Limit, Pipeline, Skip, Sort},
     geo::{NearBy, geo_field},
     matcher::{Matcher, Node, ParseContext},
     sort::SortPattern,
-    source::{Direction, IndexInfo, KeyRange, Source, WholeKeys},
+    source::{Direction, IndexInfo, Source, WholeKeys},
     stage::NearSort,
     value::{Elements, Shown, Value},
 };
@@ -320,13 +320,6 @@ fn score(
     let done = finished || results >= wanted;
     let fetches = !candidate.covers;
     Ok(Score { results, works: works.min(works_max), done, finished, sorts, fetches })
-}
-
-/// A scan of a whole index.
-pub fn whole_index(index: usize, indexes: &[IndexInfo]) -> Access {
-    let planned = indexes.get(index).map(|info| info.spec.clone());
-    let scan = planned.map(|planned| IndexScan::new(index, planned, vec![KeyRange::default()]));
-    Access::Indexes(scan.into_iter().collect())
 }
 
 /// Builds the pipeline of a plan, without the projection.

@@ -64,7 +64,7 @@ impl Projection {
     }
 
     /// `$project`.
-    pub fn parse_project(spec: &RawDocument, scope: &Scope) -> Result<Self, QueryError> {
+    pub(crate) fn parse_project(spec: &RawDocument, scope: &Scope) -> Result<Self, QueryError> {
         if spec.is_empty() {
             return Err(QueryError::location(
                 51_272,
@@ -79,7 +79,7 @@ impl Projection {
     }
 
     /// Parses `$addFields` and `$set`.
-    pub fn parse_add_fields(spec: &RawDocument, scope: &Scope) -> Result<Self, QueryError> {
+    pub(crate) fn parse_add_fields(spec: &RawDocument, scope: &Scope) -> Result<Self, QueryError> {
         check_conflicts(spec, b"", Value::from(spec), &mut Vec::new())?;
         let mut scope = scope.clone();
         let mut parser = Parser::new(Style::AddFields, &mut scope);
@@ -89,7 +89,7 @@ impl Projection {
     }
 
     /// Parses `$unset`: names of fields to remove.
-    pub fn parse_unset(names: &[&[u8]]) -> Result<Self, QueryError> {
+    pub(crate) fn parse_unset(names: &[&[u8]]) -> Result<Self, QueryError> {
         let mut tree = Tree::default();
         for name in names {
             tree.insert(name, tree::Item::Exclude)?;

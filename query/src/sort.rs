@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Memory limit of a sort, above which it must spill or fail.
-pub const MEMORY_MAX: usize = 100 * 1024 * 1024;
+pub(crate) const MEMORY_MAX: usize = 100 * 1024 * 1024;
 
 /// One part of a sort pattern.
 #[derive(Debug, Clone)]
@@ -252,7 +252,7 @@ fn meta_sort(doc: &[u8]) -> Result<(), QueryError> {
 
 impl SortPart {
     /// True for the score of a text search.
-    pub fn is_score(&self) -> bool {
+    pub(crate) fn is_score(&self) -> bool {
         self.note == Some(TEXT_SCORE)
     }
 }
@@ -486,7 +486,7 @@ impl<T> Sorter<T> {
     }
 
     /// The key of a document, unless the limit would drop the document at once.
-    pub fn key_if_kept(&self, row: Seen<'_>) -> Result<Option<SortKey>, QueryError> {
+    pub(crate) fn key_if_kept(&self, row: Seen<'_>) -> Result<Option<SortKey>, QueryError> {
         let full = self.limit.is_some_and(|limit| self.heap.len() >= limit);
         let Some(greatest) = self.heap.peek().filter(|_| full) else {
             let none = self.limit == Some(0);
@@ -503,7 +503,7 @@ impl<T> Sorter<T> {
     }
 
     /// The memory limit.
-    pub fn memory_max(&self) -> usize {
+    pub(crate) fn memory_max(&self) -> usize {
         self.memory_max
     }
 
@@ -519,7 +519,7 @@ impl<T> Sorter<T> {
     }
 
     /// Takes all items, sorted; the sorter is empty afterwards.
-    pub fn take_run(&mut self) -> impl Iterator<Item = (SortKey, T)> + use<T> {
+    pub(crate) fn take_run(&mut self) -> impl Iterator<Item = (SortKey, T)> + use<T> {
         self.bytes = 0;
         let sorted = std::mem::take(&mut self.heap).into_sorted_vec();
         sorted.into_iter().map(|entry| (entry.key, entry.item))
@@ -527,7 +527,7 @@ impl<T> Sorter<T> {
 }
 
 /// mongod's error for a sort that exceeds the memory limit.
-pub fn memory_exceeded() -> QueryError {
+pub(crate) fn memory_exceeded() -> QueryError {
     QueryError::location(
         292,
         format!(

@@ -42,15 +42,7 @@ pub enum Direction {
     Backward,
 }
 
-impl Direction {
-    /// The opposite direction.
-    pub fn reversed(self) -> Self {
-        match self {
-            Self::Forward => Self::Backward,
-            Self::Backward => Self::Forward,
-        }
-    }
-}
+impl Direction {}
 
 /// Identifies a record; opaque bytes of storage.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -179,7 +179,7 @@ impl<'a> Value<'a> {
     }
 
     /// The rank of the type in MongoDB's order across types. Types of the same rank compare by value.
-    pub fn type_rank(self) -> u8 {
+    pub(crate) fn type_rank(self) -> u8 {
         match self {
             Self::MinKey => 0,
             Self::Missing | Self::Undefined => 1,
@@ -207,7 +207,7 @@ impl<'a> Value<'a> {
     }
 
     /// True if the value is nullish, as aggregation calls it: missing, null or undefined.
-    pub fn is_nullish(self) -> bool {
+    pub(crate) fn is_nullish(self) -> bool {
         matches!(self, Self::Missing | Self::Null | Self::Undefined)
     }
 

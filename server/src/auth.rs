@@ -154,7 +154,7 @@ pub struct Who {
 
 impl Who {
     /// A client of a server without access control, logged in or not.
-    pub fn unrestricted(users: Vec<Arc<User>>) -> Self {
+    pub(crate) fn unrestricted(users: Vec<Arc<User>>) -> Self {
         Self { restricted: false, users, first: false }
     }
 
@@ -164,7 +164,7 @@ impl Who {
     }
 
     /// True if access control applies.
-    pub fn is_restricted(&self) -> bool {
+    pub(crate) fn is_restricted(&self) -> bool {
         self.restricted
     }
 
@@ -174,7 +174,7 @@ impl Who {
     }
 
     /// True if the client is authenticated or need not be.
-    pub fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         !self.restricted || self.first || !self.users.is_empty()
     }
 
@@ -186,12 +186,12 @@ impl Who {
     }
 
     /// True if any action is allowed on the target.
-    pub fn may_touch(&self, target: Target<'_>) -> bool {
+    pub(crate) fn may_touch(&self, target: Target<'_>) -> bool {
         self.any_privileges(|privileges| privileges.touch(target))
     }
 
     /// True if any action is allowed within the database.
-    pub fn may_touch_within(&self, db: &str) -> bool {
+    pub(crate) fn may_touch_within(&self, db: &str) -> bool {
         self.any_privileges(|privileges| privileges.touch_within(db))
     }
 

@@ -139,7 +139,7 @@ pub enum Auth {
 }
 
 /// The client must be a member of the set.
-pub const MEMBER: Auth = Auth::Cluster(action("internal"));
+pub(crate) const MEMBER: Auth = Auth::Cluster(action("internal"));
 
 impl Auth {
     /// True if it runs before authentication.
@@ -214,7 +214,7 @@ pub enum OpClass {
 
 impl OpClass {
     /// Number of classes.
-    pub const COUNT: usize = 6;
+    pub(crate) const COUNT: usize = 6;
 
     /// Its index in an array of [`Self::COUNT`].
     pub fn index(self) -> usize {
@@ -270,7 +270,7 @@ impl Command {
     }
 
     /// Its latency class: reads, writes, commands.
-    pub fn latency_class(&self) -> usize {
+    pub(crate) fn latency_class(&self) -> usize {
         match (self.on, self.class) {
             (On::Primary, _) => 1,
             (_, Some(OpClass::Query | OpClass::GetMore)) => 0,

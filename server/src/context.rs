@@ -140,7 +140,7 @@ impl Node {
 
     /// Adds the member's delay.
     #[must_use]
-    pub fn with_delay(mut self, delay: Option<Arc<Delay>>) -> Self {
+    pub(crate) fn with_delay(mut self, delay: Option<Arc<Delay>>) -> Self {
         self.delay = delay;
         self
     }
@@ -171,7 +171,7 @@ impl Node {
     }
 
     /// Maximum number of connections: the setting, or four fifths of the file descriptors.
-    pub fn max_connections(&self) -> usize {
+    pub(crate) fn max_connections(&self) -> usize {
         self.max_connections
     }
 
@@ -181,7 +181,7 @@ impl Node {
     }
 
     /// True if no write can ever succeed, which is the case for a standalone.
-    pub fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         self.repl.is_none()
     }
 
@@ -200,12 +200,12 @@ impl Node {
     }
 
     /// `topologyVersion`.
-    pub fn topology_version(&self) -> RawDocumentBuf {
+    pub(crate) fn topology_version(&self) -> RawDocumentBuf {
         rawdoc! { "processId": self.process_id, "counter": self.topology_counter() }
     }
 
     /// Returns when the topology counter differs from `known`.
-    pub async fn topology_change(&self, known: i64) {
+    pub(crate) async fn topology_change(&self, known: i64) {
         let Some(repl) = &self.repl else {
             // A standalone's topology changes only at shutdown.
             self.shutdown.begun().await;
@@ -221,7 +221,7 @@ impl Node {
     }
 
     /// An id for the next message.
-    pub fn next_request_id(&self) -> i32 {
+    pub(crate) fn next_request_id(&self) -> i32 {
         self.request_ids.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -284,7 +284,7 @@ impl Client {
 
     /// Adds the subject of its certificate.
     #[must_use]
-    pub fn with_subject(mut self, subject: Option<Subject>) -> Self {
+    pub(crate) fn with_subject(mut self, subject: Option<Subject>) -> Self {
         self.subject = subject;
         self
     }
@@ -300,7 +300,7 @@ impl Client {
     }
 
     /// True if the client understands the word `primary`.
-    pub fn hello_ok(&self) -> bool {
+    pub(crate) fn hello_ok(&self) -> bool {
         self.handshake.lock().hello_ok
     }
 
@@ -311,7 +311,7 @@ impl Client {
     }
 
     /// A member has sent hello and authenticated if necessary: its release is the set's.
-    pub fn member_is_known(&self) {
+    pub(crate) fn member_is_known(&self) {
         let wire_version = self.handshake.lock().internal;
         if let (Some(repl), Some(wire_version)) = (self.node.repl(), wire_version) {
             repl.internal_client_said_hello(wire_version);
@@ -319,7 +319,7 @@ impl Client {
     }
 
     /// Returns when user connections are to be closed, unless this connection stays open.
-    pub async fn hung_up(&self) {
+    pub(crate) async fn hung_up(&self) {
         let mut times = self.node.hang_ups.subscribe();
         loop {
             // Cannot fail: the sender lives as long as the node.
@@ -338,7 +338,7 @@ impl Client {
     }
 
     /// Keeps the pinned timestamp readable, once the client is authenticated: others must not hold history.
-    pub fn hold_pin(&self, who: &Who) -> Result<(), Failure> {
+    pub(crate) fn hold_pin(&self, who: &Who) -> Result<(), Failure> {
         let pin = self.handshake.lock().pin.clone();
         match pin.filter(|_| !who.is_restricted() || !who.users().is_empty()) {
             Some(pin) => pin.hold(self.node.store()?),

@@ -118,7 +118,7 @@ impl Failure {
     }
 
     /// The error for any failed login, without details.
-    pub fn authentication_failed() -> Self {
+    pub(crate) fn authentication_failed() -> Self {
         Self::said(ErrorCode::AuthenticationFailed, "Authentication failed.")
     }
 
@@ -133,7 +133,7 @@ impl Failure {
     }
 
     /// An unknown field.
-    pub fn unknown_field(path: impl Into<String>) -> Self {
+    pub(crate) fn unknown_field(path: impl Into<String>) -> Self {
         FieldError::Unknown { path: path.into() }.into()
     }
 
@@ -148,7 +148,7 @@ impl Failure {
     }
 
     /// The code on the wire, if this release sends one.
-    pub fn wire_code(&self, profile: &Profile) -> Option<ErrorCode> {
+    pub(crate) fn wire_code(&self, profile: &Profile) -> Option<ErrorCode> {
         match self {
             Self::Parameter { .. } if !profile.parameter_errors_have_codes => None,
             failure => Some(failure.code_on(profile.release)),
@@ -191,7 +191,7 @@ impl Failure {
     }
 
     /// Converts it to an error of the query language.
-    pub fn into_query_error(self) -> QueryError {
+    pub(crate) fn into_query_error(self) -> QueryError {
         match self {
             Self::Query(error) => error,
             other => QueryError::new(other.code(), other.to_string()),
@@ -207,7 +207,7 @@ impl Failure {
     }
 
     /// True if the reply contains the topology version, because the driver's view of it was wrong.
-    pub fn shows_topology(&self) -> bool {
+    pub(crate) fn shows_topology(&self) -> bool {
         let code = self.code();
         code.is(ErrorCategory::NotPrimaryError) || matches!(self, Self::Quiescing { .. })
     }

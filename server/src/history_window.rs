@@ -33,7 +33,7 @@ pub enum SizeBound {
 }
 
 /// Below this size history is not worth trimming.
-pub const HALF_MIN: u64 = 256 << 20;
+pub(crate) const HALF_MIN: u64 = 256 << 20;
 
 /// At this share of the limit a warning says that the size is about to shorten the time.
 const WARN_AT_PERCENT: u64 = 90;

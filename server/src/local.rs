@@ -18,7 +18,7 @@ use crate::{commands::build_document, error::Failure, system};
 pub const OPLOG: &str = "oplog.rs";
 
 /// The collections of node documents, by mongod's names.
-pub const NODE_COLLECTIONS: &[&str] = &[
+pub(crate) const NODE_COLLECTIONS: &[&str] = &[
     ELECTION,
     "replset.initialSyncId",
     "replset.minvalid",
@@ -102,7 +102,7 @@ pub struct Start<'a> {
 }
 
 /// Writes what a mongod writes at start.
-pub fn note_start(store: &Store, start: &Start<'_>) -> anyhow::Result<()> {
+pub(crate) fn note_start(store: &Store, start: &Start<'_>) -> anyhow::Result<()> {
     if start.in_set {
         // Our data is always that of a whole batch, and the oplog has no gaps: there is no later position to reach
         // before the data is consistent, and nothing to truncate.
@@ -182,7 +182,7 @@ fn initial_sync_id(store: &Store) -> Result<RawDoc, Failure> {
 }
 
 /// The options of the oplog's collection.
-pub fn oplog_options(store: &Store) -> RawDocumentBuf {
+pub(crate) fn oplog_options(store: &Store) -> RawDocumentBuf {
     let size = i64::try_from(store.oplog().max_bytes()).unwrap_or(i64::MAX);
     let mut options = rawdoc! { "capped": true };
     match i32::try_from(size) {

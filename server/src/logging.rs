@@ -80,7 +80,7 @@ impl Log {
     }
 
     /// The startup warnings: `getLog: "startupWarnings"`.
-    pub fn startup_warnings(&self) -> RingView {
+    pub(crate) fn startup_warnings(&self) -> RingView {
         self.0.startup_warnings.lock().view()
     }
 
@@ -90,7 +90,7 @@ impl Log {
     }
 
     /// Sets the level.
-    pub fn set_verbosity(&self, level: u8) {
+    pub(crate) fn set_verbosity(&self, level: u8) {
         self.0.verbosity.store(level.min(5), Ordering::Relaxed);
         tracing::callsite::rebuild_interest_cache();
     }
@@ -101,7 +101,7 @@ impl Log {
     }
 
     /// Sets whether connections are not logged.
-    pub fn set_quiet(&self, quiet: bool) {
+    pub(crate) fn set_quiet(&self, quiet: bool) {
         self.0.quiet.store(quiet, Ordering::Relaxed);
     }
 

@@ -144,7 +144,7 @@ impl Metrics {
     }
 
     /// Returns when no connection is open.
-    pub async fn connections_closed(&self) {
+    pub(crate) async fn connections_closed(&self) {
         loop {
             let closed = self.connection_closed.notified();
             if self.connections.get() == 0 {

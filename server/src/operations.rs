@@ -34,12 +34,12 @@ pub struct Operation {
 
 impl Operation {
     /// True after killOp, or after a state change that kills the operation.
-    pub fn is_killed(&self) -> bool {
+    pub(crate) fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed) != 0
     }
 
     /// The error code that ends the operation.
-    pub fn killed_by(&self) -> ErrorCode {
+    pub(crate) fn killed_by(&self) -> ErrorCode {
         match self.killed.load(Ordering::Relaxed) {
             0 => ErrorCode::Interrupted,
             code => ErrorCode::from_code(code),

@@ -197,28 +197,28 @@ impl Parameters {
     }
 
     /// How long a member quiesces when a signal ends it.
-    pub fn shutdown_timeout_millis(&self) -> i64 {
+    pub(crate) fn shutdown_timeout_millis(&self) -> i64 {
         self.slot(Slot::ShutdownTimeoutMillis).load(Ordering::Relaxed)
     }
 
     /// Timeout of idle cursors.
-    pub fn cursor_timeout_millis(&self) -> i64 {
+    pub(crate) fn cursor_timeout_millis(&self) -> i64 {
         self.slot(Slot::CursorTimeoutMillis).load(Ordering::Relaxed)
     }
 
     /// Whether the localhost exception is enabled.
-    pub fn localhost_auth_bypass(&self) -> bool {
+    pub(crate) fn localhost_auth_bypass(&self) -> bool {
         self.slot(Slot::LocalhostAuthBypass).load(Ordering::Relaxed) != 0
     }
 
     /// Delay of the reply to a failed login.
-    pub fn auth_failed_delay(&self) -> Duration {
+    pub(crate) fn auth_failed_delay(&self) -> Duration {
         let millis = self.slot(Slot::AuthFailedDelayMs).load(Ordering::Relaxed);
         Duration::from_millis(u64::try_from(millis).unwrap_or(0))
     }
 
     /// The retry limits of initial syncs.
-    pub fn initial_sync_patience(&self) -> Patience {
+    pub(crate) fn initial_sync_patience(&self) -> Patience {
         let attempts = self.slot(Slot::InitialSyncAttempts).load(Ordering::Relaxed);
         let secs = self.slot(Slot::InitialSyncRetrySecs).load(Ordering::Relaxed);
         Patience {
@@ -238,7 +238,7 @@ impl Parameters {
     }
 
     /// Threshold of slow operations in the log.
-    pub fn slow_ms(&self) -> i64 {
+    pub(crate) fn slow_ms(&self) -> i64 {
         self.slot(Slot::SlowMs).load(Ordering::Relaxed)
     }
 
@@ -255,7 +255,7 @@ impl Parameters {
 
 /// The clock of a delayed member: `run`; `stop`, before something unwanted becomes due; or `cut`, which drops the
 /// private tail.
-pub const DELAYED_CLOCK: &str = "delayedClock";
+pub(crate) const DELAYED_CLOCK: &str = "delayedClock";
 
 /// All parameters, by name.
 pub fn all() -> &'static [Parameter] {

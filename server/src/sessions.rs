@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// `logicalSessionTimeoutMinutes`.
-pub const TIMEOUT_MINUTES: i32 = 30;
+pub(crate) const TIMEOUT_MINUTES: i32 = 30;
 const TIMEOUT: Duration = Duration::from_secs(60 * 30);
 /// mongod's `maxSessions`. Above it sessions are not remembered, which only affects statistics.
 const SESSIONS_MAX: usize = 1_000_000;

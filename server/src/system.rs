@@ -3,7 +3,7 @@
 use std::fs::read_to_string;
 
 /// Page size on x86-64 and most others.
-pub const PAGE_SIZE: i64 = 4096;
+pub(crate) const PAGE_SIZE: i64 = 4096;
 
 /// Information about the machine.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub fn cores() -> i32 {
 }
 
 /// The soft limit of open files.
-pub fn open_files_max() -> usize {
+pub(crate) fn open_files_max() -> usize {
     let limits = read("/proc/self/limits");
     limits
         .lines()
@@ -65,7 +65,7 @@ pub fn open_files_max() -> usize {
 }
 
 /// The name of this machine.
-pub fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let name = read("/proc/sys/kernel/hostname").trim().to_owned();
     if name.is_empty() { "localhost".to_owned() } else { name }
 }

@@ -103,7 +103,7 @@ impl Tls {
     }
 
     /// Our subject as a server; other members share parts of it.
-    pub fn own_subject(&self) -> Subject {
+    pub(crate) fn own_subject(&self) -> Subject {
         self.loaded.read().own.clone()
     }
 

@@ -262,11 +262,6 @@ impl Index {
         self.spec.get_document("partialFilterExpression").ok()
     }
 
-    /// The parsed `partialFilterExpression`.
-    pub fn partial_matcher(&self) -> Option<&query::matcher::Matcher> {
-        self.keygen.partial()
-    }
-
     /// The collation of its keys.
     pub fn collator(&self) -> Option<&Collator> {
         self.keygen.collator()

@@ -97,7 +97,7 @@ pub fn append(
 }
 
 /// Decodes the number at the start of a key, unless it is NaN or was made from a decimal.
-pub fn read_number(key: &[u8]) -> Option<f64> {
+pub(crate) fn read_number(key: &[u8]) -> Option<f64> {
     number::read(key)
 }
 

@@ -200,7 +200,7 @@ impl Store {
 
     /// Like [`Self::open`], but the engine fails as `faults` prescribes. For tests.
     #[doc(hidden)]
-    pub fn open_with(
+    pub(crate) fn open_with(
         dbpath: &Path,
         options: StoreOptions,
         faults: Option<Faults>,

@@ -156,18 +156,6 @@ impl View {
         RecordScan(self.reader.scan(coll.table, from, to, direction))
     }
 
-    /// The documents between two record keys.
-    pub fn scan_range(
-        &self,
-        coll: &Collection,
-        from: Bound<&RecordKey>,
-        to: Bound<&RecordKey>,
-        direction: Direction,
-    ) -> RecordScan {
-        let (from, to) = (from.map(RecordKey::as_bytes), to.map(RecordKey::as_bytes));
-        RecordScan(self.reader.scan(coll.table, from, to, direction))
-    }
-
     /// The entries of an index between two bounds, which are KeyStrings of a prefix of its fields. An excluded lower
     /// or included upper bound covers every key that begins with it.
     pub fn index_scan(

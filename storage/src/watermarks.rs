@@ -83,11 +83,6 @@ impl Watermarks {
         *self.oldest.borrow()
     }
 
-    /// Wakes when `oldest` moves.
-    pub fn watch_oldest(&self) -> watch::Receiver<Timestamp> {
-        self.oldest.subscribe()
-    }
-
     /// Sets the commit point that replication learned. Never moves backwards.
     pub fn set_commit_point(&self, at: OpTimeAndWall) {
         if raise(&self.commit_point, at) {

@@ -9,10 +9,10 @@ use mongodb::error::{Error as DriverError, ErrorKind};
 
 /// The exit code for an error in any tool. Exit code 1 is a valid result: `diff` found differences, `status` found a
 /// problem.
-pub const TROUBLE: u8 = 2;
+pub(crate) const TROUBLE: u8 = 2;
 /// The exit code if the reader of the output has closed the pipe: the one a shell shows for a program ended by
 /// SIGPIPE.
-pub const NOBODY_READS: u8 = 141;
+pub(crate) const NOBODY_READS: u8 = 141;
 
 /// Prints an error and returns its exit code.
 pub fn report(error: &anyhow::Error) -> ExitCode {

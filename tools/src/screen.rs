@@ -77,7 +77,7 @@ impl Screen {
     }
 
     /// True if JSON output was requested.
-    pub fn is_json(&self) -> bool {
+    pub(crate) fn is_json(&self) -> bool {
         self.look.json
     }
 
@@ -131,7 +131,7 @@ impl Screen {
     }
 
     /// The text in a style, if the terminal has colours.
-    pub fn paint(&self, paint: Paint, text: impl Display) -> String {
+    pub(crate) fn paint(&self, paint: Paint, text: impl Display) -> String {
         let code = match paint {
             Paint::Red => "31",
             Paint::Green => "32",

@@ -155,7 +155,7 @@ impl Scan {
     }
 
     /// A scan that returns an empty document for each index entry.
-    pub fn of_keys(access: Access) -> Self {
+    pub(crate) fn of_keys(access: Access) -> Self {
         Self { keys_only: true, ..Self::new(access) }
     }
 

@@ -177,7 +177,7 @@ impl TypeSet {
     }
 
     /// Adds the four number types.
-    pub fn insert_numbers(&mut self) {
+    pub(crate) fn insert_numbers(&mut self) {
         for type_byte in [0x01, 0x10, 0x12, 0x13] {
             self.insert(type_byte);
         }

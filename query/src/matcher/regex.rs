@@ -67,7 +67,7 @@ impl Regex {
     }
 
     /// The compiled expression for many searches in one text.
-    pub fn compiled_for(&self, text: &[u8]) -> &Pcre {
+    pub(crate) fn compiled_for(&self, text: &[u8]) -> &Pcre {
         if !text.is_ascii() {
             return &self.compiled;
         }

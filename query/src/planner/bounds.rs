@@ -37,13 +37,13 @@ impl Interval {
     }
 
     /// True if the interval contains all values.
-    pub fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         let ends = (self.low.value.get(), self.high.value.get());
         matches!(ends, (Value::MinKey, Value::MaxKey)) && self.low.inclusive && self.high.inclusive
     }
 
     /// The single value of the interval, if it has only one.
-    pub fn as_point(&self) -> Option<&OwnedValue> {
+    pub(crate) fn as_point(&self) -> Option<&OwnedValue> {
         let same = compare_values(self.low.value.get(), self.high.value.get(), None);
         (same == Ordering::Equal && self.low.inclusive && self.high.inclusive)
             .then_some(&self.low.value)

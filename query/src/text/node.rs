@@ -39,7 +39,7 @@ impl TextNode {
     }
 
     /// True if scores were requested.
-    pub fn wants_score(&self) -> bool {
+    pub(crate) fn wants_score(&self) -> bool {
         self.score_wanted.load(Ordering::Relaxed)
     }
 

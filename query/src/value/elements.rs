@@ -37,11 +37,6 @@ impl<'a> Element<'a> {
             (type_byte, bytes) => decode(type_byte, bytes).unwrap_or(Value::Missing),
         }
     }
-
-    /// The key, if it is UTF-8.
-    pub fn key_str(&self) -> Option<&'a str> {
-        std::str::from_utf8(self.key).ok()
-    }
 }
 
 /// The bytes are not valid BSON.

@@ -37,7 +37,7 @@ impl Decimal {
     pub const NEG_INFINITY: Self = Self(0b11110 << 122 | 1 << 127);
 
     /// `coefficient * 10^exponent`, with at most 34 digits and an exponent from -6176 to 6111.
-    pub fn from_parts(negative: bool, coefficient: u128, exponent: i32) -> Self {
+    pub(crate) fn from_parts(negative: bool, coefficient: u128, exponent: i32) -> Self {
         let biased = u128::try_from(exponent + EXPONENT_BIAS).unwrap_or(0) & 0x3fff;
         Self(u128::from(negative) << 127 | biased << 113 | coefficient)
     }
@@ -73,7 +73,7 @@ impl Decimal {
     }
 
     /// True unless NaN or infinite.
-    pub fn is_finite(self) -> bool {
+    pub(crate) fn is_finite(self) -> bool {
         matches!(self.class(), DecimalClass::Finite { .. })
     }
 
@@ -333,7 +333,7 @@ impl Natural {
 
 impl Decimal {
     /// The value truncated to an integer, if it fits in 64 bits.
-    pub fn truncate_to_i64(self) -> Option<i64> {
+    pub(crate) fn truncate_to_i64(self) -> Option<i64> {
         let DecimalClass::Finite { coefficient, exponent } = self.class() else { return None };
         let magnitude = if exponent <= 0 {
             10u128.checked_pow(exponent.unsigned_abs()).map_or(0, |p| coefficient / p)

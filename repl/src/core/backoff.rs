@@ -16,7 +16,7 @@ impl Backoff {
     }
 
     /// The next wait.
-    pub fn next_wait(&mut self) -> Duration {
+    pub(crate) fn next_wait(&mut self) -> Duration {
         let wait = self.next.min(self.max);
         self.next = (wait * 2).min(self.max);
         wait

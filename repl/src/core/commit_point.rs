@@ -32,7 +32,7 @@ pub enum ToldBy {
 
 impl CommitPoint {
     /// Processes a commit point from another member. True if ours advanced.
-    pub fn hear(&mut self, told: OpTimeAndWall, by: ToldBy, ours: &Positions) -> bool {
+    pub(crate) fn hear(&mut self, told: OpTimeAndWall, by: ToldBy, ours: &Positions) -> bool {
         let written = ours.written;
         let candidate = match by {
             _ if told.op_time.t == written.op_time.t => told,

@@ -71,14 +71,14 @@ pub struct VersionAndTerm {
 }
 
 /// The term of a forced config, or of one from before configs had terms.
-pub const NO_TERM: i64 = -1;
+pub(crate) const NO_TERM: i64 = -1;
 
 impl VersionAndTerm {
     /// What a node without a config reports.
     pub const NONE: Self = Self { version: -2, term: NO_TERM };
 
     /// True if this config replaces `other`.
-    pub fn is_newer_than(self, other: Self) -> bool {
+    pub(crate) fn is_newer_than(self, other: Self) -> bool {
         if self.term == NO_TERM || other.term == NO_TERM {
             self.version > other.version
         } else {
@@ -160,12 +160,12 @@ impl ReplSetConfig {
     }
 
     /// The index of the member with this `_id`.
-    pub fn index_of_id(&self, id: i64) -> Option<usize> {
+    pub(crate) fn index_of_id(&self, id: i64) -> Option<usize> {
         self.members.iter().position(|member| i64::from(member.id) == id)
     }
 
     /// The index of the member with this address.
-    pub fn index_of_host(&self, host: &HostAndPort) -> Option<usize> {
+    pub(crate) fn index_of_host(&self, host: &HostAndPort) -> Option<usize> {
         self.members.iter().position(|member| member.host == *host)
     }
 
@@ -215,7 +215,7 @@ impl MemberConfig {
     }
 
     /// True if it may become primary.
-    pub fn electable(&self) -> bool {
+    pub(crate) fn electable(&self) -> bool {
         self.priority > 0.0 && !self.arbiter_only
     }
 }

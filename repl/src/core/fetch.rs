@@ -19,9 +19,9 @@ use protocol::{ErrorCode, OpTime, RawDoc, Timestamp};
 use crate::event::Remedy;
 
 /// Time limit of the first find on a source, which may have to search its whole oplog.
-pub const INITIAL_FIND_MAX: Duration = Duration::from_secs(60);
+pub(crate) const INITIAL_FIND_MAX: Duration = Duration::from_secs(60);
 /// Time a request may take beyond its `maxTimeMS` before the connection counts as dead.
-pub const NETWORK_BUFFER: Duration = Duration::from_secs(5);
+pub(crate) const NETWORK_BUFFER: Duration = Duration::from_secs(5);
 /// Maximum time a getMore waits for new entries.
 const AWAIT_MAX: Duration = Duration::from_secs(30);
 /// Entries per batch. A mongod asks for as many as fit into 16 MB. We ask for fewer, because each reply is in memory
@@ -106,7 +106,7 @@ impl FetchError {
 }
 
 /// The find that opens the oplog cursor.
-pub fn find_command(from: Timestamp, term: i64) -> RawDocumentBuf {
+pub(crate) fn find_command(from: Timestamp, term: i64) -> RawDocumentBuf {
     let max_time = i64::try_from(INITIAL_FIND_MAX.as_millis()).unwrap_or(i64::MAX);
     rawdoc! {
         "find": "oplog.rs",
@@ -124,7 +124,7 @@ pub fn find_command(from: Timestamp, term: i64) -> RawDocumentBuf {
 }
 
 /// The exhaust getMore, which is answered repeatedly.
-pub fn get_more_command(
+pub(crate) fn get_more_command(
     cursor: i64,
     term: i64,
     last_known_committed: OpTime,
@@ -144,12 +144,12 @@ pub fn get_more_command(
 }
 
 /// How long a getMore waits for entries.
-pub fn await_time(election_timeout: Duration) -> Duration {
+pub(crate) fn await_time(election_timeout: Duration) -> Duration {
     (election_timeout / 2).min(AWAIT_MAX)
 }
 
 /// A find for the oldest entry of the source's oplog.
-pub fn oldest_entry_command() -> RawDocumentBuf {
+pub(crate) fn oldest_entry_command() -> RawDocumentBuf {
     rawdoc! {
         "find": "oplog.rs",
         "sort": { "$natural": 1 },
@@ -204,7 +204,7 @@ impl OplogBatch {
     }
 
     /// The source's last applied entry, as it reports it.
-    pub fn source_applied(&self) -> Option<OpTime> {
+    pub(crate) fn source_applied(&self) -> Option<OpTime> {
         OpTime::from_raw(self.oplog_query_data.as_ref()?.get_document("lastOpApplied").ok()?)
     }
 }
@@ -213,7 +213,7 @@ impl OplogBatch {
 ///
 /// Positions are compared by term first: a source of a later term may have an older last timestamp and still be
 /// ahead.
-pub fn accept_first_batch(
+pub(crate) fn accept_first_batch(
     ours: OpTime,
     batch: &mut OplogBatch,
     oldest: Option<Timestamp>,
@@ -232,7 +232,7 @@ pub fn accept_first_batch(
 }
 
 /// Checks that `entries` continue after `last` (F2), and returns the new last position.
-pub fn accept_entries(last: OpTime, entries: &[RawDoc]) -> Result<OpTime, FetchError> {
+pub(crate) fn accept_entries(last: OpTime, entries: &[RawDoc]) -> Result<OpTime, FetchError> {
     let mut last = last;
     for entry in entries {
         let next = position(entry)?;

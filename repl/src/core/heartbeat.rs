@@ -274,7 +274,7 @@ impl Pings {
     }
 
     /// Schedules a heartbeat as soon as possible.
-    pub fn hurry(&mut self, now: Duration) {
+    pub(crate) fn hurry(&mut self, now: Duration) {
         self.again = self.in_flight.is_some();
         self.next_at = self.next_at.min(now);
     }

@@ -26,7 +26,7 @@ pub struct Patience {
 }
 
 /// A find for the newest entry of the source's oplog.
-pub fn top_of_oplog_command() -> RawDocumentBuf {
+pub(crate) fn top_of_oplog_command() -> RawDocumentBuf {
     rawdoc! {
         "find": "oplog.rs",
         "sort": { "$natural": -1 },
@@ -37,7 +37,7 @@ pub fn top_of_oplog_command() -> RawDocumentBuf {
 }
 
 /// A find for the oldest open transaction.
-pub fn oldest_transaction_command(after: OpTime) -> RawDocumentBuf {
+pub(crate) fn oldest_transaction_command(after: OpTime) -> RawDocumentBuf {
     rawdoc! {
         "find": "transactions",
         "filter": { "state": { "$in": ["prepared", "inProgress"] } },
@@ -49,7 +49,7 @@ pub fn oldest_transaction_command(after: OpTime) -> RawDocumentBuf {
 }
 
 /// A find for the source's feature compatibility version.
-pub fn fcv_command(after: OpTime) -> RawDocumentBuf {
+pub(crate) fn fcv_command(after: OpTime) -> RawDocumentBuf {
     rawdoc! {
         "find": "system.version",
         "filter": { "_id": "featureCompatibilityVersion" },
@@ -59,7 +59,7 @@ pub fn fcv_command(after: OpTime) -> RawDocumentBuf {
 }
 
 /// Why a feature compatibility document forbids an initial sync; `None` if it does not.
-pub fn fcv_refusal(doc: &RawDocument) -> Option<String> {
+pub(crate) fn fcv_refusal(doc: &RawDocument) -> Option<String> {
     match doc.get("targetVersion") {
         Ok(Some(target)) => Some(format!(
             "the set is changing its feature compatibility version to {target:?}; wait until setFeatureCompatibilityVersion is done"
@@ -69,14 +69,14 @@ pub fn fcv_refusal(doc: &RawDocument) -> Option<String> {
 }
 
 /// The databases to clone, in order: `admin` first, as in mongod; `local` never.
-pub fn databases_to_clone(names: impl Iterator<Item = String>) -> Vec<String> {
+pub(crate) fn databases_to_clone(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut names: Vec<String> = names.filter(|name| name != "local").collect();
     names.sort_by_key(|name| (name != "admin", name.clone()));
     names
 }
 
 /// True for collections that are not replicated.
-pub fn is_unreplicated(coll: &str) -> bool {
+pub(crate) fn is_unreplicated(coll: &str) -> bool {
     coll == "system.profile"
 }
 
@@ -144,12 +144,12 @@ impl Progress {
     }
 
     /// Bytes received so far.
-    pub fn bytes_copied(&self) -> u64 {
+    pub(crate) fn bytes_copied(&self) -> u64 {
         self.all().map(|coll| coll.bytes_copied).sum()
     }
 
     /// Documents received so far.
-    pub fn documents_copied(&self) -> u64 {
+    pub(crate) fn documents_copied(&self) -> u64 {
         self.all().map(|coll| coll.documents_copied).sum()
     }
 
@@ -158,7 +158,7 @@ impl Progress {
     }
 
     /// Estimated remaining time at the rate so far.
-    pub fn time_left(&self, elapsed: Duration) -> Option<Duration> {
+    pub(crate) fn time_left(&self, elapsed: Duration) -> Option<Duration> {
         let copied = self.bytes_copied();
         let left = self.total_bytes.checked_sub(copied)?;
         (copied > 0).then(|| elapsed.mul_f64(left as f64 / copied as f64))

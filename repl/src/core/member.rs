@@ -85,7 +85,7 @@ impl MemberData {
     }
 
     /// Marks it as down.
-    pub fn set_down(&mut self, now: Now, why: String) {
+    pub(crate) fn set_down(&mut self, now: Now, why: String) {
         self.up = false;
         self.tried = true;
         self.up_since = None;
@@ -98,7 +98,7 @@ impl MemberData {
     }
 
     /// Marks it as refusing our authentication.
-    pub fn set_auth_issue(&mut self, now: Now) {
+    pub(crate) fn set_auth_issue(&mut self, now: Now) {
         self.up = false;
         self.tried = true;
         self.up_since = None;
@@ -129,7 +129,7 @@ impl MemberData {
     }
 
     /// True if nothing was heard about it for the election timeout.
-    pub fn is_stale(&self, now: Duration, election_timeout: Duration) -> bool {
+    pub(crate) fn is_stale(&self, now: Duration, election_timeout: Duration) -> bool {
         self.last_update.is_none_or(|at| now.saturating_sub(at) >= election_timeout)
     }
 }

@@ -194,7 +194,7 @@ impl Node {
     }
 
     /// When the next [`Event::Tick`] is needed.
-    pub fn next_wakeup(&self) -> Option<Duration> {
+    pub(crate) fn next_wakeup(&self) -> Option<Duration> {
         let pings = self.pings.values().filter(|ping| ping.in_flight.is_none());
         let mut times: Vec<Duration> = pings.map(|ping| ping.next_at).collect();
         times.extend(self.task_wakeup());

@@ -167,13 +167,13 @@ impl Reporting {
     }
 
     /// When the next report is due if none is in flight.
-    pub fn due_at(&self, keepalive: Duration) -> Duration {
+    pub(crate) fn due_at(&self, keepalive: Duration) -> Duration {
         if self.dirty { self.not_before } else { (self.last_at + keepalive).max(self.not_before) }
     }
 }
 
 /// Time limit of a report, after which the source counts as gone.
-pub const REPORT_TIMEOUT_MS: i64 = 30_000;
+pub(crate) const REPORT_TIMEOUT_MS: i64 = 30_000;
 
 #[cfg(test)]
 mod tests {

@@ -44,7 +44,7 @@ impl Search {
     }
 
     /// The index of the last shared entry.
-    pub fn last_shared(&self) -> Option<usize> {
+    pub(crate) fn last_shared(&self) -> Option<usize> {
         self.shared.checked_sub(1)
     }
 }
@@ -187,7 +187,7 @@ impl Tally {
     }
 
     /// The number of operations of one kind.
-    pub fn count_of(&self, what: &str) -> u64 {
+    pub(crate) fn count_of(&self, what: &str) -> u64 {
         self.counts.get(what).copied().unwrap_or(0)
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bson::oid::ObjectId;
-use protocol::{HostAndPort, OpTime, OpTimeAndWall, Profile, RawDoc, Timestamp};
+use protocol::{HostAndPort, OpTime, OpTimeAndWall, Profile, Timestamp};
 
 use crate::{
     core::{
@@ -87,17 +87,12 @@ impl Snapshot {
     }
 
     /// Our own entry in the config.
-    pub fn own_config(&self) -> Option<&MemberConfig> {
+    pub(crate) fn own_config(&self) -> Option<&MemberConfig> {
         self.config.as_deref()?.members.get(self.self_index?)
     }
 
     /// The index of the sync source in the config.
     pub fn sync_source_index(&self) -> Option<usize> {
         self.config.as_deref()?.index_of_host(self.sync_source.as_ref()?)
-    }
-
-    /// The config as it was received.
-    pub fn config_document(&self) -> Option<&RawDoc> {
-        self.config.as_deref().map(|config| &config.raw)
     }
 }

@@ -171,7 +171,7 @@ impl View<'_> {
     }
 
     /// Why a member is not suitable as our source; `None` if it is.
-    pub fn rejection(&self, index: usize, strict: bool, fresh: bool) -> Option<Rejection> {
+    pub(crate) fn rejection(&self, index: usize, strict: bool, fresh: bool) -> Option<Rejection> {
         if index == self.self_index {
             return Some(Rejection::Ourselves);
         }
@@ -221,7 +221,7 @@ impl View<'_> {
     }
 
     /// True once every member has replied or was found down; choosing earlier would favour the fastest to reply.
-    pub fn has_heard_of_all(&self) -> bool {
+    pub(crate) fn has_heard_of_all(&self) -> bool {
         let others = self.members.iter().enumerate().filter(|(index, _)| *index != self.self_index);
         others.into_iter().all(|(_, member)| member.tried)
     }
@@ -327,7 +327,7 @@ impl View<'_> {
     }
 
     /// Whether to switch to a much nearer member. Checked rarely, since each switch costs a reconnect.
-    pub fn much_nearer(&self, source: &HostAndPort) -> Option<LeaveReason> {
+    pub(crate) fn much_nearer(&self, source: &HostAndPort) -> Option<LeaveReason> {
         let own = self.config.members.get(self.self_index)?;
         if own.delay_secs > 0 || !self.config.chaining_allowed {
             return None;

@@ -10,9 +10,9 @@ use crate::{
 };
 
 /// `local.system.replset`.
-pub const CONFIG: &str = "local.system.replset";
+pub(crate) const CONFIG: &str = "local.system.replset";
 /// `local.system.rollback.id`.
-pub const ROLLBACK_ID: &str = "local.system.rollback.id";
+pub(crate) const ROLLBACK_ID: &str = "local.system.rollback.id";
 /// `local.replset.initialSyncId`: identifies this copy of the data.
 pub const INITIAL_SYNC_ID: &str = "local.replset.initialSyncId";
 /// Present while the process runs: if it exists at start, the last shutdown was unclean.

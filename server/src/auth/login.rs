@@ -65,7 +65,7 @@ pub struct Sent {
 const NONCE_LEN: usize = 32;
 
 /// The id of every conversation: a connection has one at a time.
-pub const CONVERSATION_ID: i32 = 1;
+pub(crate) const CONVERSATION_ID: i32 = 1;
 
 impl Login {
     /// Starts a conversation. An unfinished one is abandoned.
@@ -192,7 +192,7 @@ impl Login {
     }
 
     /// Completes the authentication of a user who has proved their identity.
-    pub fn admit(
+    pub(crate) fn admit(
         &self,
         client: &Client,
         mechanism: &str,
@@ -245,12 +245,12 @@ impl Login {
     }
 
     /// True if the peer is a member of the set.
-    pub fn is_member(&self) -> bool {
+    pub(crate) fn is_member(&self) -> bool {
         self.0.lock().users.iter().any(|user| user.name == UserName::system())
     }
 
     /// True if the client may advance the cluster time, so that it needs no signature.
-    pub fn may_advance_cluster_time(&self, node: &Node) -> bool {
+    pub(crate) fn may_advance_cluster_time(&self, node: &Node) -> bool {
         let advance = action("advanceClusterTime");
         !node.auth.required()
             || self.users().iter().any(|user| user.privileges.allow(Target::Cluster, advance))
@@ -308,7 +308,7 @@ fn note_success(client: &Client, mechanism: &str, name: &UserName, speculative: 
 }
 
 /// Logs a failed login.
-pub fn note_failure(
+pub(crate) fn note_failure(
     client: &Client,
     mechanism: &str,
     name: &UserName,

@@ -48,7 +48,7 @@ fn of_command(call: &Call) -> Result<Vec<Need>, Failure> {
 }
 
 /// The privileges that a cursor needs for each batch: those of its command.
-pub fn of_cursor(call: &Call) -> Result<Vec<Need>, Failure> {
+pub(crate) fn of_cursor(call: &Call) -> Result<Vec<Need>, Failure> {
     if !call.who.is_restricted() {
         return Ok(Vec::new());
     }

@@ -164,7 +164,7 @@ impl Privileges {
     }
 
     /// True if any action is allowed on anything in the database.
-    pub fn touch_within(&self, db: &str) -> bool {
+    pub(crate) fn touch_within(&self, db: &str) -> bool {
         self.0.iter().any(|(resource, _)| resource.touches(db))
     }
 

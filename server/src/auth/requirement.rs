@@ -62,7 +62,7 @@ pub fn profile(call: &Call) -> Result<(), Failure> {
 }
 
 /// Killing the sessions of other users additionally requires the privilege to impersonate.
-pub fn kill_sessions_by_pattern(call: &Call) -> Result<(), Failure> {
+pub(crate) fn kill_sessions_by_pattern(call: &Call) -> Result<(), Failure> {
     call.require(Target::Cluster, action("killAnySession"))?;
     let by_user = |pattern: &&RawDocument| {
         ["users", "roles"].iter().any(|name| !matches!(pattern.get(name), Ok(None)))
@@ -77,7 +77,7 @@ pub fn kill_sessions_by_pattern(call: &Call) -> Result<(), Failure> {
 }
 
 /// Older releases refuse session commands to an unauthenticated client under the localhost exception.
-pub fn own_sessions(call: &Call) -> Result<(), Failure> {
+pub(crate) fn own_sessions(call: &Call) -> Result<(), Failure> {
     let newer = call.profile().login_comes_first;
     if newer || !call.who.is_restricted() || !call.who.users().is_empty() {
         return Ok(());
@@ -86,7 +86,7 @@ pub fn own_sessions(call: &Call) -> Result<(), Failure> {
 }
 
 /// Only routers coordinate transactions of several shards; older releases first report that they are not primary.
-pub fn coordinate_commit(call: &Call) -> Result<(), Failure> {
+pub(crate) fn coordinate_commit(call: &Call) -> Result<(), Failure> {
     if !call.profile().login_comes_first {
         return Ok(());
     }
@@ -133,7 +133,7 @@ pub fn privileges(call: &Call, wanted: Action) -> Result<(), Failure> {
 }
 
 /// Roles as commands write them: a name in this database, or `{role, db}`.
-pub fn role_list(call: &Call, field: &str) -> Vec<RoleName> {
+pub(crate) fn role_list(call: &Call, field: &str) -> Vec<RoleName> {
     let Ok(list) = call.body.get_array(field) else { return Vec::new() };
     let role = |value: RawBsonRef<'_>| match value {
         RawBsonRef::String(name) => Some(RoleName::new(name, &call.db)),

@@ -10,7 +10,7 @@ const SECRETS: [&str; 5] = ["pwd", "payload", "key", "digestPassword", "speculat
 const SHOWN_LEN_MAX: usize = 10_000;
 
 /// A command without its secrets.
-pub fn without_secrets(body: &RawDocument) -> RawDocumentBuf {
+pub(crate) fn without_secrets(body: &RawDocument) -> RawDocumentBuf {
     let mut shown = RawDocumentBuf::new();
     for (name, value) in body.iter().flatten() {
         if SECRETS.contains(&name.as_str()) {

@@ -182,19 +182,19 @@ impl User {
     }
 
     /// The restrictions of its roles in mongod's format.
-    pub fn restrictions_shown(&self) -> RawArrayBuf {
+    pub(crate) fn restrictions_shown(&self) -> RawArrayBuf {
         let of_roles = self.restrictions.split_last().map_or(&[][..], |(_, of_roles)| of_roles);
         of_roles.iter().filter_map(Restrictions::to_raw).collect()
     }
 
     /// True if it may log in with these addresses.
-    pub fn welcome_from(&self, remote: SocketAddr, local: SocketAddr) -> bool {
+    pub(crate) fn welcome_from(&self, remote: SocketAddr, local: SocketAddr) -> bool {
         self.restrictions.iter().all(|each| each.met(remote, local))
     }
 }
 
 /// The roles in a user or role document, in order.
-pub fn role_names(doc: &RawDocument) -> Vec<RoleName> {
+pub(crate) fn role_names(doc: &RawDocument) -> Vec<RoleName> {
     let roles = doc.get_array("roles").ok();
     let roles = roles.into_iter().flatten().flatten();
     roles.filter_map(|role| RoleName::parse(role.as_document()?)).collect()
@@ -227,7 +227,7 @@ pub fn resolve<D: RoleDocuments>(
 }
 
 /// A role document's own privileges. Actions of other releases are ignored.
-pub fn privileges_of(doc: &RawDocument) -> Privileges {
+pub(crate) fn privileges_of(doc: &RawDocument) -> Privileges {
     let mut privileges = Privileges::default();
     let list = doc.get_array("privileges").ok();
     for privilege in list.into_iter().flatten().flatten() {

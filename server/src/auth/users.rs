@@ -18,9 +18,9 @@ use super::{
 use protocol::Profile;
 
 /// `admin.system.users`.
-pub const USERS: &str = "system.users";
+pub(crate) const USERS: &str = "system.users";
 /// `admin.system.roles`.
-pub const ROLES: &str = "system.roles";
+pub(crate) const ROLES: &str = "system.roles";
 
 /// Maximum number of entries; above it the cache is emptied, so that many logins cannot fill the memory.
 const ENTRIES_MAX: usize = 10_000;

@@ -76,7 +76,7 @@ pub fn find_and_modify(call: &Call) -> Result<(), Failure> {
 }
 
 /// `bulkWrite`: each operation requires privileges on its namespace.
-pub fn bulk_write(call: &Call) -> Result<(), Failure> {
+pub(crate) fn bulk_write(call: &Call) -> Result<(), Failure> {
     let list = |name: &'static str| {
         let of_body = call.body.get_array(name).ok();
         let of_body = of_body.into_iter().flatten().flatten();
@@ -155,7 +155,7 @@ pub fn apply_ops(call: &Call) -> Result<(), Failure> {
 }
 
 /// `cloneCollectionAsCapped`.
-pub fn clone_as_capped(call: &Call) -> Result<(), Failure> {
+pub(crate) fn clone_as_capped(call: &Call) -> Result<(), Failure> {
     let from = collection(call)?;
     let to = call.body.get_str("toCollection").unwrap_or_default();
     call.require(Target::Collection(&call.db, &from), action("find"))?;
@@ -166,7 +166,7 @@ pub fn clone_as_capped(call: &Call) -> Result<(), Failure> {
 }
 
 /// `dbCheck` of a collection, or of the database.
-pub fn db_check(call: &Call) -> Result<(), Failure> {
+pub(crate) fn db_check(call: &Call) -> Result<(), Failure> {
     match call.body.get("dbCheck") {
         Ok(Some(RawBsonRef::String(coll))) => {
             call.require(Target::Collection(&call.db, coll), action("dbCheck"))
@@ -176,7 +176,7 @@ pub fn db_check(call: &Call) -> Result<(), Failure> {
 }
 
 /// `splitVector` names the full namespace.
-pub fn split_vector(call: &Call) -> Result<(), Failure> {
+pub(crate) fn split_vector(call: &Call) -> Result<(), Failure> {
     let ns = call.body.get_str("splitVector").unwrap_or_default();
     let (db, coll) = ns.split_once('.').unwrap_or((ns, ""));
     call.require(Target::Collection(db, coll), action("splitVector"))
@@ -191,14 +191,14 @@ fn restricts(call: &Call) -> Result<(), Failure> {
 }
 
 /// `createUser`.
-pub fn create_user(call: &Call) -> Result<(), Failure> {
+pub(crate) fn create_user(call: &Call) -> Result<(), Failure> {
     call.require(Target::Database(&call.db), action("createUser"))?;
     requirement::roles(call, action("grantRole"))?;
     restricts(call)
 }
 
 /// `updateUser`: a separate privilege allows changing one's own password and custom data.
-pub fn update_user(call: &Call) -> Result<(), Failure> {
+pub(crate) fn update_user(call: &Call) -> Result<(), Failure> {
     let name = call.body.get_str("updateUser").unwrap_or_default();
     let own = call.who.names().iter().any(|own| own.user == name && own.db == call.db);
     let on = Target::Database(&call.db);
@@ -220,7 +220,7 @@ pub fn update_user(call: &Call) -> Result<(), Failure> {
 }
 
 /// `createRole`.
-pub fn create_role(call: &Call) -> Result<(), Failure> {
+pub(crate) fn create_role(call: &Call) -> Result<(), Failure> {
     call.require(Target::Database(&call.db), action("createRole"))?;
     requirement::roles(call, action("grantRole"))?;
     requirement::privileges(call, action("grantRole"))?;
@@ -228,7 +228,7 @@ pub fn create_role(call: &Call) -> Result<(), Failure> {
 }
 
 /// `updateRole`.
-pub fn update_role(call: &Call) -> Result<(), Failure> {
+pub(crate) fn update_role(call: &Call) -> Result<(), Failure> {
     call.require(Target::AnyNormal, action("revokeRole"))?;
     requirement::roles(call, action("grantRole"))?;
     requirement::privileges(call, action("grantRole"))?;
@@ -236,7 +236,7 @@ pub fn update_role(call: &Call) -> Result<(), Failure> {
 }
 
 /// `mapReduce`: reads one collection and may write another.
-pub fn map_reduce(call: &Call) -> Result<(), Failure> {
+pub(crate) fn map_reduce(call: &Call) -> Result<(), Failure> {
     require_all(call, &collection(call)?, &[action("find")])?;
     let (db, coll, way) = match call.body.get("out") {
         Ok(Some(RawBsonRef::String(coll))) => (call.db.as_str(), coll, "replace"),
@@ -256,7 +256,7 @@ pub fn map_reduce(call: &Call) -> Result<(), Failure> {
 }
 
 /// `configureQueryAnalyzer` names the full namespace.
-pub fn configure_query_analyzer(call: &Call) -> Result<(), Failure> {
+pub(crate) fn configure_query_analyzer(call: &Call) -> Result<(), Failure> {
     let name = call.body.get_str(&call.name).unwrap_or_default();
     let (db, coll) = name.split_once('.').unwrap_or((name, ""));
     call.require(Target::Collection(db, coll), action("configureQueryAnalyzer"))

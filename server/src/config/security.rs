@@ -56,17 +56,17 @@ impl ClusterAuthMode {
     }
 
     /// True if members may authenticate with the key.
-    pub fn accepts_keys(self) -> bool {
+    pub(crate) fn accepts_keys(self) -> bool {
         matches!(self, Self::KeyFile | Self::SendKeyFile | Self::SendX509)
     }
 
     /// True if members may authenticate with a certificate.
-    pub fn accepts_certificates(self) -> bool {
+    pub(crate) fn accepts_certificates(self) -> bool {
         matches!(self, Self::SendKeyFile | Self::SendX509 | Self::X509)
     }
 
     /// True if we authenticate with a certificate.
-    pub fn sends_certificate(self) -> bool {
+    pub(crate) fn sends_certificate(self) -> bool {
         matches!(self, Self::SendX509 | Self::X509)
     }
 }

@@ -55,7 +55,7 @@ impl TlsMode {
     }
 
     /// True if connections to other members use TLS.
-    pub fn is_used_outwards(self) -> bool {
+    pub(crate) fn is_used_outwards(self) -> bool {
         matches!(self, Self::PreferTls | Self::RequireTls)
     }
 }

@@ -41,7 +41,7 @@ pub async fn run<T: Send + 'static>(
 
 /// Runs directly if that is short, otherwise again on a blocking thread. Side effects must be skipped when the leash
 /// was too short.
-pub async fn run_short<T: Send + 'static>(
+pub(crate) async fn run_short<T: Send + 'static>(
     mut call: Call,
     work: impl Fn(&Call) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
@@ -106,7 +106,7 @@ pub fn reading(call: Call, work: fn(&Call, ReadTime) -> Outcome) -> crate::comma
 
 /// Like [`reading`], for a command that reads documents: also waits until no prepared transaction is in the way (see
 /// [`moment::decided`]).
-pub fn reading_documents(
+pub(crate) fn reading_documents(
     call: Call,
     held: fn(&Call, &View, Timestamp) -> Result<bool, Failure>,
     work: fn(&Call, ReadTime) -> Outcome,

@@ -120,7 +120,7 @@ pub struct Cursors {
 
 impl Cursors {
     /// An id for a new cursor.
-    pub fn new_id(&self) -> i64 {
+    pub(crate) fn new_id(&self) -> i64 {
         loop {
             let id = i64::from_le_bytes(rand::random::<[u8; 8]>()) & i64::MAX;
             if id != 0 && !self.slots.lock().contains_key(&id) {
@@ -166,7 +166,7 @@ impl Cursors {
     }
 
     /// True if a running cursor was killed.
-    pub fn is_killed(&self, id: i64) -> bool {
+    pub(crate) fn is_killed(&self, id: i64) -> bool {
         matches!(self.slots.lock().get(&id), Some(Slot::Running { killed: true, .. }))
     }
 
@@ -203,7 +203,7 @@ impl Cursors {
     }
 
     /// Ends all cursors because of a rollback. The next getMore of each fails.
-    pub fn end_by_rollback(&self) {
+    pub(crate) fn end_by_rollback(&self) {
         for slot in self.slots.lock().values_mut() {
             match slot {
                 Slot::Idle { cursor, .. } => cursor.reading = Box::new(Ended),
@@ -213,7 +213,7 @@ impl Cursors {
     }
 
     /// Kills the cursors of these sessions.
-    pub fn kill_sessions(&self, which: &Which) {
+    pub(crate) fn kill_sessions(&self, which: &Which) {
         let fits = |own: &Option<SessionId>| own.as_ref().is_some_and(|own| which.fits(own));
         self.slots.lock().retain(|_, slot| match slot {
             Slot::Idle { cursor, .. } => !fits(&cursor.session),

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use protocol::RawDoc;
 
 /// Replies up to this length have their own memory (B1).
-pub const OWN_MAX: usize = 4 << 10;
+pub(crate) const OWN_MAX: usize = 4 << 10;
 
 /// The buffer sizes. The last one holds the largest batch with its overhead.
 const SIZES: [usize; 6] =
@@ -65,7 +65,7 @@ impl ReplyBuffers {
     }
 
     /// Converts a reply for sending. Its buffer is returned when it was sent.
-    pub fn lend(self: &Arc<Self>, reply: RawDocumentBuf) -> RawDoc {
+    pub(crate) fn lend(self: &Arc<Self>, reply: RawDocumentBuf) -> RawDoc {
         let buffer = reply.into_bytes();
         if buffer.capacity() <= OWN_MAX {
             return RawDoc::new(buffer.into()).expect("it was a document");

@@ -36,7 +36,7 @@ impl Surroundings {
 
     /// Adds a collation for expressions.
     #[must_use]
-    pub fn with_collator(mut self, collator: Option<Arc<Collator>>) -> Self {
+    pub(crate) fn with_collator(mut self, collator: Option<Arc<Collator>>) -> Self {
         self.collator = collator;
         self
     }
@@ -72,7 +72,7 @@ impl Surroundings {
 }
 
 /// The context of a query without variables that runs at once.
-pub fn query_context(call: &Call) -> Context {
+pub(crate) fn query_context(call: &Call) -> Context {
     Surroundings::new(call, Vec::new(), false).context(call)
 }
 

@@ -45,7 +45,7 @@ impl Subject {
 
     /// True if it is a member of the same set as `own`: all of O, OU and DC are equal, and there is at least one of
     /// them.
-    pub fn is_member_beside(&self, own: &Self) -> bool {
+    pub(crate) fn is_member_beside(&self, own: &Self) -> bool {
         !self.membership.is_empty() && self.membership == own.membership
     }
 }

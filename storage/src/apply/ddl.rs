@@ -167,19 +167,6 @@ impl Apply {
         })
     }
 
-    /// Replaces the spec of the `_id` index.
-    pub fn replace_id_index(
-        &mut self,
-        ts: Timestamp,
-        uuid: Uuid,
-        spec: &RawDocument,
-    ) -> Result<(), StorageError> {
-        self.change(ts, uuid, |parts| {
-            parts.id_index = Some(spec.into());
-            Ok(())
-        })
-    }
-
     /// Changes fields of an index's catalog row that are local to this node, keeping the row's timestamp.
     pub(crate) fn change_in_place(
         &mut self,

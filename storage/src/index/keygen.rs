@@ -165,11 +165,6 @@ impl KeyGen {
         self.kind = IndexKind::Other;
     }
 
-    /// The filter of a partial index.
-    pub(crate) fn partial(&self) -> Option<&Matcher> {
-        self.partial.as_ref()
-    }
-
     /// The keys of a document.
     pub(crate) fn keys(&self, doc: &RawDocument) -> Result<Keys, StorageError> {
         if !self.has_keys() || self.partial.as_ref().is_some_and(|filter| !filter.matches(doc)) {

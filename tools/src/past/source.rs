@@ -144,7 +144,7 @@ impl Node {
     }
 
     /// The first timestamp of the node's oplog; `None` if it is empty.
-    pub fn oplog_begin(&self) -> Result<Option<Timestamp>> {
+    pub(crate) fn oplog_begin(&self) -> Result<Option<Timestamp>> {
         let oplog = self.client.database("local").collection::<Document>("oplog.rs");
         let first = oplog.find_one(doc! {}).sort(doc! { "$natural": 1 }).run()?;
         Ok(first.map(|entry| entry.get_timestamp("ts")).transpose()?.map(Timestamp::from))
@@ -152,7 +152,12 @@ impl Node {
 
     /// Runs a command that returns a cursor as a snapshot read at `ts`, on the client that is not pinned to a
     /// timestamp.
-    pub fn list_at(&self, db: &str, mut command: Document, ts: Timestamp) -> Result<Vec<Document>> {
+    pub(crate) fn list_at(
+        &self,
+        db: &str,
+        mut command: Document,
+        ts: Timestamp,
+    ) -> Result<Vec<Document>> {
         let concern = doc! { "level": "snapshot", "atClusterTime": bson::Timestamp::from(ts) };
         command.insert("readConcern", concern);
         let listed = self.client.database(db).run_cursor_command(command).run();
@@ -160,12 +165,12 @@ impl Node {
     }
 
     /// The connection string without its password.
-    pub fn shown_uri(&self) -> String {
+    pub(crate) fn shown_uri(&self) -> String {
         without_password(&self.uri)
     }
 
     /// A connection string for the set's primary, as far as the node knows it.
-    pub fn primary_uri(&self) -> Result<Option<String>> {
+    pub(crate) fn primary_uri(&self) -> Result<Option<String>> {
         let hello = self.client.database("admin").run_command(doc! { "hello": 1 }).run()?;
         Ok(hello.get_str("primary").ok().map(|host| format!("mongodb://{host}")))
     }
@@ -349,7 +354,7 @@ impl Collection {
     }
 
     /// True if it stores documents of its own.
-    pub fn has_data(&self) -> bool {
+    pub(crate) fn has_data(&self) -> bool {
         self.kind == "collection"
     }
 
